@@ -1,0 +1,66 @@
+# Two commands do everything on a fresh machine: `make demo` and `make test`.
+# Each makes .venv, installs from a lock with hashes, and runs. Stamps inside .venv make the next time instant.
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test install check format bench build lock clean
+
+# Another Python: make PYTHON=/path/to/python test
+export PYTHON
+
+# When the Python that .venv was made with is gone, so is what the stamps say.
+$(shell [ -x .venv/bin/python ] || rm -f .venv/*.stamp)
+
+PIP := .venv/bin/python -m pip --disable-pip-version-check --quiet
+
+help: ## list these commands
+	@sed -n 's/^\([a-z]*\):[^#]*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{ printf "%-16s%s\n", $$1, $$2 }'
+
+demo: .venv/run.stamp ## see jobs running, live
+	.venv/bin/laneway demo
+
+test: .venv/dev.stamp ## run the tests; ARGS="-k retry" picks some
+	.venv/bin/python -m pytest $(ARGS)
+
+install: .venv/dev.stamp ## make .venv with all that development needs
+
+check: .venv/dev.stamp ## lint, format and types
+	.venv/bin/ruff check
+	.venv/bin/ruff format --check
+	.venv/bin/mypy --strict src
+	.venv/bin/basedpyright
+
+format: .venv/dev.stamp ## put the code into its format, and fix what ruff can fix
+	.venv/bin/ruff check --fix
+	.venv/bin/ruff format
+
+bench: .venv/run.stamp ## measure how fast jobs are enqueued and drained
+	.venv/bin/python bench/drain.py $(ARGS)
+
+build: .venv/dev.stamp ## make the wheel and the sdist in dist/
+	.venv/bin/python -m build --no-isolation --outdir dist
+
+lock: ## write the locks anew; ARGS=--upgrade moves the pins
+	scripts/lock $(ARGS)
+
+clean: ## delete all that make has made, .venv too
+	rm -rf .venv dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	find src tests bench -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
+
+# A half-made .venv would look whole to the next run, so it goes.
+.venv/bin/python:
+	@scripts/system-packages run
+	@python=$$(scripts/find-python) && echo "Making .venv with $$python" && \
+	    { "$$python" -m venv --clear .venv || { rm -rf .venv; exit 1; }; }
+
+# Enough to run Laneway itself; `make demo` waits for no more.
+.venv/run.stamp: requirements/run.lock pyproject.toml | .venv/bin/python
+	@echo "Installing requirements/run.lock"
+	@$(PIP) install --require-hashes -r requirements/run.lock
+	@$(PIP) install --no-deps --no-build-isolation -e .
+	@touch $@
+
+.venv/dev.stamp: .venv/run.stamp requirements/dev.lock scripts/system-packages
+	@scripts/system-packages test
+	@echo "Installing requirements/dev.lock"
+	@$(PIP) install --require-hashes -r requirements/dev.lock
+	@touch $@
