@@ -1,0 +1,64 @@
+"""Laneway runs background jobs for Python programs. What is listed here is public; all else may change."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from .app import Laneway
+from .context import Context
+from .errors import (
+    BrokerAwayError,
+    BrokerError,
+    Bury,
+    ConfigError,
+    DeclarationError,
+    EnqueueError,
+    LanewayError,
+    LeaseLost,
+    Retry,
+    TicketError,
+)
+from .handle import Handle
+from .job import JobView, QueueStats
+from .middleware import Middleware
+from .task import Item, Task
+from .ticket import Call, Serializer
+
+if TYPE_CHECKING:
+    from .worker import Worker
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "BrokerAwayError",
+    "BrokerError",
+    "Bury",
+    "Call",
+    "ConfigError",
+    "Context",
+    "DeclarationError",
+    "EnqueueError",
+    "Handle",
+    "Item",
+    "JobView",
+    "Laneway",
+    "LanewayError",
+    "LeaseLost",
+    "Middleware",
+    "QueueStats",
+    "Retry",
+    "Serializer",
+    "Task",
+    "TicketError",
+    "Worker",
+    "__version__",
+]
+
+
+def __getattr__(name: str) -> object:
+    # The worker brings threads and an event loop with it; programs that only enqueue need neither.
+    if name == "Worker":
+        from .worker import Worker
+
+        return Worker
+    raise AttributeError(f"module 'laneway' has no attribute {name!r}")

@@ -1,0 +1,1 @@
+"""The places where jobs can be kept; `laneway.broker` is their contract."""

@@ -1,0 +1,203 @@
+"""The SQLite file: connections, transactions, the schema's version, and SQL read from `.sql` files.
+
+It knows nothing of jobs. Each process has one connection to write, one to read and one to watch, so that its
+threads wait for each other in order and only processes compete for the file's lock.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+import sqlite3
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import resources
+from pathlib import Path
+
+from ...errors import BrokerAwayError, BrokerError, ConfigError
+
+OLDEST_SQLITE = (3, 35)
+#: "LANE", so that `file` and we can tell our files from others.
+APPLICATION_ID = 0x4C414E45
+
+
+def read_statements(name: str) -> dict[str, str]:
+    """The statements of a `.sql` file of this package by the name in the `-- name:` line above each."""
+    text = resources.files(__package__).joinpath(name).read_text(encoding="utf-8")
+    parts = re.split(r"^-- name: (\w+)\n", text, flags=re.MULTILINE)
+    return dict(zip(parts[1::2], (part.strip() for part in parts[2::2]), strict=True))
+
+
+class Database:
+    """One SQLite file."""
+
+    def __init__(self, path: Path, *, synchronous: str = "normal", timeout_s: float = 30.0) -> None:
+        if sqlite3.sqlite_version_info < OLDEST_SQLITE:
+            raise ConfigError(
+                f"This Python comes with SQLite {sqlite3.sqlite_version}, and Laneway needs "
+                f"{'.'.join(map(str, OLDEST_SQLITE))} or later; use a newer Python."
+            )
+        self.path = path
+        self._synchronous = synchronous
+        self._timeout_s = timeout_s
+        self._schema = read_statements("schema.sql")
+        self._forget()
+
+    def _forget(self) -> None:
+        self._pid = os.getpid()
+        self._connections: dict[str, sqlite3.Connection] = {}
+        self._locks = {purpose: threading.Lock() for purpose in ("write", "read", "watch")}
+        self._opening = threading.Lock()
+
+    @contextmanager
+    def write(self) -> Iterator[sqlite3.Connection]:
+        """A transaction that holds the file's write lock from its beginning; all of it is stored or none."""
+        with self._connection("write") as connection:
+            self._begin(connection)
+            try:
+                yield connection
+                connection.execute("COMMIT")
+            except BaseException:
+                if connection.in_transaction:
+                    connection.execute("ROLLBACK")
+                raise
+
+    @contextmanager
+    def read(self) -> Iterator[sqlite3.Connection]:
+        """A connection to read with; writers do not hold it up, nor it them."""
+        with self._connection("read") as connection:
+            yield connection
+
+    @contextmanager
+    def watch(self) -> Iterator[sqlite3.Connection]:
+        """A connection of its own for the waker, so that others' commits show in its data_version."""
+        with self._connection("watch") as connection:
+            yield connection
+
+    @contextmanager
+    def _connection(self, purpose: str) -> Iterator[sqlite3.Connection]:
+        if self._pid != os.getpid():
+            # A fork: the parent's connections and locks are not ours to use, nor to close.
+            self._inherited = self._connections
+            self._forget()
+        with self._locks[purpose]:
+            try:
+                connection = self._connections.get(purpose)
+                if connection is None:
+                    connection = self._connections[purpose] = self._open()
+                yield connection
+            except sqlite3.Error as error:
+                raise self._explain(error) from error
+
+    def _begin(self, connection: sqlite3.Connection) -> None:
+        # SQLite's own waiting sleeps up to 100 ms between tries; ours is shorter and spread by chance.
+        deadline = time.monotonic() + self._timeout_s
+        pause_s = 0.0002
+        while True:
+            try:
+                connection.execute("BEGIN IMMEDIATE")
+                return
+            except sqlite3.OperationalError as error:
+                if not _is_busy(error) or time.monotonic() > deadline:
+                    raise
+            time.sleep(pause_s * (0.5 + random.random()))
+            pause_s = min(pause_s * 1.5, 0.004)
+
+    def _open(self) -> sqlite3.Connection:
+        with self._opening:
+            if not self.path.parent.is_dir():
+                raise ConfigError(
+                    f"The database {self.path} cannot be opened: there is no folder {self.path.parent}; make it first."
+                )
+            connection = sqlite3.connect(self.path, timeout=0, isolation_level=None, check_same_thread=False)
+            try:
+                self._prepare(connection)
+            except BaseException:
+                connection.close()
+                raise
+            return connection
+
+    def _prepare(self, connection: sqlite3.Connection) -> None:
+        connection.execute(f"PRAGMA busy_timeout = {int(self._timeout_s * 1000)}")
+        mode = connection.execute("PRAGMA journal_mode = WAL").fetchone()[0]
+        if mode != "wal":
+            raise ConfigError(f"The database {self.path} cannot use SQLite's WAL mode; put it on a local disk.")
+        connection.execute(f"PRAGMA synchronous = {self._synchronous}")
+        connection.execute("PRAGMA cache_size = -16000")
+        self._migrate(connection)
+        connection.execute("PRAGMA busy_timeout = 0")
+
+    def _migrate(self, connection: sqlite3.Connection) -> None:
+        versions = len(self._schema)
+        if _pragma(connection, "user_version") == versions:
+            return
+        self._begin(connection)
+        try:
+            version = _pragma(connection, "user_version")  # again: another process may have been first
+            if version > versions:
+                raise ConfigError(
+                    f"The database {self.path} was written by a newer Laneway (schema {version}, this one knows "
+                    f"{versions}); upgrade Laneway."
+                )
+            if version == 0 and connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
+                raise ConfigError(f"{self.path} is a database of another program; give Laneway a file of its own.")
+            for number in range(version + 1, versions + 1):
+                for statement in _split(self._schema[f"version_{number}"]):
+                    connection.execute(statement)
+            connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+            connection.execute(f"PRAGMA user_version = {versions}")
+            connection.execute("COMMIT")
+        except BaseException:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+            raise
+
+    def _explain(self, error: sqlite3.Error) -> BrokerError | ConfigError:
+        name = getattr(error, "sqlite_errorname", None) or ""
+        if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
+            return BrokerAwayError(
+                f"The database {self.path} was locked by another process for {self._timeout_s:g} s; nothing was written."
+            )
+        if name == "SQLITE_FULL":
+            return BrokerAwayError(f"The disk of {self.path} is full; nothing was written. Make room.")
+        if name.startswith("SQLITE_IOERR"):
+            return BrokerAwayError(f"The database {self.path} cannot be read or written ({error}); look at its disk.")
+        if name.startswith(("SQLITE_CANTOPEN", "SQLITE_PERM", "SQLITE_READONLY", "SQLITE_AUTH")):
+            return ConfigError(
+                f"The database {self.path} cannot be opened ({error}); look at the path and its permissions."
+            )
+        if name.startswith(("SQLITE_NOTADB", "SQLITE_CORRUPT")):
+            return ConfigError(f"{self.path} is not a database of Laneway's or is damaged ({error}).")
+        return BrokerError(f"The database {self.path} refused: {error}.")
+
+    def close(self) -> None:
+        """Close this process's connections; the next use opens them again."""
+        if self._pid != os.getpid():
+            return
+        for purpose, lock in self._locks.items():
+            with lock:
+                connection = self._connections.pop(purpose, None)
+                if connection is not None:
+                    connection.close()
+
+
+def _pragma(connection: sqlite3.Connection, name: str) -> int:
+    value: int = connection.execute(f"PRAGMA {name}").fetchone()[0]
+    return value
+
+
+def _split(script: str) -> Iterator[str]:
+    """The statements of a script. (`executescript` would commit the transaction that they must share.)"""
+    statement = ""
+    for line in script.splitlines():
+        statement += line + "\n"
+        if sqlite3.complete_statement(statement):
+            yield statement
+            statement = ""
+
+
+def _is_busy(error: sqlite3.Error) -> bool:
+    return (getattr(error, "sqlite_errorname", None) or "").startswith(("SQLITE_BUSY", "SQLITE_LOCKED"))

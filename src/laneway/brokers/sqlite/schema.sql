@@ -1,0 +1,118 @@
+-- The schema of the SQLite broker, one block a version. A file is brought up to date in one transaction; a block
+-- that has been released is never changed, a new one is added below it.
+--
+-- States of a job: queued (jobs.worker IS NULL) · running (jobs.worker set) · dead (a row of morgue).
+
+-- name: version_1
+
+CREATE TABLE meta (
+    id    INTEGER PRIMARY KEY CHECK (id = 1),
+    token INTEGER NOT NULL                      -- the last token handed out; it only grows
+);
+INSERT INTO meta (id, token) VALUES (1, 0);
+
+CREATE TABLE queues (
+    id         INTEGER PRIMARY KEY,
+    name       TEXT    NOT NULL UNIQUE,
+    shards     INTEGER NOT NULL,
+    epoch      INTEGER NOT NULL DEFAULT 1,      -- grows when the shard count is changed
+    paused     INTEGER NOT NULL DEFAULT 0,
+    priorities TEXT    NOT NULL DEFAULT '[0]',  -- every priority that was ever used, highest first
+    processed  INTEGER NOT NULL DEFAULT 0,
+    failed     INTEGER NOT NULL DEFAULT 0
+);
+
+CREATE TABLE workers (
+    id          INTEGER PRIMARY KEY AUTOINCREMENT,
+    name        TEXT    NOT NULL UNIQUE,
+    host        TEXT    NOT NULL,
+    pid         INTEGER NOT NULL,
+    queues      TEXT    NOT NULL,
+    concurrency INTEGER NOT NULL,
+    lease_s     REAL    NOT NULL,
+    counter     INTEGER NOT NULL DEFAULT 0,     -- the lease: it lives while this grows
+    started_at  REAL    NOT NULL,
+    seen_at     REAL    NOT NULL,
+    dead        INTEGER NOT NULL DEFAULT 0
+);
+
+-- The last turn of each worker on each queue, so that its repeat gets the same answer.
+CREATE TABLE turns (
+    worker  INTEGER NOT NULL,
+    queue   INTEGER NOT NULL,
+    seq     INTEGER NOT NULL,
+    token   INTEGER NOT NULL,
+    refused TEXT    NOT NULL,
+    PRIMARY KEY (worker, queue)
+) WITHOUT ROWID;
+
+-- A plain job's only payload lies in its row. The payloads of keyed and collecting jobs lie in `payloads`, and
+-- `payload` is NULL.
+CREATE TABLE jobs (
+    id          INTEGER PRIMARY KEY,
+    queue       INTEGER NOT NULL,
+    shard       INTEGER NOT NULL,
+    key         TEXT    NOT NULL,
+    payload     TEXT,
+    score       REAL    NOT NULL DEFAULT 0,
+    perform_at  REAL    NOT NULL,               -- when it is due, not_before included
+    not_before  REAL,                           -- set by a failure
+    retry_count INTEGER NOT NULL DEFAULT -1,
+    priority    INTEGER NOT NULL DEFAULT 0,
+    expires     REAL,
+    attempt     INTEGER NOT NULL DEFAULT 0,
+    deaths      INTEGER NOT NULL DEFAULT 0,
+    error       TEXT,
+    headers     TEXT,
+    worker      INTEGER,                        -- who runs it; NULL while it is queued
+    token       INTEGER                         -- of the claim that runs it
+);
+CREATE UNIQUE INDEX jobs_key ON jobs (queue, key);
+CREATE INDEX jobs_due ON jobs (queue, shard, priority, perform_at) WHERE worker IS NULL;
+CREATE INDEX jobs_claimed ON jobs (worker, token) WHERE worker IS NOT NULL;
+CREATE INDEX jobs_retries ON jobs (queue, retry_count) WHERE retry_count >= 0;
+
+CREATE TABLE payloads (
+    queue      INTEGER NOT NULL,
+    key        TEXT    NOT NULL,
+    place      INTEGER NOT NULL,                -- 0 queued · 1 running · 2 set aside · 3 dead
+    score      REAL    NOT NULL,
+    seq        INTEGER NOT NULL,                -- arrival
+    payload    TEXT    NOT NULL,
+    call       TEXT,                            -- a keyed call's own id
+    perform_at REAL,                            -- a keyed call's own due time
+    expires    REAL,
+    attempt    INTEGER NOT NULL DEFAULT 0,
+    headers    TEXT,
+    PRIMARY KEY (queue, key, place, score, seq, payload)
+) WITHOUT ROWID;
+
+CREATE TABLE morgue (
+    id          INTEGER PRIMARY KEY,
+    queue       INTEGER NOT NULL,
+    shard       INTEGER NOT NULL,
+    key         TEXT    NOT NULL,
+    payload     TEXT,
+    score       REAL    NOT NULL DEFAULT 0,
+    perform_at  REAL    NOT NULL,
+    retry_count INTEGER NOT NULL,
+    priority    INTEGER NOT NULL DEFAULT 0,
+    expires     REAL,
+    attempt     INTEGER NOT NULL,
+    deaths      INTEGER NOT NULL,
+    error       TEXT,
+    headers     TEXT,
+    updated_at  REAL    NOT NULL
+);
+CREATE UNIQUE INDEX morgue_key ON morgue (queue, key);
+CREATE INDEX morgue_updated_at ON morgue (queue, updated_at, id);
+
+-- Ids that a job may ask for after it is gone from everywhere else.
+CREATE TABLE endings (
+    queue    INTEGER NOT NULL,
+    key      TEXT    NOT NULL,
+    status   TEXT    NOT NULL,
+    ended_at REAL    NOT NULL,
+    PRIMARY KEY (queue, key)
+) WITHOUT ROWID;
+CREATE INDEX endings_ended_at ON endings (ended_at);

@@ -1,0 +1,189 @@
+"""Names, URLs and options: what they may be, and the sentence for each that is not.
+
+`Options` classes are frozen; their `validate()` returns every problem at once.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import metadata
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qsl, urlsplit
+
+from .errors import ConfigError
+from .retry import DEFAULT_MAX_RETRY_COUNT, RetryIn, default_retry_in
+
+if TYPE_CHECKING:
+    from .broker import Broker
+    from .job import JobView
+
+DEFAULT_QUEUE = "default"
+DEFAULT_URL = "sqlite:///laneway.db"
+#: Where the URL comes from when none is given, in this order.
+URL_VARIABLES = ("LANEWAY_URL", "SQS_QUEUE_URL", "REDIS_URL")
+
+_NAME = re.compile(r"[A-Za-z0-9_-]{1,80}")
+
+
+def name_problem(what: str, name: object) -> str | None:
+    """A sentence, if `name` cannot be the name of a queue or an event."""
+    if isinstance(name, str) and _NAME.fullmatch(name):
+        return None
+    return f"{what} must be 1 to 80 letters, digits, '_' or '-', not {name!r}."
+
+
+@dataclass(frozen=True, slots=True)
+class TaskOptions:
+    """How a task is declared."""
+
+    #: The queue of its jobs; None leaves it open: `default`, or the queue of the job that enqueues it.
+    queue: str | None = None
+    #: More names under which stored tickets find it.
+    aliases: tuple[str, ...] = ()
+    #: A job runs once, and then this many times more while it fails.
+    max_retry_count: int = DEFAULT_MAX_RETRY_COUNT
+    #: Seconds before retry n, counted from 0.
+    retry_in: RetryIn = default_retry_in
+    #: Exceptions that are never retried: the job goes straight to the morgue.
+    bury_on: tuple[type[Exception], ...] = ()
+    #: Called with the jobs just buried, after that is stored.
+    retries_exhausted: Callable[[list[JobView]], object] | None = None
+
+    def validate(self) -> list[str]:
+        """Every problem, a sentence each."""
+        problems = []
+        if self.queue is not None and (problem := name_problem("queue", self.queue)):
+            problems.append(problem)
+        if (
+            isinstance(self.max_retry_count, bool)
+            or not isinstance(self.max_retry_count, int)
+            or self.max_retry_count < 0
+        ):
+            problems.append(f"max_retry_count must be a whole number from 0 on, not {self.max_retry_count!r}.")
+        if not callable(self.retry_in):
+            problems.append(f"retry_in must be a function of the retry's number, not {self.retry_in!r}.")
+        if not all(isinstance(kind, type) and issubclass(kind, Exception) for kind in self.bury_on):
+            problems.append(f"bury_on must be exception types, not {self.bury_on!r}.")
+        if self.retries_exhausted is not None and not callable(self.retries_exhausted):
+            problems.append(f"retries_exhausted must be a function, not {self.retries_exhausted!r}.")
+        return problems
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerOptions:
+    """How a worker process runs."""
+
+    #: Jobs running at once, sync and async together.
+    concurrency: int = 5
+    #: The queues to serve; None means those of the app's tasks.
+    queues: Sequence[str] | None = None
+    #: End when nothing is due and nothing runs.
+    until_empty: bool = False
+    #: Seconds that running jobs get to finish when the worker is told to stop.
+    shutdown_timeout_s: float = 25.0
+    #: Seconds after which a silent worker counts as dead.
+    lease_s: float = 30.0
+    #: Runs that take longer than this many seconds are logged.
+    slow_s: float = 10.0
+
+    def validate(self) -> list[str]:
+        """Every problem, a sentence each."""
+        problems = []
+        if not isinstance(self.concurrency, int) or not 1 <= self.concurrency <= 10_000:
+            problems.append(f"concurrency must be a whole number from 1 to 10000, not {self.concurrency!r}.")
+        for queue in self.queues or ():
+            if problem := name_problem("queue", queue):
+                problems.append(problem)
+        if not self.shutdown_timeout_s >= 0:
+            problems.append(f"shutdown_timeout_s must be 0 or more seconds, not {self.shutdown_timeout_s!r}.")
+        if not self.lease_s >= 0.1:
+            problems.append(f"lease_s must be at least 0.1 seconds, not {self.lease_s!r}.")
+        return problems
+
+
+def raise_problems(problems: Sequence[str], error: type[Exception] = ConfigError, about: str = "") -> None:
+    """Raise all problems as one error, if there are any."""
+    if problems:
+        raise error(" ".join(f"{about}{problem}" for problem in problems))
+
+
+def resolve_url(url: str | None, environ: Mapping[str, str] = os.environ) -> tuple[str, str]:
+    """The broker's URL, and where it came from."""
+    if url:
+        return url, "the url given"
+    for variable in URL_VARIABLES:
+        if environ.get(variable):
+            return environ[variable], variable
+    return DEFAULT_URL, "the default"
+
+
+@dataclass(frozen=True, slots=True)
+class Url:
+    """A broker URL in its parts."""
+
+    scheme: str
+    #: Whatever stands between the scheme and the question mark.
+    rest: str
+    options: Mapping[str, str]
+
+    @classmethod
+    def parse(cls, text: str) -> Url:
+        scheme, colon, rest = text.partition(":")
+        if not colon or not re.fullmatch(r"[a-z][a-z0-9+.-]*", scheme):
+            raise ConfigError(f"{text!r} is not a broker URL; give one such as {DEFAULT_URL} or memory:.")
+        rest, _, query = rest.partition("?")
+        return cls(scheme, rest, dict(parse_qsl(query, keep_blank_values=True)))
+
+    def take(self, known: Sequence[str]) -> dict[str, str]:
+        """The options, if all of them are known."""
+        if unknown := sorted(set(self.options) - set(known)):
+            raise ConfigError(
+                f"The {self.scheme} broker has no option {unknown[0]!r}; it knows {', '.join(known) or 'none'}."
+            )
+        return dict(self.options)
+
+
+def without_secrets(url: str) -> str:
+    """A URL as it may be printed: without user, password and options."""
+    try:
+        parts = urlsplit(url)
+        host = (parts.hostname or "") + (f":{parts.port}" if parts.port else "")
+    except ValueError:
+        return url.partition(":")[0] + ":…"
+    if "@" not in parts.netloc:
+        return url.partition("?")[0]
+    return f"{parts.scheme}://…@{host}{parts.path}"
+
+
+def _memory(url: Url) -> Broker:
+    from .brokers.memory import MemoryBroker
+
+    return MemoryBroker.from_url(url)
+
+
+def _sqlite(url: Url) -> Broker:
+    from .brokers.sqlite import SQLiteBroker
+
+    return SQLiteBroker.from_url(url)
+
+
+_BROKERS: dict[str, Callable[[Url], Broker]] = {"memory": _memory, "sqlite": _sqlite, "sqlite3": _sqlite}
+
+
+def open_broker(text: str, source: str = "the url given") -> Broker:
+    """Make the broker for a URL; strangers' schemes come by the entry point group `laneway.brokers`."""
+    url = Url.parse(text)
+    make: Any = _BROKERS.get(url.scheme)
+    if make is None:
+        found = metadata.entry_points(group="laneway.brokers", name=url.scheme)
+        make = next((entry.load() for entry in found), None)
+    if make is None:
+        raise ConfigError(
+            f"No broker for {url.scheme!r} URLs is installed ({source}); set LANEWAY_URL to one of "
+            f"{', '.join(f'{scheme}:' for scheme in _BROKERS)} or install the package that brings it."
+        )
+    broker: Broker = make(url)
+    return broker

@@ -1,0 +1,45 @@
+"""When a job is due: what `delay=` and `perform_at=` may be, and the sentences for what they may not.
+
+Delays are kept as delays until they reach the broker: it is the broker's clock that turns them into times.
+"""
+
+from __future__ import annotations
+
+import math
+from datetime import datetime, timedelta
+
+from .errors import EnqueueError
+
+LONGEST_DELAY_S = 100 * 365.25 * 86_400
+#: Unix seconds from here on are milliseconds by mistake.
+LATEST_TIME = 1e11
+
+
+def seconds(value: float | timedelta, what: str) -> float:
+    """Return a delay in seconds; 0 or less is now."""
+    if isinstance(value, timedelta):
+        value = value.total_seconds()
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise EnqueueError(f"{what} must be seconds or a timedelta, not {type(value).__name__}.")
+    if not math.isfinite(value):
+        raise EnqueueError(f"{what} must be a finite number of seconds, not {value}.")
+    if value > LONGEST_DELAY_S:
+        raise EnqueueError(f"{what} is over 100 years; give seconds, not milliseconds.")
+    return max(0.0, float(value))
+
+
+def unix_time(value: float | datetime, what: str) -> float:
+    """Return a point in time as unix seconds; the past is allowed."""
+    if isinstance(value, datetime):
+        if value.tzinfo is None or value.utcoffset() is None:
+            raise EnqueueError(
+                f"{what} is a datetime without a time zone; give an aware one, such as datetime.now(UTC)."
+            )
+        value = value.timestamp()
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise EnqueueError(f"{what} must be unix seconds or an aware datetime, not {type(value).__name__}.")
+    if not math.isfinite(value):
+        raise EnqueueError(f"{what} must be a finite number of unix seconds, not {value}.")
+    if value >= LATEST_TIME:
+        raise EnqueueError(f"{what} looks like milliseconds; give unix seconds.")
+    return float(value)

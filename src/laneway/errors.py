@@ -1,0 +1,68 @@
+"""Every error that Laneway raises, and the signals a handler may raise.
+
+    LanewayError
+    ├── ConfigError          an option, a URL or a target is wrong
+    ├── DeclarationError     a task is declared in a way that cannot work
+    ├── EnqueueError         a job was refused; nothing was stored
+    ├── TicketError          a stored body does not describe a task of this app
+    ├── BrokerError          the broker answered, and refused
+    │   └── BrokerAwayError  the broker did not answer; trying again may help
+    ├── LeaseLost            the broker has declared this worker dead        (signal)
+    ├── Retry                a handler asks to be run again later            (signal)
+    └── Bury                 a handler sends its job straight to the morgue  (signal)
+
+Messages are one sentence that says what is wrong and what to do. They never hold a job's arguments.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+
+class LanewayError(Exception):
+    """The base of every Laneway error."""
+
+
+class ConfigError(LanewayError):
+    """An option, a URL or a command line target is wrong."""
+
+
+class DeclarationError(LanewayError):
+    """A task is declared in a way that cannot work."""
+
+
+class EnqueueError(LanewayError):
+    """A job was refused and nothing was stored."""
+
+
+class TicketError(LanewayError):
+    """A stored body does not describe a task of this app."""
+
+
+class BrokerError(LanewayError):
+    """The broker answered, and refused."""
+
+
+class BrokerAwayError(BrokerError):
+    """The broker did not answer. The call may or may not have been carried out."""
+
+
+class LeaseLost(LanewayError):
+    """The broker has declared this worker dead: whatever it holds belongs to others now."""
+
+
+class Retry(LanewayError):
+    """Raise it in a handler to be run again `after` seconds; it counts as a failure."""
+
+    def __init__(self, reason: str = "asked to be retried", *, after: float | timedelta | None = None) -> None:
+        from .delays import seconds  # delays raises errors of this module
+
+        super().__init__(reason)
+        self.after_s = None if after is None else seconds(after, "Retry(after=…)")
+
+
+class Bury(LanewayError):
+    """Raise it in a handler to send its job straight to the morgue."""
+
+    def __init__(self, reason: str = "asked to be buried") -> None:
+        super().__init__(reason)

@@ -1,0 +1,55 @@
+"""A handle on an enqueued job: where it is, and the two things that can be done with it."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
+
+from .delays import seconds, unix_time
+from .errors import EnqueueError
+
+if TYPE_CHECKING:
+    from .broker import Broker
+    from .job import Status
+
+
+class Handle:
+    """What `enqueue` returns."""
+
+    __slots__ = ("_broker", "id", "queue")
+
+    def __init__(self, broker: Broker, queue: str, id: str) -> None:
+        self._broker = broker
+        self.queue = queue
+        #: The job's id; for a plain task also its key.
+        self.id = id
+
+    def status(self) -> Status:
+        """delayed, queued, running, dead, cancelled or gone; a finished job is gone."""
+        return self._broker.status(self.queue, self.id)
+
+    def cancel(self) -> bool:
+        """Remove the job from its queue. False if it is running or gone."""
+        return self._broker.cancel(self.queue, self.id)
+
+    def reschedule(self, *, delay: float | timedelta | None = None, perform_at: float | datetime | None = None) -> bool:
+        """Move the job to another time. False if it is running or gone."""
+        when = due(delay, perform_at)
+        if when is None:
+            raise EnqueueError("reschedule needs a delay or a perform_at.")
+        delay_s, at = when
+        return self._broker.reschedule(self.queue, self.id, delay_s=delay_s, perform_at=at)
+
+    def __repr__(self) -> str:
+        return f"<Handle {self.id} in {self.queue}>"
+
+
+def due(delay: float | timedelta | None, perform_at: float | datetime | None) -> tuple[float, float | None] | None:
+    """Delay and time as the broker takes them; None when neither is given."""
+    if delay is not None and perform_at is not None:
+        raise EnqueueError("Give a delay or a perform_at, not both.")
+    if delay is not None:
+        return seconds(delay, "delay"), None
+    if perform_at is not None:
+        return 0.0, unix_time(perform_at, "perform_at")
+    return None

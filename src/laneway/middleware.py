@@ -1,0 +1,107 @@
+"""Code around enqueueing, deserialization and execution, written as generators.
+
+A middleware method yields exactly once: what stands before the yield runs before, what stands after it runs
+after, and what was raised inside is raised at the yield. One such generator serves sync and async tasks alike.
+
+    class Timing(Middleware):
+        def around_execution(self, call, context):
+            began = time.monotonic()
+            try:
+                yield
+            finally:
+                context.logger.info("took %.3f s", time.monotonic() - began)
+
+The first one added is the outermost. A generator that ends without a yield stops the step: what it surrounds is
+not carried out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .context import Context
+    from .job import Claim, NewJob
+    from .ticket import Call
+
+Around = Generator[None, Any, Any]
+
+
+class Middleware:
+    """Subclass it and write the methods you need; those left out cost nothing."""
+
+    def around_enqueue(self, jobs: list[NewJob]) -> Around:
+        """Around the storing of `jobs`, which may be changed before the yield (their headers, say)."""
+        yield
+
+    def around_deserialization(self, body: str, claim: Claim) -> Around:
+        """Around reading a body; the yield gives the Call, or None for a body that is to be deleted."""
+        yield
+
+    def around_execution(self, call: Call, context: Context) -> Around:
+        """Around the handler; the yield gives what the handler returned, or raises what it raised."""
+        yield
+
+
+class Stack:
+    """The generators of one step, entered and left in order. Made anew for each step."""
+
+    __slots__ = ("_entered", "_makers")
+
+    def __init__(self, makers: Sequence[Callable[[], Around]]) -> None:
+        self._makers = makers
+        self._entered: list[Around] = []
+
+    def enter(self) -> bool:
+        """Run everything up to the yields. False if one of them did not call on."""
+        for make in self._makers:
+            generator = make()
+            try:
+                next(generator)
+            except StopIteration:
+                return False
+            self._entered.append(generator)
+        return True
+
+    def leave(self, result: Any, error: BaseException | None) -> Any:
+        """Run everything after the yields, innermost first; returns the result or raises the error that is left."""
+        while self._entered:
+            generator = self._entered.pop()
+            try:
+                if error is None:
+                    generator.send(result)
+                else:
+                    generator.throw(error)
+            except StopIteration:
+                error = None  # it returned: whatever was raised inside has been dealt with
+            except BaseException as raised:
+                error = raised
+            else:
+                generator.close()
+                error = RuntimeError(f"the middleware {generator.__qualname__} yields more than once")
+        if error is not None:
+            raise error
+        return result
+
+
+def overriding(middleware: Sequence[Middleware], method: str) -> list[Callable[..., Around]]:
+    """The bound methods named `method` of those middlewares that really have one of their own."""
+    base = getattr(Middleware, method)
+    return [getattr(each, method) for each in middleware if getattr(type(each), method, base) is not base]
+
+
+def surround(
+    methods: Sequence[Callable[..., Around]], args: tuple[Any, ...], step: Callable[[], Any]
+) -> tuple[bool, Any]:
+    """Carry out `step` inside `methods`. Returns whether it was reached, and its result."""
+    stack = Stack([lambda method=method: method(*args) for method in methods])
+    error: BaseException | None = None
+    result = None
+    reached = False
+    try:
+        if reached := stack.enter():
+            result = step()
+    except BaseException as raised:
+        error = raised
+    return reached, stack.leave(result, error)

@@ -1,0 +1,12 @@
+"""Which shard of its queue a key belongs to. A pure function that must never change."""
+
+from __future__ import annotations
+
+from zlib import crc32
+
+DEFAULT_SHARDS = 5
+
+
+def shard_of(key: str, shards: int) -> int:
+    """Return the shard of `key` in a queue of `shards` shards."""
+    return crc32(key.encode()) % shards

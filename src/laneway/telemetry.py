@@ -1,0 +1,127 @@
+"""What happens inside, as events with documented fields. Logging, metrics and traces subscribe to them.
+
+An event is built only when somebody has subscribed to its type. Subscribers are called in the thread where it
+happened and must be quick; what they raise is reported once and harms nothing. No event holds arguments.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import msgspec
+
+from .outcome import Verdict
+
+
+class RunStarted(msgspec.Struct):
+    """A handler is about to be called."""
+
+    queue: str
+    task: str
+    key: str
+    attempt: int
+
+
+class RunEnded(msgspec.Struct):
+    """A run has ended and is about to be settled. `error` is None when it succeeded."""
+
+    queue: str
+    task: str
+    key: str
+    attempt: int
+    verdict: Verdict
+    duration_s: float
+    #: Seconds until it runs again, for retry and postpone.
+    delay_s: float = 0.0
+    #: The first line of the error's text.
+    error: str | None = None
+    #: The exception itself, for those who want its traceback.
+    exception: BaseException | None = None
+
+
+class SettlementRefused(msgspec.Struct):
+    """A run's end came too late: its claim belongs to another worker by now."""
+
+    queue: str
+    keys: list[str]
+
+
+class WorkerStarted(msgspec.Struct):
+    """A worker begins to fetch."""
+
+    worker: str
+    queues: list[str]
+    concurrency: int
+    tasks: int
+
+
+class WorkerStopping(msgspec.Struct):
+    """A worker has stopped fetching and waits for what runs."""
+
+    worker: str
+    running: list[str]
+
+
+class WorkerStopped(msgspec.Struct):
+    """A worker has ended. `abandoned` jobs were still running and will be taken over by others."""
+
+    worker: str
+    abandoned: int
+    processed: int
+    failed: int
+
+
+class LeaseEnded(msgspec.Struct):
+    """This worker was declared dead while it lived; it goes on under a new id."""
+
+    worker: str
+
+
+class Reclaimed(msgspec.Struct):
+    """Claims of dead workers were given back."""
+
+    count: int
+    workers: list[str]
+
+
+class BrokerAway(msgspec.Struct):
+    """The broker does not answer; it is tried again until it does."""
+
+    queue: str
+    error: str
+
+
+class BrokerBack(msgspec.Struct):
+    """The broker answers again."""
+
+    queue: str
+    away_s: float
+
+
+Event = TypeVar("Event", bound=msgspec.Struct)
+_log = logging.getLogger("laneway")
+
+
+class Telemetry:
+    """Who wants to know of what."""
+
+    def __init__(self) -> None:
+        self._subscribers: dict[type, list[Callable[[Any], None]]] = {}
+
+    def subscribe(self, kind: type[Event], callback: Callable[[Event], None]) -> None:
+        """Have `callback` called with every event of this type."""
+        self.of(kind).append(callback)
+
+    def of(self, kind: type[Any]) -> list[Callable[[Any], None]]:
+        """The live list of subscribers to a type: empty means that the event need not be built."""
+        return self._subscribers.setdefault(kind, [])
+
+    def emit(self, event: msgspec.Struct) -> None:
+        """Tell everyone who subscribed to this type of event."""
+        for callback in self._subscribers.get(type(event), ()):
+            try:
+                callback(event)
+            except Exception:
+                _log.exception("a subscriber to %s failed", type(event).__name__)

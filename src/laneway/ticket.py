@@ -1,0 +1,76 @@
+"""The ticket: the JSON text that names a task and its params, as it lies in every broker.
+
+    {"_job_class":"Name","_job_params":{…}|null}
+
+The format is that of the Ruby original, which reads ours as we read its. A ticket is only ever looked up among
+the registered tasks: it never imports a module and never builds a class that was not declared.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from .codec import Params, Refused, encode
+from .errors import TicketError
+
+if TYPE_CHECKING:
+    from .registry import Registry
+    from .task import AnyTask
+
+
+class Call:
+    """A task together with its arguments: what a body is read into, and what a run carries out."""
+
+    __slots__ = ("params", "task")
+
+    def __init__(self, task: AnyTask, params: Params) -> None:
+        self.task = task
+        self.params = params
+
+    def __repr__(self) -> str:
+        return f"<Call of {self.task.name}>"
+
+
+class _Ticket(msgspec.Struct):
+    name: str = msgspec.field(name="_job_class")
+    params: msgspec.Raw = msgspec.field(name="_job_params", default_factory=lambda: msgspec.Raw(b"null"))
+
+
+_read = msgspec.json.Decoder(_Ticket).decode
+
+
+class Serializer:
+    """Turns calls into bodies and bodies into calls. Subclass it to read bodies that others have written.
+
+    `loads` may return a Call (`task.call(…)`), an instance of a task class, or None: then the job is deleted.
+    """
+
+    def __init__(self, registry: Registry) -> None:
+        self.registry = registry
+        self._heads: dict[str, bytes] = {}
+
+    def dumps(self, task: AnyTask, params: Params) -> str:
+        """Return the body for a call of `task`; raises codec.Refused for params that would not survive."""
+        head = self._heads.get(task.name)
+        if head is None:
+            head = self._heads[task.name] = b'{"_job_class":' + encode(task.name) + b',"_job_params":'
+        return (head + task.pack(params) + b"}").decode()
+
+    def loads(self, body: str) -> Call | Any | None:
+        """Return the call that `body` describes; raises TicketError when it describes none."""
+        try:
+            ticket = _read(body)
+        except (msgspec.DecodeError, RecursionError, UnicodeEncodeError) as error:
+            raise TicketError(f"The body is not a ticket: {error}.") from None
+        task = self.registry.find(ticket.name)
+        if task is None:
+            raise TicketError(
+                f"There is no task named {ticket.name!r} in this app; declare it, give its successor that name as an "
+                "alias, or delete the job."
+            )
+        try:
+            return Call(task, task.signature.unpack(bytes(ticket.params)))
+        except Refused as error:
+            raise TicketError(f"The params do not fit the task {task.name}: {error}.") from None
