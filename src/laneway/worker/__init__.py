@@ -1,0 +1,5 @@
+"""The worker: a process that runs jobs."""
+
+from .process import Worker
+
+__all__ = ["Worker"]

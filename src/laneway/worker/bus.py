@@ -1,0 +1,175 @@
+"""The bus: what has been fetched and not yet started, a bounded lane for each queue.
+
+Lanes are served in turn, each for about 20 ms of work, so that a busy queue cannot starve another. Runners take
+one claim at a time from a lane that all of them share: a long job holds up nothing that was fetched behind it.
+
+A permit is the right to run one job; there are as many as the worker's concurrency. A runner thread keeps its
+permit from job to job; an async job takes it along to the event loop and gives it back at the end.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from ..job import Claim
+from ..outcome import Settlement
+
+if TYPE_CHECKING:
+    from .runner import Run
+
+#: The work that a lane keeps ready for each runner, and that is done on one visit.
+VISIT_S = 0.02
+LARGEST_LANE = 1_000
+
+
+class Lane:
+    """One queue's part of the bus: claims that wait, settlements that are to be recorded."""
+
+    def __init__(self, queue: str, concurrency: int) -> None:
+        self.queue = queue
+        self.waiting: deque[Claim] = deque()
+        #: How each finished run is to be settled, and the seconds that it took.
+        self.finished: deque[tuple[Settlement, float]] = deque()
+        #: How many claims are fetched ahead of the runners.
+        self.capacity = 1
+        #: How many are run on one visit.
+        self.weight = 1
+        #: Seconds that a run takes, usually; 0 until one has been seen.
+        self.typical_s = 0.0
+        self._concurrency = concurrency
+        #: Tells the lane's fetcher that there is something to settle.
+        self.wake: Callable[[], None] = lambda: None
+
+    def finish(self, settlement: Settlement, duration_s: float) -> None:
+        """Note how a run ended; its fetcher records it with the next turn."""
+        self.finished.append((settlement, duration_s))
+        self.wake()
+
+    def learn(self, durations: list[float]) -> None:
+        """Adapt to how long runs take: as far ahead as 20 ms of work go, one at a time for slow jobs.
+
+        By the median, because a rare slow job must not make a thousand quick ones be fetched one by one.
+        """
+        durations.sort()
+        median = durations[len(durations) // 2]
+        self.typical_s = (self.typical_s + median) / 2 if self.typical_s else median
+        self._adapt()
+
+    def stalled(self, seconds: float) -> None:
+        """Nothing has been taken for a while: the runners are busy with something slow."""
+        self.typical_s = max(self.typical_s, seconds)
+        self._adapt()
+
+    def _adapt(self) -> None:
+        ahead = VISIT_S / max(self.typical_s, 1e-6)
+        self.weight = max(1, min(LARGEST_LANE, int(ahead)))
+        self.capacity = max(1, min(LARGEST_LANE, int(ahead * self._concurrency)))
+
+
+class Bus:
+    """All lanes, and the permits to run what is in them."""
+
+    def __init__(self, lanes: list[Lane], concurrency: int) -> None:
+        self._lanes = lanes
+        self._at = 0
+        self._credit = 1
+        #: Runs that were read on the event loop and turned out to be for a thread.
+        self.prepared: deque[Run] = deque()
+        lock = threading.Lock()
+        self._work = threading.Condition(lock)
+        self._permit = threading.Condition(lock)
+        self._free = concurrency
+        self._idle = 0
+        self._queueing = 0
+        self._closed = False
+        #: Starts one more runner thread, if there may be one; set by the worker.
+        self.grow: Callable[[], None] = lambda: None
+
+    def put(self, lane: Lane, claims: list[Claim]) -> None:
+        """Add what was fetched, and wake as many runners as it can occupy."""
+        lane.waiting.extend(claims)
+        self._summon(len(claims))
+
+    def _summon(self, count: int) -> None:
+        with self._work:
+            idle = self._idle
+            if idle:
+                self._work.notify(min(count, idle))
+            more = min(count - idle, self._free) if not self._queueing else 0
+        for _ in range(more):
+            self.grow()
+
+    def take(self, holding: bool) -> tuple[Lane, Claim] | Run | None:
+        """Wait for a permit, unless one is held already, and for work. None: the bus is closed."""
+        if holding and (taken := self.take_nowait()):
+            return taken
+        with self._work:
+            while not self._closed:
+                if not holding:
+                    if not self._free:
+                        self._queueing += 1
+                        self._permit.wait()
+                        self._queueing -= 1
+                        continue
+                    self._free -= 1
+                    holding = True
+                if taken := self.take_nowait():
+                    return taken
+                self._idle += 1
+                self._work.wait()
+                self._idle -= 1
+            if holding:
+                self._free += 1
+        return None
+
+    def take_nowait(self) -> tuple[Lane, Claim] | Run | None:
+        """The next claim of the lane whose turn it is; None if there is none.
+
+        Runs without a lock: popleft is atomic, and a race for `_credit` only shifts a visit by a job.
+        """
+        if self.prepared:
+            try:
+                return self.prepared.popleft()
+            except IndexError:
+                pass  # another runner was quicker
+        lanes = self._lanes
+        for _ in range(len(lanes) + 1):
+            if self._credit > 0:
+                lane = lanes[self._at % len(lanes)]
+                try:
+                    claim = lane.waiting.popleft()
+                except IndexError:
+                    pass
+                else:
+                    self._credit -= 1
+                    return lane, claim
+            self._at += 1
+            self._credit = lanes[self._at % len(lanes)].weight
+        return None
+
+    def give_back(self, run: Run | None = None) -> None:
+        """Return a permit, and leave a prepared run to a thread."""
+        if run is not None:
+            self.prepared.append(run)
+        with self._work:
+            self._free += 1
+            if self._queueing:
+                self._permit.notify()
+                return
+        if run is not None or any(lane.waiting for lane in self._lanes):
+            self._summon(1)
+
+    @property
+    def idle(self) -> int:
+        """How many more jobs could be running now."""
+        return self._free + self._idle
+
+    def close(self) -> None:
+        """Send all runners home; what is waiting is not handed out any more."""
+        with self._work:
+            self._closed = True
+            self._work.notify_all()
+            self._permit.notify_all()

@@ -1,0 +1,76 @@
+"""The event loop that async tasks run on: one thread, started with the first async job."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .bus import Bus
+    from .runner import Run, Runner
+
+
+class AsyncLoop:
+    """Runs async jobs, each with the permit that came with it."""
+
+    def __init__(self, bus: Bus, runner: Runner) -> None:
+        self._bus = bus
+        self._runner = runner
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+        self._lock = threading.Lock()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def submit(self, run: Run) -> None:
+        """Run this, and with the same permit whatever async job comes next."""
+        self._started().call_soon_threadsafe(self._spawn, run)
+
+    def _started(self) -> asyncio.AbstractEventLoop:
+        with self._lock:
+            if self._loop is None:
+                self._loop = asyncio.new_event_loop()
+                self._thread = threading.Thread(
+                    target=self._main, args=(self._loop,), name="laneway-async", daemon=True
+                )
+                self._thread.start()
+            return self._loop
+
+    def _main(self, loop: asyncio.AbstractEventLoop) -> None:
+        asyncio.set_event_loop(loop)
+        try:
+            loop.run_forever()
+            loop.run_until_complete(loop.shutdown_asyncgens())
+        finally:
+            loop.close()
+
+    def _spawn(self, run: Run) -> None:
+        assert self._loop is not None
+        task = self._loop.create_task(self._go(run))
+        self._tasks.add(task)  # the loop itself keeps weak references only
+        task.add_done_callback(self._tasks.discard)
+
+    async def _go(self, run: Run) -> None:
+        await self._runner.execute_async(run)
+        while True:
+            taken = self._bus.take_nowait()
+            following = self._runner.read(*taken) if isinstance(taken, tuple) else taken
+            if taken is None:
+                self._bus.give_back()
+                return
+            if following is None:
+                continue
+            if not following.call.task.is_async:
+                self._bus.give_back(following)
+                return
+            # A task of its own, so that no job inherits the context variables of the one before.
+            self._spawn(following)
+            return
+
+    def stop(self) -> None:
+        """End the loop; what still runs on it is abandoned."""
+        with self._lock:
+            if self._loop is None or self._thread is None:
+                return
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join(1.0)

@@ -1,0 +1,65 @@
+"""The waker: the one thread of a process that waits for work on behalf of all idle fetchers."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ..app import Laneway
+    from .fetcher import Fetcher
+
+#: The longest a wait lasts: a step of the wall clock is noticed after this.
+WAIT_S = 1.0
+
+
+class Waker:
+    """Wakes a fetcher when its queue has a job due."""
+
+    def __init__(self, app: Laneway, fetchers: Sequence[Fetcher]) -> None:
+        self._app = app
+        self._fetchers = fetchers
+        self._idle = threading.Event()
+        self._waited_for: frozenset[str] = frozenset()
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._main, name="laneway-waker", daemon=True)
+        for fetcher in fetchers:
+            fetcher.on_idle = self._someone_is_idle
+
+    def start(self) -> None:
+        """Begin to wait."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End now."""
+        self._stopping.set()
+        self._idle.set()
+        self._app.broker.nudge()
+        self._thread.join(2 * WAIT_S)
+
+    def _someone_is_idle(self, fetcher: Fetcher) -> None:
+        self._idle.set()
+        if fetcher.queue not in self._waited_for:
+            self._app.broker.nudge()
+
+    def _main(self) -> None:
+        while not self._stopping.is_set():
+            self._idle.wait()
+            hungry = {fetcher.queue: fetcher for fetcher in self._fetchers if fetcher.hungry}
+            self._waited_for = frozenset(hungry)
+            if not hungry:
+                self._idle.clear()
+                # A fetcher that became idle between the look and the clearing has set it in vain.
+                if any(fetcher.hungry for fetcher in self._fetchers):
+                    self._idle.set()
+                continue
+            try:
+                ready = self._app.broker.wait(list(hungry), WAIT_S)
+            except Exception:
+                # The fetchers find out for themselves whether the broker is back, and say so.
+                ready = set(hungry)
+                self._stopping.wait(0.5 + random.random())
+            for queue in ready:
+                hungry[queue].work_is_due()
