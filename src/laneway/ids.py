@@ -6,23 +6,51 @@ other sort one after the other, so that they are appended to a B-tree rather tha
 
 from __future__ import annotations
 
-import itertools
 import os
+import threading
 import time
 from collections.abc import Callable
 
 IdSource = Callable[[], str]
 
 
+class Ids:
+    """Makes ids; safe to call from several threads.
+
+    The part left to chance is drawn once for a process, because asking the kernel for every id costs more than
+    all the rest of an enqueue. So a fork must draw anew: `reseed`.
+    """
+
+    __slots__ = ("_chance", "_last", "_lock", "_now_ns")
+
+    def __init__(self, now_ns: Callable[[], int] = time.time_ns) -> None:
+        self._now_ns = now_ns
+        self._last = 0
+        self.reseed()
+
+    def reseed(self) -> None:
+        """Become another source, as the child of a fork must: its parent goes on with the old one."""
+        # The lock may have been held by a thread that the child does not have.
+        self._lock = threading.Lock()
+        self._chance = os.urandom(8).hex()
+
+    def __call__(self) -> str:
+        # Time and counter are one number that only grows, whatever the clock does.
+        now = self._now_ns() // 1_000_000 << 16
+        with self._lock:
+            number = self._last + 1
+            if now > number:
+                number = now
+            self._last = number
+        return f"{number:016x}{self._chance}"
+
+
 def id_source() -> IdSource:
     """Return a function that makes ids; safe to call from several threads."""
-    count = itertools.count(int.from_bytes(os.urandom(2), "big"))
-    urandom, now_ns = os.urandom, time.time_ns
-
-    def new_id() -> str:
-        return f"{now_ns() // 1_000_000:012x}{next(count) & 0xFFFF:04x}{urandom(8).hex()}"
-
-    return new_id
+    ids = Ids()
+    if hasattr(os, "register_at_fork"):  # Windows does not fork
+        os.register_at_fork(after_in_child=ids.reseed)
+    return ids
 
 
 new_id = id_source()
