@@ -7,8 +7,11 @@ that is not annotated as one, …) is refused here, when it is enqueued, rather 
 from __future__ import annotations
 
 import inspect
+import sys
+import types
 import typing
 from collections.abc import Callable, Mapping
+from enum import Enum
 from typing import Any
 
 import msgspec
@@ -17,27 +20,33 @@ from .errors import DeclarationError
 
 Params = dict[str, Any]
 
+#: Deeper values are refused when they are enqueued: a worker's stack might not be able to read them.
+DEEPEST = 100
+
+
+class Refused(ValueError):
+    """A value does not fit, or would not survive being stored; the message says which and why."""
+
 
 def _encode_other(value: Any) -> Any:
     """Pydantic models are the one kind of value that msgspec does not know and people use."""
-    if hasattr(value, "model_dump"):
-        return value.model_dump(mode="json")
-    raise NotImplementedError(f"{type(value).__name__} cannot be stored as JSON")
+    if not hasattr(value, "model_dump"):
+        raise Refused(f"{type(value).__name__} cannot be stored as JSON; give plain values")
+    try:
+        return value.model_dump(mode="json", by_alias=True, round_trip=True)
+    except Exception as error:
+        raise Refused(f"{type(error).__name__} was raised by {type(value).__name__}") from error
 
 
 def _decode_other(kind: type, value: Any) -> Any:
     if hasattr(kind, "model_validate"):
         return kind.model_validate(value)
-    raise NotImplementedError(f"{kind.__name__} cannot be read from JSON")
+    raise Refused(f"{kind.__name__} cannot be read from JSON; annotate the parameter with a type that can")
 
 
 _encoder = msgspec.json.Encoder(order="sorted", enc_hook=_encode_other)
 encode: Callable[[Any], bytes] = _encoder.encode
 decode: Callable[[bytes | str], Any] = msgspec.json.Decoder().decode
-
-
-class Refused(ValueError):
-    """A value does not fit, or would not survive being stored; the message says which and why."""
 
 
 class Signature:
@@ -56,16 +65,20 @@ class Signature:
         named = [p for p in parameters if p.kind is not p.VAR_KEYWORD]
         self.names = tuple(p.name for p in named)
         self.required = tuple(p.name for p in named if p.default is p.empty)
+        self.defaults = {p.name: p.default for p in named if p.default is not p.empty}
         self._positional = tuple(p.name for p in named if p.kind is p.POSITIONAL_OR_KEYWORD)
         self._known, self._needed = frozenset(self.names), frozenset(self.required)
-        self._decode = self._decoder(target, named)
+        # With so many positional arguments, and no others, nothing is missing.
+        self._enough = len(named) if self._needed.difference(self._positional) else len(self.required)
+        annotations = _annotations(target, self._known)
+        kinds = [_decodable(annotations.get(p.name, _annotation(p))) for p in named]
+        self._sure = {p.name: _surely_surviving(kind) for p, kind in zip(named, kinds, strict=True)}
+        self._decode = self._decoder(kinds, named)
 
-    def _decoder(self, target: Callable[..., Any], named: list[inspect.Parameter]) -> Callable[[bytes], Params]:
-        kinds = _annotations(target)
+    def _decoder(self, kinds: list[Any], named: list[inspect.Parameter]) -> Callable[[bytes], Params]:
         fields: list[Any] = []
-        for number, name in enumerate(self.names):
+        for number, kind in enumerate(kinds):
             # A field may be called anything in JSON; in Python `f0`, so that no parameter's name is in the way.
-            kind = _decodable(kinds.get(name, Any))
             optional = named[number].default is not inspect.Parameter.empty
             fields.append((f"f{number}", kind, msgspec.UNSET) if optional else (f"f{number}", kind))
         fields.sort(key=len)
@@ -99,6 +112,8 @@ class Signature:
         """Give every argument its name, as a call would; raises Refused with the sentence Python would use."""
         params = dict(zip(self._positional, args, strict=False))
         count = len(params)
+        if not kwargs and self._enough <= count == len(args):
+            return params
         params.update(kwargs)
         if (
             count != len(args)
@@ -114,21 +129,31 @@ class Signature:
 
     def pack(self, params: Params) -> bytes:
         """Encode params, and see that a worker will get back what was given."""
-        try:
-            data = encode(params)
-        except (TypeError, ValueError, OverflowError, RecursionError, NotImplementedError) as error:
-            raise Refused(_reason(error)) from None
         if not params:
             return b"null"
-        back = self.unpack(data)
-        if back != params:
-            for name, value in params.items():
-                if not _survived(value, back[name]):
-                    raise Refused(
-                        f"the argument {name} would come back as {_describe(back[name])} instead of "
-                        f"{_describe(value)}; give plain JSON values, or annotate the parameter with its type"
-                    )
+        data = _encoded(params)
+        sure = self._sure
+        for name, value in params.items():
+            if type(value) not in sure.get(name, ()):
+                self._compare(params, self.unpack(data))
+                break
         return data
+
+    def read_back(self, params: Params) -> Params:
+        """The arguments that a worker will make of params which may be JSON already, as those of a to_dict() are."""
+        data = _encoded(params)
+        back = self.unpack(data)
+        if _bent(params, decode(data)):
+            self._compare(params, back)
+        return back
+
+    def _compare(self, params: Params, back: Params) -> None:
+        for name, value in params.items():
+            if how := _bent(value, back[name]):
+                raise Refused(
+                    f"the argument {name} would come back with {how}; give plain JSON values, or annotate the "
+                    "parameter with its type"
+                )
 
     def unpack(self, data: bytes) -> Params:
         """Read params into arguments of the annotated types; raises Refused when they do not fit."""
@@ -136,20 +161,38 @@ class Signature:
             data = b"{}"
         try:
             return self._decode(data)
-        except (msgspec.DecodeError, ValueError, TypeError, NotImplementedError, RecursionError) as error:
+        except Exception as error:  # a type's own checks may raise anything
             raise Refused(_reason(error)) from None
 
 
-def _annotations(target: Callable[..., Any]) -> dict[str, Any]:
-    """A callable's annotations; what cannot be resolved (a name imported for type checkers only) is left out."""
-    sources: list[Any] = [target, target.__init__] if isinstance(target, type) else [target]
+def _encoded(params: Params) -> bytes:
+    try:
+        return encode(params)
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+        raise Refused(_reason(error)) from None
+
+
+def _annotation(parameter: inspect.Parameter) -> Any:
+    kind = parameter.annotation
+    return Any if kind is parameter.empty or isinstance(kind, str) else kind
+
+
+def _annotations(target: Callable[..., Any], wanted: frozenset[str]) -> dict[str, Any]:
+    """A callable's annotations; one that cannot be resolved (imported for type checkers only) is left out."""
+    sources: list[Any] = [inspect.unwrap(target)]
+    if isinstance(target, type):
+        sources = [*reversed(target.__mro__), inspect.getattr_static(target, "__init__")]
     kinds: dict[str, Any] = {}
     for source in sources:
-        try:
-            kinds.update(typing.get_type_hints(source, include_extras=True))
-        except Exception:
-            raw = getattr(source, "__annotations__", {})
-            kinds.update((name, kind) for name, kind in raw.items() if not isinstance(kind, str))
+        module = sys.modules.get(getattr(source, "__module__", None) or "")
+        names = getattr(source, "__globals__", None) or vars(module or typing)
+        for name in wanted.intersection(raw := getattr(source, "__annotations__", {})):
+            # One at a time: a single name that is missing must not cost the others their types.
+            one = types.SimpleNamespace(__annotations__={name: raw[name]})
+            try:
+                kinds.update(typing.get_type_hints(one, globalns=names, include_extras=True))
+            except Exception:
+                kinds.pop(name, None)
     return kinds
 
 
@@ -165,29 +208,60 @@ def _decodable(kind: Any) -> Any:
     return kind
 
 
-def _survived(value: Any, back: Any) -> bool:
-    """Whether `back` is what `value` was; objects that do not compare by value count by their encoding."""
+def _surely_surviving(kind: Any) -> frozenset[type]:
+    """The types whose values, for a parameter of this kind, come back as they are: they need not be read back."""
+    if kind is Any:
+        return frozenset((str, int, bool, types.NoneType))
+    if typing.get_origin(kind) in (typing.Union, types.UnionType):
+        return frozenset().union(*map(_surely_surviving, typing.get_args(kind)))
+    return frozenset((kind,)) if kind in (str, int, bool, types.NoneType) else frozenset()
+
+
+def _bent(value: Any, back: Any, depth: int = 1) -> str | None:
+    """How `back` differs from `value`, by types only: values themselves never reach an error."""
+    if depth > DEEPEST:
+        raise Refused(f"a value is nested more than {DEEPEST} levels deep; store it elsewhere and give where it is")
+    if isinstance(value, dict) and isinstance(back, dict):
+        if value.keys() != back.keys():
+            return "other keys (JSON has only text as keys)"
+        pairs = [(value[key], back[key]) for key in value]
+    elif isinstance(value, (list, tuple)) and type(value) is type(back) and len(value) == len(back):
+        pairs = list(zip(value, back, strict=True))
+    else:
+        return None if _equal(value, back) else f"{_describe(back)} instead of {_describe(value)}"
+    return next((how for one, other in pairs if (how := _bent(one, other, depth + 1))), None)
+
+
+def _equal(value: Any, back: Any) -> bool:
+    alike = type(value) is type(back)
+    if isinstance(value, (Enum, bool)):
+        return alike and bool(value == back)  # 1 equals True, and an IntEnum equals its number
     if value == back:
         return True
-    if type(value) is not type(back) or isinstance(value, (str, bytes, float, int)):
-        return False
-    if isinstance(value, dict):
-        return value.keys() == back.keys() and all(_survived(value[key], back[key]) for key in value)
-    if isinstance(value, (list, tuple)):
-        return len(value) == len(back) and all(map(_survived, value, back))
-    return encode(value) == encode(back)
+    # Objects that do not compare by value count by their encoding.
+    compares = inspect.getattr_static(value, "__eq__") is not inspect.getattr_static(object, "__eq__")
+    return alike and not compares and encode(value) == encode(back)
 
 
 def _describe(value: Any) -> str:
-    """A value by its type: values themselves never reach an error."""
     return "null" if value is None else type(value).__name__
 
 
 def _reason(error: Exception) -> str:
-    # Pydantic's messages repeat the value that was wrong; ours must not.
-    if hasattr(error, "errors") and callable(error.errors):
-        problem = error.errors()[0]
-        return f"{problem.get('msg', 'invalid')} - at `{'.'.join(map(str, problem.get('loc', ())))}`"
+    """What went wrong, without the value: msgspec, pydantic and a type's own checks repeat it in their messages."""
     if isinstance(error, RecursionError):
-        return "the value is nested too deeply"
-    return str(error)
+        return "a value is nested too deeply, or holds itself"
+    if isinstance(error, UnicodeEncodeError):
+        return "a text holds half of a surrogate pair, which cannot be stored; give valid Unicode"
+    text = str(error)
+    place = "".join(text.rpartition(" - at `")[1:]) if " - at `" in text else ""
+    cause = error.__cause__
+    if isinstance(cause, Refused):
+        return f"{cause}{place}"
+    if cause is not None and not isinstance(error, Refused):
+        return f"{type(cause).__name__} was raised by its type{place}"
+    if text.startswith(("Invalid enum value", "Invalid value")):
+        return f"it is none of the values that the type allows{place}"
+    if isinstance(error, (msgspec.MsgspecError, Refused, TypeError, OverflowError)):
+        return text
+    return f"{type(error).__name__} was raised by its type"

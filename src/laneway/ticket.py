@@ -59,7 +59,9 @@ class Serializer:
         return (head + task.pack(params) + b"}").decode()
 
     def loads(self, body: str) -> Call | Any | None:
-        """Return the call that `body` describes; raises TicketError when it describes none."""
+        """Return the call that `body` describes, None for an empty one; raises TicketError when it describes none."""
+        if not body:
+            return None
         try:
             ticket = _read(body)
         except (msgspec.DecodeError, RecursionError, UnicodeEncodeError) as error:
