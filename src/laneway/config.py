@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import metadata
 from typing import TYPE_CHECKING, Any
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import parse_qsl
 
 from .errors import ConfigError
 from .retry import DEFAULT_MAX_RETRY_COUNT, RetryIn, default_retry_in
@@ -66,7 +66,7 @@ class TaskOptions:
         if not callable(self.retry_in):
             problems.append(f"retry_in must be a function of the retry's number, not {self.retry_in!r}.")
         if not all(isinstance(kind, type) and issubclass(kind, Exception) for kind in self.bury_on):
-            problems.append(f"bury_on must be exception types, not {self.bury_on!r}.")
+            problems.append(f"bury_on must be a list of exception types, not {self.bury_on!r}.")
         if self.retries_exhausted is not None and not callable(self.retries_exhausted):
             problems.append(f"retries_exhausted must be a function, not {self.retries_exhausted!r}.")
         return problems
@@ -92,16 +92,27 @@ class WorkerOptions:
     def validate(self) -> list[str]:
         """Every problem, a sentence each."""
         problems = []
-        if not isinstance(self.concurrency, int) or not 1 <= self.concurrency <= 10_000:
+        if (
+            isinstance(self.concurrency, bool)
+            or not isinstance(self.concurrency, int)
+            or not (1 <= self.concurrency <= 10_000)
+        ):
             problems.append(f"concurrency must be a whole number from 1 to 10000, not {self.concurrency!r}.")
-        for queue in self.queues or ():
-            if problem := name_problem("queue", queue):
-                problems.append(problem)
-        if not self.shutdown_timeout_s >= 0:
+        if isinstance(self.queues, str):
+            problems.append(f"queues must be a list of names, not the text {self.queues!r}.")
+        else:
+            problems += [problem for queue in self.queues or () if (problem := name_problem("queue", queue))]
+        if not _at_least(self.shutdown_timeout_s, 0):
             problems.append(f"shutdown_timeout_s must be 0 or more seconds, not {self.shutdown_timeout_s!r}.")
-        if not self.lease_s >= 0.1:
+        if not _at_least(self.lease_s, 0.1):
             problems.append(f"lease_s must be at least 0.1 seconds, not {self.lease_s!r}.")
+        if not _at_least(self.slow_s, 0):
+            problems.append(f"slow_s must be 0 or more seconds, not {self.slow_s!r}.")
         return problems
+
+
+def _at_least(value: object, least: float) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and value >= least
 
 
 def raise_problems(problems: Sequence[str], error: type[Exception] = ConfigError, about: str = "") -> None:
@@ -132,8 +143,11 @@ class Url:
     @classmethod
     def parse(cls, text: str) -> Url:
         scheme, colon, rest = text.partition(":")
+        scheme = scheme.lower()
         if not colon or not re.fullmatch(r"[a-z][a-z0-9+.-]*", scheme):
-            raise ConfigError(f"{text!r} is not a broker URL; give one such as {DEFAULT_URL} or memory:.")
+            raise ConfigError(
+                f"{without_secrets(text)!r} is not a broker URL; give one such as {DEFAULT_URL} or memory:."
+            )
         rest, _, query = rest.partition("?")
         return cls(scheme, rest, dict(parse_qsl(query, keep_blank_values=True)))
 
@@ -148,14 +162,12 @@ class Url:
 
 def without_secrets(url: str) -> str:
     """A URL as it may be printed: without user, password and options."""
-    try:
-        parts = urlsplit(url)
-        host = (parts.hostname or "") + (f":{parts.port}" if parts.port else "")
-    except ValueError:
-        return url.partition(":")[0] + ":…"
-    if "@" not in parts.netloc:
-        return url.partition("?")[0]
-    return f"{parts.scheme}://…@{host}{parts.path}"
+    scheme, slashes, rest = url.partition("://")
+    # To the last @: a password that was not quoted may hold any of / ? # and @ itself.
+    _, at, host = rest.rpartition("@")
+    if at and not rest.startswith("/"):
+        return f"{scheme}://…@{host.partition('?')[0]}"
+    return f"{scheme}{slashes}{rest}".partition("?")[0]
 
 
 def _memory(url: Url) -> Broker:
@@ -178,8 +190,13 @@ def open_broker(text: str, source: str = "the url given") -> Broker:
     url = Url.parse(text)
     make: Any = _BROKERS.get(url.scheme)
     if make is None:
-        found = metadata.entry_points(group="laneway.brokers", name=url.scheme)
-        make = next((entry.load() for entry in found), None)
+        for entry in metadata.entry_points(group="laneway.brokers", name=url.scheme):
+            try:
+                make = entry.load()
+            except Exception as error:
+                raise ConfigError(
+                    f"The broker for {url.scheme!r} URLs ({source}) cannot be loaded from {entry.value}: {error}"
+                ) from error
     if make is None:
         raise ConfigError(
             f"No broker for {url.scheme!r} URLs is installed ({source}); set LANEWAY_URL to one of "

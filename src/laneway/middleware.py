@@ -17,6 +17,7 @@ not carried out.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Generator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -57,6 +58,8 @@ class Stack:
         """Run everything up to the yields. False if one of them did not call on."""
         for make in self._makers:
             generator = make()
+            if not isinstance(generator, Generator):
+                raise TypeError("a middleware's method must be a generator: write a yield where it is to call on")
             try:
                 next(generator)
             except StopIteration:
@@ -78,11 +81,20 @@ class Stack:
             except BaseException as raised:
                 error = raised
             else:
-                generator.close()
-                error = RuntimeError(f"the middleware {generator.__qualname__} yields more than once")
+                error = _ended(generator)
         if error is not None:
             raise error
         return result
+
+
+def _ended(generator: Around) -> BaseException:
+    """End a generator that yields more than once, and say so."""
+    name = getattr(generator, "__qualname__", type(generator).__name__)
+    try:
+        generator.close()
+    except BaseException:
+        pass  # whatever it says at its end, the error is that it did not end before
+    return RuntimeError(f"the middleware {name} yields more than once")
 
 
 def overriding(middleware: Sequence[Middleware], method: str) -> list[Callable[..., Around]]:
@@ -95,7 +107,7 @@ def surround(
     methods: Sequence[Callable[..., Around]], args: tuple[Any, ...], step: Callable[[], Any]
 ) -> tuple[bool, Any]:
     """Carry out `step` inside `methods`. Returns whether it was reached, and its result."""
-    stack = Stack([lambda method=method: method(*args) for method in methods])
+    stack = Stack([functools.partial(method, *args) for method in methods])
     error: BaseException | None = None
     result = None
     reached = False

@@ -25,10 +25,14 @@ class Registry:
                 raise DeclarationError(
                     f"Two tasks are named {name!r}; give one of them another name with @app.task(name=…)."
                 )
+        if isinstance(task.target, type):
+            if other := self._by_class.get(task.target):
+                raise DeclarationError(
+                    f"The class {task.target.__name__} is the task {other.name!r} already; give that one aliases."
+                )
+            self._by_class[task.target] = task
         for name in (task.name, *task.options.aliases):
             self._by_name[name] = task
-        if isinstance(task.target, type):
-            self._by_class[task.target] = task
 
     def find(self, name: str) -> AnyTask | None:
         """The task with this name or alias."""
