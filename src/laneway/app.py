@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import logging
+import threading
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, Protocol, TypeVar, overload
@@ -19,32 +20,34 @@ from .config import (
     without_secrets,
 )
 from .context import Context
-from .errors import ConfigError, EnqueueError
+from .errors import ConfigError, DeclarationError, EnqueueError
 from .handle import Handle
 from .ids import new_id
 from .job import NewJob
 from .middleware import Middleware, overriding, surround
 from .registry import Registry
-from .task import AnyTask, Runnable, Sending, Task, declare, sending
+from .retry import DEFAULT_MAX_RETRY_COUNT, RetryIn, default_retry_in
+from .task import AnyTask, Runnable, Sending, Task, declare
 from .telemetry import Telemetry
 from .ticket import Serializer
 
 if TYPE_CHECKING:
     from .broker import Broker
     from .job import JobView
-    from .retry import RetryIn
 
 P = ParamSpec("P")
 Result = TypeVar("Result")
 Class = TypeVar("Class", bound=Runnable)
 ErrorHandler = Callable[[BaseException, Context], object]
+What = TypeVar("What")
 
 
 class Declare(Protocol):
     """What `@app.task(…)` returns: it makes a function a Task and leaves a class a class."""
 
+    # A class is a callable too; for one with run() the first overload is meant, and is taken.
     @overload
-    def __call__(self, target: type[Class], /) -> type[Class]: ...
+    def __call__(self, target: type[Class], /) -> type[Class]: ...  # type: ignore[overload-overlap]  # pyright: ignore[reportOverlappingOverload]
 
     @overload
     def __call__(self, target: Callable[P, Result], /) -> Task[P, P, Result]: ...
@@ -90,6 +93,8 @@ class Laneway:
         raise_problems([problem for problem in problems if problem])
         if url is not None and broker is not None:
             raise ConfigError("Give a url or a broker, not both.")
+        if url is not None and not isinstance(url, str):
+            raise ConfigError(f"url must be text such as sqlite:///laneway.db, not {type(url).__name__}.")
         self.name = name
         self.env = env
         self.registry = Registry()
@@ -102,11 +107,13 @@ class Laneway:
         self._around_enqueue = overriding(self.middleware, "around_enqueue")
         self._given_url = url
         self._broker = broker
+        self._opening = threading.Lock()
 
     # -- declaring -------------------------------------------------------------------------------------
 
+    # As in Declare: a class with run() stays a class.
     @overload
-    def task(self, target: type[Class], /) -> type[Class]: ...
+    def task(self, target: type[Class], /) -> type[Class]: ...  # type: ignore[overload-overlap]  # pyright: ignore[reportOverlappingOverload]
 
     @overload
     def task(self, target: Callable[P, Result], /) -> Task[P, P, Result]: ...
@@ -114,6 +121,7 @@ class Laneway:
     @overload
     def task(
         self,
+        /,
         *,
         context: Literal[True],
         name: str | None = None,
@@ -128,6 +136,7 @@ class Laneway:
     @overload
     def task(
         self,
+        /,
         *,
         context: Literal[False] = False,
         name: str | None = None,
@@ -139,7 +148,20 @@ class Laneway:
         retries_exhausted: Callable[[list[JobView]], object] | None = None,
     ) -> Declare: ...
 
-    def task(self, target: Any = None, /, *, context: bool = False, name: str | None = None, **options: Any) -> Any:
+    def task(
+        self,
+        target: Any = None,
+        /,
+        *,
+        context: bool = False,
+        name: str | None = None,
+        queue: str | None = None,
+        aliases: Iterable[str] = (),
+        max_retry_count: int = DEFAULT_MAX_RETRY_COUNT,
+        retry_in: RetryIn = default_retry_in,
+        bury_on: Iterable[type[Exception]] = (),
+        retries_exhausted: Callable[[list[JobView]], object] | None = None,
+    ) -> Any:
         """Declare a function, or a class with `run`, as a task.
 
         Args:
@@ -152,12 +174,17 @@ class Laneway:
             bury_on: Exception types that are never retried: the job goes to the morgue.
             retries_exhausted: Called with the jobs just buried.
         """
-        for several in ("aliases", "bury_on"):
-            if several in options:
-                options[several] = tuple(options[several])
+        options = TaskOptions(
+            queue=queue,
+            aliases=_several("aliases", aliases),
+            max_retry_count=max_retry_count,
+            retry_in=retry_in,
+            bury_on=_several("bury_on", bury_on),
+            retries_exhausted=retries_exhausted,
+        )
 
         def register(target: Any) -> Any:
-            task = declare(self, target, name=name, context=context, options=TaskOptions(**options))
+            task = declare(self, target, name=name, context=context, options=options)
             self.registry.add(task)
             return target if isinstance(target, type) else task
 
@@ -180,7 +207,7 @@ class Laneway:
 
     def enqueue_many(self, instances: Iterable[Runnable], /) -> list[Handle]:
         """Store jobs for many instances of task classes: all of them or none."""
-        return self.send([self.outgoing(instance, (), {}) for instance in instances])
+        return self.using().enqueue_many(instances)
 
     def using(
         self,
@@ -190,14 +217,12 @@ class Laneway:
         perform_at: float | datetime | None = None,
     ) -> Sender:
         """Options for instances that are enqueued: `app.using(delay=60).enqueue(SendMail(…))`."""
-        return Sender(self, sending(queue=queue, delay=delay, perform_at=perform_at))
+        return Sender(self, Sending().with_options(queue=queue, delay=delay, perform_at=perform_at))
 
     def enqueue_body(self, body: str, *, queue: str = DEFAULT_QUEUE) -> Handle:
         """Store a body as it is, for the serializer to make sense of when it is run."""
-        if not isinstance(body, str):
-            raise EnqueueError(f"A body is text, not {type(body).__name__}.")
-        raise_problems([problem] if (problem := name_problem("queue", queue)) else [], EnqueueError)
-        self._check_size(body, "A body")
+        self._check(body, "The body")
+        queue = Sending().with_options(queue=queue).queue or DEFAULT_QUEUE
         return self.send([NewJob(queue=queue, key=new_id(), body=body)])[0]
 
     def outgoing(
@@ -210,20 +235,15 @@ class Laneway:
         sending: Sending | None = None,
     ) -> NewJob:
         """Make the job for a task with arguments, or for an instance; raises EnqueueError and stores nothing."""
-        if isinstance(what, Task):
-            task: AnyTask = what
-            if task.app is not self:
-                raise EnqueueError(f"Task {task.name} belongs to another app; enqueue it there.")
-        else:
-            task = self._task_of(what, bool(args or kwargs))
+        is_task = isinstance(what, Task)
+        task: AnyTask = what if is_task else self._task_of(what, bool(args or kwargs))
+        if task.app is not self:
+            raise EnqueueError(f"Task {task.name} belongs to another app; enqueue it there.")
         try:
-            params = (
-                task.signature.bind(args, kwargs) if what is task or isinstance(what, Task) else task.params_of(what)
-            )
-            body = self.serializer.dumps(task, params)
+            body = self.serializer.dumps(task, task.signature.bind(args, kwargs) if is_task else task.params_of(what))
         except Refused as error:
             raise EnqueueError(f"Task {task.name}: {error}.") from None
-        self._check_size(body, f"Task {task.name}: its ticket")
+        self._check(body, "Task {}: its body", task.name)
         options = sending or task.sending
         return NewJob(
             queue=options.queue or task.options.queue or fallback,
@@ -233,19 +253,37 @@ class Laneway:
             perform_at=options.perform_at,
         )
 
+    def all_or_none(self, make: Callable[[What], NewJob], items: Iterable[What]) -> list[NewJob]:
+        """Make a job of every item; the error names the item that was refused, and nothing has been stored."""
+        jobs: list[NewJob] = []
+        try:
+            for item in items:
+                jobs.append(make(item))
+        except EnqueueError as error:
+            raise EnqueueError(f"Item {len(jobs)}: {error} Nothing was stored.") from None
+        return jobs
+
     def send(self, jobs: list[NewJob]) -> list[Handle]:
         """Store jobs, inside the middleware."""
-        if jobs:
-            self.around_enqueue(jobs, self.broker.enqueue)
         broker = self.broker
-        return [Handle(broker, job.queue, job.key) for job in jobs]
+        all_jobs = jobs.copy()  # a middleware may take some out of the list
+        if jobs:
+            self.around_enqueue(jobs, broker.enqueue)
+        return [Handle(broker, job.queue, job.key) for job in all_jobs]
 
     def around_enqueue(self, jobs: list[NewJob], store: Callable[[list[NewJob]], None]) -> bool:
         """Have `store` called inside the middleware; False if one of them did not call on."""
         if not self._around_enqueue:
             store(jobs)
             return True
-        reached, _ = surround(self._around_enqueue, (jobs,), lambda: store(jobs))
+
+        def step() -> None:
+            for job in jobs:
+                self._check(job.body, "After the middleware the body of the job {}", job.key)
+                Sending().with_options(queue=job.queue)
+            store(jobs)
+
+        reached, _ = surround(self._around_enqueue, (jobs,), step)
         if not reached:
             self.logger.warning("a middleware did not call on: %d jobs were not enqueued", len(jobs))
         return reached
@@ -254,21 +292,30 @@ class Laneway:
         task = self.registry.of(type(instance))
         if task is not None and not with_arguments:
             return task
-        kind = instance.__name__ if isinstance(instance, type) else type(instance).__name__
+        kind = getattr(instance, "__name__", type(instance).__name__)
         if task is not None:
-            raise EnqueueError(f"Task {kind}: an instance carries its own arguments; give it alone.")
+            raise EnqueueError(f"Task {task.name}: an instance carries its own arguments; give it alone.")
         if isinstance(instance, type) and self.registry.of(instance):
             raise EnqueueError(f"Task {kind}: enqueue an instance, such as {kind}(…), not the class.")
-        if getattr(instance, "__name__", None) == "<lambda>":
+        if kind == "<lambda>":
             raise EnqueueError("A lambda is not a task; declare a named function with @app.task.")
         raise EnqueueError(f"{kind} is not a task of this app; declare it with @app.task.")
 
-    def _check_size(self, body: str, what: str) -> None:
+    def _check(self, body: str, what: str, name: str = "") -> None:
+        """See that a broker can store a body; `what` is put together only for an error."""
+        if not isinstance(body, str):
+            raise EnqueueError(f"{what.format(name)} must be text, not {type(body).__name__}.")
         limit = self.broker.max_body
-        if len(body) * 4 > limit and (size := len(body.encode())) > limit:
+        if len(body) <= limit and body.isascii():
+            return
+        try:
+            size = len(body.encode())
+        except UnicodeEncodeError:
+            raise EnqueueError(f"{what.format(name)} holds half of a surrogate pair; give valid Unicode.") from None
+        if size > limit:
             raise EnqueueError(
-                f"{what} is {size} bytes, and this broker takes {limit} at most; store the data elsewhere and "
-                "enqueue where it is."
+                f"{what.format(name)} is {size} bytes, and this broker takes {limit} at most; store the data "
+                "elsewhere and enqueue where it is."
             )
 
     # -- the broker ------------------------------------------------------------------------------------
@@ -284,7 +331,9 @@ class Laneway:
     def broker(self) -> Broker:
         """The broker; opened when it is first used."""
         if self._broker is None:
-            self._broker = open_broker(*resolve_url(self._given_url))
+            with self._opening:  # two threads must not open two brokers: what is in memory would be in one of them
+                if self._broker is None:
+                    self._broker = open_broker(*resolve_url(self._given_url))
         return self._broker
 
     def close(self) -> None:
@@ -307,9 +356,17 @@ class Sender:
 
     def enqueue(self, instance: Runnable, /) -> Handle:
         """Store a job that runs an instance of a task class."""
-        return self.enqueue_many([instance])[0]
+        return self._app.send([self._job(instance)])[0]
 
     def enqueue_many(self, instances: Iterable[Runnable], /) -> list[Handle]:
         """Store jobs for many instances of task classes: all of them or none."""
-        app = self._app
-        return app.send([app.outgoing(instance, (), {}, sending=self._sending) for instance in instances])
+        return self._app.send(self._app.all_or_none(self._job, instances))
+
+    def _job(self, instance: Runnable) -> NewJob:
+        return self._app.outgoing(instance, (), {}, sending=self._sending)
+
+
+def _several(what: str, values: Iterable[Any]) -> tuple[Any, ...]:
+    if isinstance(values, (str, type)) or not isinstance(values, Iterable):
+        raise DeclarationError(f"{what} must be a list, even of one; write {what}=[…].")
+    return tuple(values)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, ParamSpec, overload
 
 from .delays import seconds
@@ -12,8 +12,6 @@ from .handle import Handle
 from .outcome import OUTBOX_LIMIT
 
 if TYPE_CHECKING:
-    from collections.abc import MutableMapping
-
     from .app import Laneway
     from .job import Claim, NewJob
     from .task import AnyTask, Runnable, Sending, Task
@@ -91,11 +89,17 @@ class Context:
         """
         return self._hold(self._app.outgoing(task, args, kwargs, fallback=self.queue))
 
-    def using(self, **options: Any) -> ContextSender:
+    def using(
+        self,
+        *,
+        queue: str | None = None,
+        delay: float | timedelta | None = None,
+        perform_at: float | datetime | None = None,
+    ) -> ContextSender:
         """Options for an instance that is enqueued from within a run; a function task has its own `using`."""
-        from .task import sending
+        from .task import Sending  # task.py needs Context for its types
 
-        return ContextSender(self, sending(**options))
+        return ContextSender(self, Sending().with_options(queue=queue, delay=delay, perform_at=perform_at))
 
     def postpone(self, delay: float | timedelta) -> None:
         """Run this job again later, whatever else happens in this run: not a failure, and nothing is sent."""
@@ -126,6 +130,14 @@ class ContextSender:
 
 
 class _JobLogger(logging.LoggerAdapter[logging.Logger]):
-    def process(self, msg: Any, kwargs: MutableMapping[str, Any]) -> tuple[Any, MutableMapping[str, Any]]:
-        kwargs["extra"] = {**(self.extra or {}), **(kwargs.get("extra") or {})}
-        return f"[{kwargs['extra']['task']} {kwargs['extra']['job']}] {msg}", kwargs
+    """Begins every line with `[task id]`, and hands both on as fields of the record."""
+
+    def log(self, level: int, msg: object, *args: object, **kwargs: Any) -> None:
+        if not self.isEnabledFor(level):
+            return
+        fields = self.extra or {}
+        lead = f"[{fields['task']} {fields['job']}] "
+        kwargs["extra"] = {**fields, **(kwargs.get("extra") or {})}
+        kwargs["stacklevel"] = kwargs.get("stacklevel", 1) + 1  # the line is the handler's, not ours
+        # With arguments the message is a format, in which a task named "100%" must not take part.
+        self.logger.log(level, (lead.replace("%", "%%") if args else lead) + str(msg), *args, **kwargs)
