@@ -38,7 +38,7 @@ class Turn(msgspec.Struct):
 
 
 class Answer(msgspec.Struct):
-    """What a turn brought: claims in the order in which they are due, and the settlements that came too late."""
+    """What a turn brought: claims, highest priority first, then by due time; and the settlements that came too late."""
 
     claims: list[Claim]
     #: The token of all claims of this turn.
@@ -68,13 +68,16 @@ class Broker(Protocol):
         ...
 
     def enqueue(self, jobs: Sequence[NewJob]) -> None:
-        """Store all jobs, or none. A key that is queued already is not stored twice."""
+        """Store all jobs, or none. A key that is queued or running already is not stored twice.
+
+        Queues that nobody has declared are made. Raises EnqueueError for what cannot be stored.
+        """
         ...
 
     # -- a worker's verbs ------------------------------------------------------------------------------
 
     def join(self, worker: WorkerView) -> None:
-        """Make a worker known. Ids are never used twice."""
+        """Make a worker known. Ids are never used twice: joining again under one changes nothing."""
         ...
 
     def turn(self, turn: Turn) -> Answer:
@@ -135,7 +138,7 @@ class Broker(Protocol):
         ...
 
     def listing(self, queue: str, which: Listing, *, after: str | None = None, limit: int = 100) -> Page:
-        """A page of jobs by due time; of dead ones by the time of their burial."""
+        """A page of jobs by due time, then arrival; of dead ones by the time of their burial."""
         ...
 
     # -- acting ----------------------------------------------------------------------------------------
@@ -149,7 +152,10 @@ class Broker(Protocol):
         ...
 
     def revive(self, queue: str, keys: Sequence[str]) -> int:
-        """Move jobs from the morgue back into the queue, due now, with all their retries. Returns how many."""
+        """Move jobs from the morgue back into the queue, due now, with all their retries. Returns how many.
+
+        A job whose key is being run stays in the morgue.
+        """
         ...
 
     def delete_dead(self, queue: str, keys: Sequence[str]) -> int:

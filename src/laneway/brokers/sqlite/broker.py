@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,22 +11,23 @@ import msgspec
 from ...broker import MAX_BODY, Answer, Listing, Page, Turn
 from ...clock import Clock, SystemClock
 from ...config import Url
-from ...errors import BrokerError, ConfigError, LeaseLost
+from ...errors import ConfigError, LeaseLost
 from ...job import Claim, JobView, NewJob, QueueStats, Status, WorkerView
 from ...outcome import Settlement
 from ...shards import DEFAULT_SHARDS, shard_of
+from ..common import REMEMBER_DEAD_S, REMEMBER_ENDED_S, again_at, check_jobs, due_at, storable, unknown_queue
 from . import looking
 from .database import Database, read_statements
 from .waiting import Waiting
 
-#: How many jobs go into one statement; a few hundred kilobytes of JSON at most times.
+#: How many jobs go into one statement, and how many characters of them; SQLite takes a billion bytes at most.
 CHUNK = 1_000
-REMEMBER_DEAD_S = 3_600.0
-REMEMBER_ENDED_S = 86_400.0
+CHUNK_CHARS = 16_000_000
+
+MAX_TIMEOUT_S = 3_600
 
 _json: Callable[[Any], str] = lambda value: msgspec.json.encode(value).decode()  # noqa: E731 - a name for a pair of calls
 _read_claims = msgspec.json.Decoder(list[Claim]).decode
-_read_due = msgspec.json.Decoder(list[list[tuple[float, int]]]).decode
 _read_ids = msgspec.json.Decoder(list[int]).decode
 _read_keys = msgspec.json.Decoder(list[str]).decode
 
@@ -37,11 +38,8 @@ class Queue(msgspec.Struct, frozen=True):
     name: str
     id: int
     shards: int
+    #: Others may have added to them since: whoever claims or lists reads them anew.
     priorities: tuple[int, ...]
-
-    @property
-    def all_shards(self) -> str:
-        return _json(list(range(self.shards)))
 
 
 class SQLiteBroker:
@@ -79,6 +77,8 @@ class SQLiteBroker:
             timeout_s = float(options.get("timeout", 30))
         except ValueError:
             raise ConfigError(f"timeout must be seconds, not {options['timeout']!r}.") from None
+        if not 0 <= timeout_s <= MAX_TIMEOUT_S:
+            raise ConfigError(f"timeout must be 0 to {MAX_TIMEOUT_S} seconds, not {options['timeout']!r}.")
         return cls(path, synchronous=options.get("synchronous", "normal"), timeout_s=timeout_s)
 
     # -- jobs in ---------------------------------------------------------------------------------------
@@ -93,31 +93,42 @@ class SQLiteBroker:
         return self._queues[queue].shards
 
     def enqueue(self, jobs: Sequence[NewJob]) -> None:
+        check_jobs(jobs)
         self._know_queues(jobs)
         with self._db.write() as db:
             self._insert(db, jobs, self._clock.now())
         self._waiting.wake()
 
     def _insert(self, db: Any, jobs: Sequence[NewJob], now: float) -> None:
-        rows = []
+        rows: list[tuple[Any, ...]] = []
+        chars = 0
         for job in jobs:
             queue = self._queues[job.queue]
-            at = now + job.delay_s if job.perform_at is None else job.perform_at
+            at = due_at(now, job.delay_s, job.perform_at)
             headers = _json(job.headers) if job.headers else None
             shard = shard_of(job.key, queue.shards)
-            rows.append((queue.id, shard, job.key, job.body, job.score or 0.0, at, job.priority, job.expires, headers))
-        for start in range(0, len(rows), CHUNK):
-            db.execute(self._sql["enqueue"], {"jobs": _json(rows[start : start + CHUNK])})
+            row = (queue.id, shard, job.key, job.body, job.score or 0.0, at, job.priority, job.expires, headers)
+            if "\0" in job.body or "\0" in job.key:  # SQLite's JSON would end the text there
+                self._insert_rows(db, rows)
+                db.execute(self._sql["enqueue_one"], row)
+                rows, chars = [], 0
+                continue
+            rows.append(row)
+            chars += len(job.body) + len(headers or "")
+            if len(rows) >= CHUNK or chars >= CHUNK_CHARS:
+                self._insert_rows(db, rows)
+                rows, chars = [], 0
+        self._insert_rows(db, rows)
+
+    def _insert_rows(self, db: Any, rows: Sequence[tuple[Any, ...]]) -> None:
+        if rows:
+            db.execute(self._sql["enqueue"], {"jobs": _json(rows)})
 
     # -- queues known by heart ---------------------------------------------------------------------------
 
     def _learn_queues(self) -> None:
         with self._db.read() as db:
-            rows = db.execute(self._sql["queues"]).fetchall()
-        self._queues = {
-            name: Queue(name, id, shards, tuple(msgspec.json.decode(priorities)))
-            for name, id, shards, priorities in rows
-        }
+            self._queues = {queue.name: queue for queue in _read_queues(db, self._sql)}
 
     def _know_queues(self, jobs: Iterable[NewJob]) -> None:
         """Make queues and priorities that are new, before the jobs that are the first to use them."""
@@ -131,10 +142,10 @@ class SQLiteBroker:
                 self._add_priority(name, priority)
 
     def _add_priority(self, name: str, priority: int) -> None:
-        self._learn_queues()
-        queue = self._queues[name]
-        priorities = sorted({*queue.priorities, priority}, reverse=True)
         with self._db.write() as db:
+            # Read within the transaction: another process may be adding one of its own.
+            queue = next(queue for queue in _read_queues(db, self._sql) if queue.name == name)
+            priorities = sorted({*queue.priorities, priority}, reverse=True)
             db.execute(self._sql["set_priorities"], {"queue": queue.id, "priorities": _json(priorities)})
         self._learn_queues()
 
@@ -149,18 +160,20 @@ class SQLiteBroker:
         queue = self._queue(turn.queue)
         for settlement in turn.settlements:
             if settlement.outbox:
+                check_jobs(settlement.outbox)
                 self._know_queues(settlement.outbox)
         with self._db.write() as db:
             row = db.execute(self._sql["turn_begin"], {"worker": turn.worker, "queue": queue.id}).fetchone()
             if row is None:
                 raise LeaseLost(f"The worker {turn.worker} has been declared dead.")
-            worker, last_seq, last_token, last_refused = row
+            worker, last_seq, last_token, last_refused, priorities = row
             if last_seq == turn.seq:  # its answer was lost
                 return Answer(self._claimed(db, queue, worker, last_token), last_token, _read_keys(last_refused))
             now = self._clock.now()
             token = self._next_token(db, now)
             refused, sent = self._settle(db, queue, turn.settlements, now)
-            claims = self._claim(db, queue, worker, token, turn, now) if turn.limit > 0 else []
+            claimed = turn.limit > 0 and self._claim(db, queue, worker, token, turn, _read_ids(priorities), now)
+            claims = self._claimed(db, queue, worker, token) if claimed else []
             values = {
                 "worker": worker,
                 "queue": queue.id,
@@ -187,7 +200,7 @@ class SQLiteBroker:
         gone: list[int] = []
         back: list[int] = []
         outbox: list[NewJob] = []
-        processed = failed = 0
+        processed = failed = again = 0
         for token, group in by_token.items():
             ids = _json([settlement.claim.ref for settlement in group])
             held = set(_read_ids(db.execute(self._sql["still_held"], {"ids": ids, "token": token}).fetchone()[0]))
@@ -205,12 +218,13 @@ class SQLiteBroker:
                 elif verdict == "release":
                     back.append(ref)
                 else:
+                    again += 1
                     failed += verdict != "postpone"
                     values = {
                         "id": ref,
-                        "perform_at": now + settlement.delay_s,
+                        "perform_at": again_at(now, settlement.delay_s),
                         "retry_count": settlement.retry_count,
-                        "error": settlement.error,
+                        "error": storable(settlement.error),
                         "now": now,
                     }
                     db.execute(self._sql[f"settle_{verdict}"], values)
@@ -224,39 +238,26 @@ class SQLiteBroker:
             self._insert(db, outbox, now)
         if processed or failed:
             db.execute(self._sql["count_runs"], {"queue": queue.id, "processed": processed, "failed": failed})
-        return refused, bool(outbox or back or failed)
+        return refused, bool(outbox or back or again)
 
-    def _claim(self, db: Any, queue: Queue, worker: int, token: int, turn: Turn, now: float) -> list[Claim]:
-        shards = queue.all_shards if turn.shards is None else _json(list(turn.shards))
-        ids: list[int] = []
-        for priority in queue.priorities:
-            limit = turn.limit - len(ids)
-            values = {"queue": queue.id, "shards": shards, "priority": priority, "now": now, "limit": limit}
-            due = _read_due(db.execute(self._sql["due"], values).fetchone()[0])
-            merged = due[0] if len(due) == 1 else sorted(row for rows in due for row in rows)
-            ids += [id for _, id in merged[:limit]]
-            if len(ids) >= turn.limit:
+    def _claim(
+        self, db: Any, queue: Queue, worker: int, token: int, turn: Turn, priorities: Sequence[int], now: float
+    ) -> int:
+        shards = range(queue.shards) if turn.shards is None else set(turn.shards)
+        values = {"queue": queue.id, "shards": _json(list(shards)), "now": now, "worker": worker, "token": token}
+        left = turn.limit
+        for priority in priorities:
+            left -= db.execute(self._sql["claim"], {**values, "priority": priority, "limit": left}).rowcount
+            if left <= 0:
                 break
-        if not ids:
-            return []
-        db.execute(self._sql["claim"], {"ids": _json(ids), "worker": worker, "token": token})
-        return self._claimed(db, queue, worker, token)
+        return turn.limit - left
 
     def _claimed(self, db: Any, queue: Queue, worker: int, token: int) -> list[Claim]:
         values = {"name": queue.name, "worker": worker, "token": token}
-        claims = _read_claims(db.execute(self._sql["claimed"], values).fetchone()[0])
-        claims.sort(key=lambda claim: (claim.perform_at, claim.ref))
-        return claims
+        return _read_claims(db.execute(self._sql["claimed"], values).fetchone()[0])
 
     def wait(self, queues: Collection[str], timeout_s: float) -> set[str]:
-        if not self._queues.keys() >= set(queues):
-            self._learn_queues()
-        known = [self._queues[name] for name in queues if name in self._queues]
-        due = {
-            queue.name: {"queue": queue.id, "shards": queue.all_shards, "priorities": _json(queue.priorities)}
-            for queue in known
-        }
-        return self._waiting.wait(self._sql["next_due"], due, timeout_s)
+        return self._waiting.wait(self._sql["next_due"], queues, timeout_s)
 
     def nudge(self) -> None:
         self._waiting.nudge()
@@ -277,7 +278,7 @@ class SQLiteBroker:
                 return 0
             given_back: int = db.execute(self._sql["give_back"], {"worker": row[0]}).rowcount
             db.execute(self._sql["forget_worker"], {"worker": row[0]})
-            db.execute(self._sql["forget_turns"], {"worker": row[0]})
+            db.execute(self._sql["forget_turns"])
         if given_back:
             self._waiting.wake()
         return given_back
@@ -297,7 +298,7 @@ class SQLiteBroker:
         with self._db.write() as db:
             for (worker,) in db.execute(self._sql["claims_of_the_dead"]).fetchall():
                 count += db.execute(self._sql["give_back"], {"worker": worker}).rowcount
-                db.execute(self._sql["forget_turns"], {"worker": worker})
+            db.execute(self._sql["forget_turns"])
             db.execute(self._sql["forget_dead"], {"before": now - REMEMBER_DEAD_S})
             db.execute(self._sql["forget_endings"], {"before": now - REMEMBER_ENDED_S})
         if count:
@@ -315,7 +316,7 @@ class SQLiteBroker:
         if name not in self._queues:
             self._learn_queues()
         if name not in self._queues:
-            raise BrokerError(f"There is no queue {name!r}; declare it first.")
+            raise unknown_queue(name)
         return self._queues[name]
 
     # -- looking ---------------------------------------------------------------------------------------
@@ -333,8 +334,9 @@ class SQLiteBroker:
             return looking.workers(db, self._sql)
 
     def status(self, queue: str, key: str) -> Status:
+        known = self._queue(queue)
         with self._db.read() as db:
-            return looking.status(db, self._sql, self._queue(queue).id, key, self._clock.now())
+            return looking.status(db, self._sql, known.id, key, self._clock.now())
 
     def find(self, queue: str, key: str) -> list[JobView]:
         known = self._queue(queue)
@@ -342,10 +344,11 @@ class SQLiteBroker:
             return looking.find(db, self._sql, known.name, known.id, key, self._clock.now())
 
     def listing(self, queue: str, which: Listing, *, after: str | None = None, limit: int = 100) -> Page:
-        known = self._queue(queue)
+        self._queue(queue)
+        self._learn_queues()
         with self._db.read() as db:
             now = self._clock.now()
-            return looking.listing(db, self._sql, known, which, after=after, limit=limit, now=now)
+            return looking.listing(db, self._sql, self._queues[queue], which, after=after, limit=limit, now=now)
 
     # -- acting ----------------------------------------------------------------------------------------
 
@@ -358,26 +361,28 @@ class SQLiteBroker:
             return cancelled
 
     def reschedule(self, queue: str, key: str, *, delay_s: float = 0.0, perform_at: float | None = None) -> bool:
-        at = self._clock.now() + delay_s if perform_at is None else perform_at
+        values = {"queue": self._queue(queue).id, "key": key}
+        values["perform_at"] = due_at(self._clock.now(), delay_s, perform_at)
         with self._db.write() as db:
-            values = {"queue": self._queue(queue).id, "key": key, "perform_at": at}
             moved = bool(db.execute(self._sql["reschedule"], values).rowcount)
         self._waiting.wake()
         return moved
 
     def revive(self, queue: str, keys: Sequence[str]) -> int:
+        known = self._queue(queue)
+        revived = 0
         with self._db.write() as db:
-            values = {"queue": self._queue(queue).id, "keys": _json(list(keys)), "now": self._clock.now()}
-            db.execute(self._sql["revive"], values)
-            revived: int = db.execute(self._sql["delete_dead"], values).rowcount
+            for key in keys:
+                values = {"queue": known.id, "key": key, "now": self._clock.now()}
+                if db.execute(self._sql["revive"], values).rowcount:
+                    revived += db.execute(self._sql["delete_dead"], values).rowcount
         self._waiting.wake()
         return revived
 
     def delete_dead(self, queue: str, keys: Sequence[str]) -> int:
+        known = self._queue(queue)
         with self._db.write() as db:
-            values = {"queue": self._queue(queue).id, "keys": _json(list(keys))}
-            deleted: int = db.execute(self._sql["delete_dead"], values).rowcount
-            return deleted
+            return sum(db.execute(self._sql["delete_dead"], {"queue": known.id, "key": key}).rowcount for key in keys)
 
     # -- itself ----------------------------------------------------------------------------------------
 
@@ -388,3 +393,11 @@ class SQLiteBroker:
     def close(self) -> None:
         self._waiting.nudge()
         self._db.close()
+        self._queues = {}  # the file may be another one when it is opened again
+
+
+def _read_queues(db: Any, sql: Mapping[str, str]) -> list[Queue]:
+    return [
+        Queue(name, id, shards, tuple(_read_ids(priorities)))
+        for name, id, shards, priorities in db.execute(sql["queues"]).fetchall()
+    ]

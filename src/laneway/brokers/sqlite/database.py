@@ -12,6 +12,7 @@ import re
 import sqlite3
 import threading
 import time
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import resources
@@ -20,6 +21,7 @@ from pathlib import Path
 from ...errors import BrokerAwayError, BrokerError, ConfigError
 
 OLDEST_SQLITE = (3, 35)
+PURPOSES = ("write", "read", "watch")
 #: "LANE", so that `file` and we can tell our files from others.
 APPLICATION_ID = 0x4C414E45
 
@@ -44,20 +46,20 @@ class Database:
         self._synchronous = synchronous
         self._timeout_s = timeout_s
         self._schema = read_statements("schema.sql")
-        self._forget()
-
-    def _forget(self) -> None:
-        self._pid = os.getpid()
         self._connections: dict[str, sqlite3.Connection] = {}
-        self._locks = {purpose: threading.Lock() for purpose in ("write", "read", "watch")}
+        self._make_locks()
+        _databases.add(self)
+
+    def _make_locks(self) -> None:
+        self._locks = {purpose: threading.Lock() for purpose in PURPOSES}
         self._opening = threading.Lock()
 
     @contextmanager
     def write(self) -> Iterator[sqlite3.Connection]:
         """A transaction that holds the file's write lock from its beginning; all of it is stored or none."""
         with self._connection("write") as connection:
-            self._begin(connection)
             try:
+                self._begin(connection)
                 yield connection
                 connection.execute("COMMIT")
             except BaseException:
@@ -79,27 +81,27 @@ class Database:
 
     @contextmanager
     def _connection(self, purpose: str) -> Iterator[sqlite3.Connection]:
-        if self._pid != os.getpid():
-            # A fork: the parent's connections and locks are not ours to use, nor to close.
-            self._inherited = self._connections
-            self._forget()
         with self._locks[purpose]:
             try:
                 connection = self._connections.get(purpose)
                 if connection is None:
                     connection = self._connections[purpose] = self._open()
+                    if purpose == "write":
+                        connection.execute("PRAGMA busy_timeout = 0")  # it waits in _begin
                 yield connection
             except sqlite3.Error as error:
                 raise self._explain(error) from error
 
     def _begin(self, connection: sqlite3.Connection) -> None:
+        self._patiently(connection, "BEGIN IMMEDIATE")
+
+    def _patiently(self, connection: sqlite3.Connection, statement: str) -> sqlite3.Cursor:
         # SQLite's own waiting sleeps up to 100 ms between tries; ours is shorter and spread by chance.
         deadline = time.monotonic() + self._timeout_s
         pause_s = 0.0002
         while True:
             try:
-                connection.execute("BEGIN IMMEDIATE")
-                return
+                return connection.execute(statement)
             except sqlite3.OperationalError as error:
                 if not _is_busy(error) or time.monotonic() > deadline:
                     raise
@@ -122,13 +124,20 @@ class Database:
 
     def _prepare(self, connection: sqlite3.Connection) -> None:
         connection.execute(f"PRAGMA busy_timeout = {int(self._timeout_s * 1000)}")
-        mode = connection.execute("PRAGMA journal_mode = WAL").fetchone()[0]
+        self._recognise(connection)
+        # Two processes that open a new file at once are both told "locked" here, whatever busy_timeout says.
+        mode = self._patiently(connection, "PRAGMA journal_mode = WAL").fetchone()[0]
         if mode != "wal":
             raise ConfigError(f"The database {self.path} cannot use SQLite's WAL mode; put it on a local disk.")
         connection.execute(f"PRAGMA synchronous = {self._synchronous}")
         connection.execute("PRAGMA cache_size = -16000")
         self._migrate(connection)
-        connection.execute("PRAGMA busy_timeout = 0")
+
+    def _recognise(self, connection: sqlite3.Connection) -> None:
+        """Refuse what is another program's, before anything in it is changed."""
+        (tables,) = self._patiently(connection, "SELECT count(*) FROM sqlite_master").fetchone()
+        if tables and _pragma(connection, "application_id") != APPLICATION_ID:
+            raise ConfigError(f"{self.path} is a database of another program; give Laneway a file of its own.")
 
     def _migrate(self, connection: sqlite3.Connection) -> None:
         versions = len(self._schema)
@@ -142,8 +151,6 @@ class Database:
                     f"The database {self.path} was written by a newer Laneway (schema {version}, this one knows "
                     f"{versions}); upgrade Laneway."
                 )
-            if version == 0 and connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
-                raise ConfigError(f"{self.path} is a database of another program; give Laneway a file of its own.")
             for number in range(version + 1, versions + 1):
                 for statement in _split(self._schema[f"version_{number}"]):
                     connection.execute(statement)
@@ -159,7 +166,7 @@ class Database:
         name = getattr(error, "sqlite_errorname", None) or ""
         if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
             return BrokerAwayError(
-                f"The database {self.path} was locked by another process for {self._timeout_s:g} s; nothing was written."
+                f"The database {self.path} was locked by others for {self._timeout_s:g} s; nothing was written."
             )
         if name == "SQLITE_FULL":
             return BrokerAwayError(f"The disk of {self.path} is full; nothing was written. Make room.")
@@ -175,13 +182,59 @@ class Database:
 
     def close(self) -> None:
         """Close this process's connections; the next use opens them again."""
-        if self._pid != os.getpid():
-            return
         for purpose, lock in self._locks.items():
             with lock:
-                connection = self._connections.pop(purpose, None)
-                if connection is not None:
-                    connection.close()
+                self._close(purpose)
+
+    def _close(self, purpose: str) -> None:
+        connection = self._connections.pop(purpose, None)
+        if connection is not None:
+            connection.close()
+
+    def before_fork(self) -> None:
+        """Let go of the file, so that the child inherits no connection.
+
+        SQLite's locks belong to a process, but what it remembers of them is copied into the child: a child that
+        opened the file beside an inherited connection would take no lock of its own, and when its parent closed
+        the file and removed the log, all that the child stored afterwards would be lost.
+        """
+        for purpose, lock in self._locks.items():
+            lock.acquire()
+            self._close(purpose)
+
+    def after_fork_in_parent(self) -> None:
+        for lock in self._locks.values():
+            lock.release()
+
+    def after_fork_in_child(self) -> None:
+        self._make_locks()
+
+
+_databases: weakref.WeakSet[Database] = weakref.WeakSet()
+#: Those that let go for the fork that is under way, and no younger ones.
+_forking: list[Database] = []
+
+
+def _before_fork() -> None:
+    _forking[:] = _databases
+    for database in _forking:
+        database.before_fork()
+
+
+def _after_fork_in_parent() -> None:
+    for database in _forking:
+        database.after_fork_in_parent()
+    _forking.clear()
+
+
+def _after_fork_in_child() -> None:
+    for database in _forking:
+        database.after_fork_in_child()
+    _forking.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child)
 
 
 def _pragma(connection: sqlite3.Connection, name: str) -> int:

@@ -145,7 +145,7 @@ def listing(db: Any, sql: Sql, queue: Queue, which: Listing, *, after: str | Non
         rows = _rows(db, sql[f"list_{which}"], values)
     page = [row for row, _ in zip(rows, range(limit), strict=False)]
     last = None
-    if len(page) == limit:
+    if page and len(page) == limit:
         at = page[-1].updated_at if which == "dead" else page[-1].perform_at
         last = f"{at!r}:{page[-1].id}"
     return Page([row.view(queue.name, now) for row in page], last)
@@ -160,7 +160,7 @@ def _position(after: str | None) -> tuple[float, float]:
         return float("-inf"), 0
     try:
         at, _, id = after.partition(":")
-        return float(at), int(id)
+        return float(at), max(-(2**62), min(int(id), 2**62))
     except ValueError:
         raise BrokerError(f"{after!r} is not a position of a listing; take it from the page before.") from None
 

@@ -26,12 +26,19 @@ SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]'), json_extract(va
  WHERE true
     ON CONFLICT (queue, key) DO NOTHING;
 
+-- name: enqueue_one
+-- The same for one job, whose texts SQLite's JSON would cut off at a NUL.
+INSERT INTO jobs (queue, shard, key, payload, score, perform_at, priority, expires, headers)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
+    ON CONFLICT (queue, key) DO NOTHING;
+
 -- ------------------------------------------------------------------------------------------------------ turns
 
 -- name: turn_begin
--- A living worker's id, and its last turn on the queue. No row: the worker is dead or unknown.
-SELECT w.id, t.seq, t.token, t.refused
-  FROM workers w LEFT JOIN turns t ON t.worker = w.id AND t.queue = :queue
+-- A living worker's id, its last turn on the queue, and the queue's priorities as they are now. No row: the worker
+-- is dead or unknown.
+SELECT w.id, t.seq, t.token, t.refused, q.priorities
+  FROM workers w JOIN queues q ON q.id = :queue LEFT JOIN turns t ON t.worker = w.id AND t.queue = q.id
  WHERE w.name = :worker AND w.dead = 0;
 
 -- name: turn_end
@@ -77,44 +84,50 @@ SELECT queue, shard, key, payload, score, perform_at, :retry_count, priority, ex
        :error, headers, :now
   FROM jobs WHERE id = :id
     ON CONFLICT (queue, key) DO UPDATE
-   SET payload = excluded.payload, error = excluded.error, updated_at = excluded.updated_at,
-       retry_count = excluded.retry_count, attempt = excluded.attempt, deaths = excluded.deaths;
+   SET payload = excluded.payload, score = excluded.score, perform_at = excluded.perform_at,
+       retry_count = excluded.retry_count, priority = excluded.priority, expires = excluded.expires,
+       attempt = excluded.attempt, deaths = excluded.deaths, error = excluded.error, headers = excluded.headers,
+       updated_at = excluded.updated_at;
 
 -- name: count_runs
 UPDATE queues SET processed = processed + :processed, failed = failed + :failed WHERE id = :queue;
 
--- name: due
--- The jobs of one priority that are due, oldest first, :limit of each shard: [[[perform_at, id], …], …].
-SELECT json_group_array((
-    SELECT json_group_array(json_array(perform_at, id)) FROM (
-        SELECT perform_at, id FROM jobs
-         WHERE queue = :queue AND shard = s.value AND priority = :priority AND worker IS NULL AND perform_at <= :now
-         ORDER BY perform_at, id LIMIT :limit)))
-  FROM json_each(:shards) s;
-
 -- name: claim
--- queued → running
+-- queued → running: the jobs of one priority that are due, oldest first. Each shard gives its :limit oldest, and of
+-- these the :limit oldest are taken.
 UPDATE jobs SET worker = :worker, token = :token, attempt = attempt + 1
- WHERE id IN (SELECT value FROM json_each(:ids));
+ WHERE id IN (
+    SELECT j.id FROM json_each(:shards) s CROSS JOIN jobs j
+     WHERE j.id IN (
+        SELECT id FROM jobs
+         WHERE queue = :queue AND shard = s.value AND priority = :priority AND worker IS NULL AND perform_at <= :now
+         ORDER BY perform_at, id LIMIT :limit)
+     ORDER BY j.perform_at, j.id LIMIT :limit);
 
 -- name: claimed
--- The claims of one turn, in the shape of laneway.job.Claim.
-SELECT json_group_array(json_array(:name, id, key, token, perform_at, retry_count, attempt, deaths,
-                                   json_array(json_array(payload, score)), error, json(headers)))
-  FROM jobs WHERE worker = :worker AND token = :token;
+-- The claims of one turn, in the shape of laneway.job.Claim. `quote` writes a time in full; JSON alone would round
+-- it to 15 digits.
+SELECT json_group_array(json_array(:name, id, key, token, json(quote(perform_at)), retry_count, attempt, deaths,
+                                   json_array(json_array(payload, json(quote(score)))), error, json(headers)))
+  FROM (SELECT * FROM jobs WHERE worker = :worker AND token = :token ORDER BY priority DESC, perform_at, id);
 
 -- name: next_due
--- When the earliest job of a queue is due.
+-- When the earliest job of a queue is due. It reads shards and priorities itself: others may have added some.
+WITH RECURSIVE shard (number, shards) AS (
+    SELECT 0, shards FROM queues WHERE name = :name
+    UNION ALL SELECT number + 1, shards FROM shard WHERE number + 1 < shards
+)
 SELECT min((SELECT perform_at FROM jobs
-             WHERE queue = :queue AND shard = s.value AND priority = p.value AND worker IS NULL
+             WHERE queue = q.id AND shard = shard.number AND priority = p.value AND worker IS NULL
              ORDER BY perform_at LIMIT 1))
-  FROM json_each(:shards) s, json_each(:priorities) p;
+  FROM queues q, shard, json_each(q.priorities) p WHERE q.name = :name;
 
 -- ----------------------------------------------------------------------------------------------------- leases
 
 -- name: join
 INSERT INTO workers (name, host, pid, queues, concurrency, lease_s, started_at, seen_at)
-VALUES (:name, :host, :pid, :queues, :concurrency, :lease_s, :now, :now);
+VALUES (:name, :host, :pid, :queues, :concurrency, :lease_s, :now, :now)
+    ON CONFLICT (name) DO NOTHING;
 
 -- name: worker_id
 SELECT id FROM workers WHERE name = :name AND dead = 0;
@@ -135,7 +148,7 @@ UPDATE jobs SET worker = NULL, token = NULL WHERE worker = :worker;
 DELETE FROM workers WHERE id = :worker;
 
 -- name: forget_turns
-DELETE FROM turns WHERE worker = :worker;
+DELETE FROM turns WHERE worker NOT IN (SELECT id FROM workers WHERE dead = 0);
 
 -- name: leases
 SELECT name, counter, lease_s FROM workers WHERE dead = 0;
@@ -172,14 +185,14 @@ SELECT w.name, w.host, w.pid, w.queues, w.concurrency, w.lease_s, w.started_at, 
   FROM workers w ORDER BY w.started_at, w.id;
 
 -- name: find
-SELECT json_array(j.id, j.key, j.shard, j.payload, j.score, j.perform_at, j.retry_count, j.attempt, j.deaths,
-                  j.priority, j.error, NULL, j.worker IS NOT NULL,
+SELECT json_array(j.id, j.key, j.shard, j.payload, json(quote(j.score)), json(quote(j.perform_at)), j.retry_count,
+                  j.attempt, j.deaths, j.priority, j.error, NULL, j.worker IS NOT NULL,
                   (SELECT name FROM workers w WHERE w.id = j.worker))
   FROM jobs j WHERE j.queue = :queue AND j.key = :key;
 
 -- name: find_dead
-SELECT json_array(id, key, shard, payload, score, perform_at, retry_count, attempt, deaths, priority, error,
-                  updated_at, 0, NULL)
+SELECT json_array(id, key, shard, payload, json(quote(score)), json(quote(perform_at)), retry_count, attempt,
+                  deaths, priority, error, json(quote(updated_at)), 0, NULL)
   FROM morgue WHERE queue = :queue AND key = :key;
 
 -- name: ending
@@ -187,31 +200,31 @@ SELECT status FROM endings WHERE queue = :queue AND key = :key;
 
 -- name: list_queued
 -- Queued jobs of a shard and priority after (:after_at, :after_id), by due time. Merged by the caller.
-SELECT json_array(j.id, j.key, j.shard, j.payload, j.score, j.perform_at, j.retry_count, j.attempt, j.deaths,
-                  j.priority, j.error, NULL, 0, NULL)
+SELECT json_array(j.id, j.key, j.shard, j.payload, json(quote(j.score)), json(quote(j.perform_at)), j.retry_count,
+                  j.attempt, j.deaths, j.priority, j.error, NULL, 0, NULL)
   FROM jobs j
  WHERE j.queue = :queue AND j.shard = :shard AND j.priority = :priority AND j.worker IS NULL
    AND (j.perform_at, j.id) > (:after_at, :after_id)
  ORDER BY j.perform_at, j.id LIMIT :limit;
 
 -- name: list_retries
-SELECT json_array(j.id, j.key, j.shard, j.payload, j.score, j.perform_at, j.retry_count, j.attempt, j.deaths,
-                  j.priority, j.error, NULL, 0, NULL)
+SELECT json_array(j.id, j.key, j.shard, j.payload, json(quote(j.score)), json(quote(j.perform_at)), j.retry_count,
+                  j.attempt, j.deaths, j.priority, j.error, NULL, 0, NULL)
   FROM jobs j INDEXED BY jobs_retries
  WHERE j.queue = :queue AND j.retry_count >= 0 AND j.worker IS NULL
    AND (j.perform_at, j.id) > (:after_at, :after_id)
  ORDER BY j.perform_at, j.id LIMIT :limit;
 
 -- name: list_running
-SELECT json_array(j.id, j.key, j.shard, j.payload, j.score, j.perform_at, j.retry_count, j.attempt, j.deaths,
-                  j.priority, j.error, NULL, 1, (SELECT name FROM workers w WHERE w.id = j.worker))
+SELECT json_array(j.id, j.key, j.shard, j.payload, json(quote(j.score)), json(quote(j.perform_at)), j.retry_count,
+                  j.attempt, j.deaths, j.priority, j.error, NULL, 1, (SELECT name FROM workers w WHERE w.id = j.worker))
   FROM jobs j INDEXED BY jobs_claimed
  WHERE j.queue = :queue AND j.worker IS NOT NULL AND (j.perform_at, j.id) > (:after_at, :after_id)
  ORDER BY j.perform_at, j.id LIMIT :limit;
 
 -- name: list_dead
-SELECT json_array(id, key, shard, payload, score, perform_at, retry_count, attempt, deaths, priority, error,
-                  updated_at, 0, NULL)
+SELECT json_array(id, key, shard, payload, json(quote(score)), json(quote(perform_at)), retry_count, attempt,
+                  deaths, priority, error, json(quote(updated_at)), 0, NULL)
   FROM morgue
  WHERE queue = :queue AND (updated_at, id) > (:after_at, :after_id)
  ORDER BY updated_at, id LIMIT :limit;
@@ -230,14 +243,13 @@ INSERT INTO endings (queue, key, status, ended_at) VALUES (:queue, :key, :status
 UPDATE jobs SET perform_at = :perform_at WHERE queue = :queue AND key = :key AND worker IS NULL;
 
 -- name: revive
--- dead → queued; the row in `morgue` is removed by delete_dead in the same transaction
+-- dead → queued; the row in `morgue` is removed by delete_dead in the same transaction. Nothing happens while the
+-- key is being run: the dead job would have no place to go to.
 INSERT INTO jobs (queue, shard, key, payload, score, perform_at, priority, expires, attempt, deaths, error, headers)
 SELECT queue, shard, key, payload, score, :now, priority, expires, attempt, 0, error, headers
-  FROM morgue WHERE queue = :queue AND key IN (SELECT value FROM json_each(:keys))
-    ON CONFLICT (queue, key) DO UPDATE
-   SET perform_at = CASE WHEN worker IS NULL THEN excluded.perform_at ELSE perform_at END,
-       retry_count = CASE WHEN worker IS NULL THEN -1 ELSE retry_count END;
+  FROM morgue WHERE queue = :queue AND key = :key
+    ON CONFLICT (queue, key) DO UPDATE SET perform_at = excluded.perform_at, retry_count = -1 WHERE worker IS NULL;
 
 -- name: delete_dead
 -- dead → gone
-DELETE FROM morgue WHERE queue = :queue AND key IN (SELECT value FROM json_each(:keys));
+DELETE FROM morgue WHERE queue = :queue AND key = :key;

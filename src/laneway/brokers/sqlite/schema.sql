@@ -70,7 +70,7 @@ CREATE TABLE jobs (
 CREATE UNIQUE INDEX jobs_key ON jobs (queue, key);
 CREATE INDEX jobs_due ON jobs (queue, shard, priority, perform_at) WHERE worker IS NULL;
 CREATE INDEX jobs_claimed ON jobs (worker, token) WHERE worker IS NOT NULL;
-CREATE INDEX jobs_retries ON jobs (queue, retry_count) WHERE retry_count >= 0;
+CREATE INDEX jobs_retries ON jobs (queue, perform_at) WHERE retry_count >= 0 AND worker IS NULL;
 
 CREATE TABLE payloads (
     queue      INTEGER NOT NULL,

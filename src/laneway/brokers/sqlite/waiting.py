@@ -7,9 +7,10 @@ jobs only when it has changed or when the next delayed job is due.
 
 from __future__ import annotations
 
+import os
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Collection
 from typing import Any
 
 from ...clock import Clock
@@ -24,9 +25,16 @@ class Waiting:
     def __init__(self, db: Database, clock: Clock) -> None:
         self._db = db
         self._clock = clock
-        self._condition = threading.Condition()
+        self._made_in = os.getpid()
+        self._own_condition = threading.Condition()
         self._wakes = 0
         self._nudges = 0
+
+    @property
+    def _condition(self) -> threading.Condition:
+        if self._made_in != os.getpid():  # a fork: a thread that holds the parent's does not exist here
+            self._made_in, self._own_condition = os.getpid(), threading.Condition()
+        return self._own_condition
 
     def wake(self) -> None:
         """Something was stored by this process: have a look."""
@@ -40,7 +48,7 @@ class Waiting:
             self._nudges += 1
             self._condition.notify_all()
 
-    def wait(self, next_due: str, queues: Mapping[str, Mapping[str, Any]], timeout_s: float) -> set[str]:
+    def wait(self, next_due: str, queues: Collection[str], timeout_s: float) -> set[str]:
         """The queues with a job due now; waits for one until `timeout_s` have passed."""
         deadline = time.monotonic() + timeout_s
         nudges = self._nudges
@@ -49,7 +57,7 @@ class Waiting:
             wakes = self._wakes
             with self._db.watch() as db:
                 version = _version(db)
-                dues = {name: db.execute(next_due, values).fetchone()[0] for name, values in queues.items()}
+                dues = {name: db.execute(next_due, {"name": name}).fetchone()[0] for name in queues}
             now = self._clock.now()
             ready = {name for name, due in dues.items() if due is not None and due <= now}
             if ready or nudges != self._nudges or time.monotonic() >= deadline:
