@@ -1,0 +1,1 @@
+"""What helps to test: programs that use Laneway, and brokers that want to be one."""

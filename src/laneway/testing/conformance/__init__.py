@@ -1,0 +1,38 @@
+"""The definition of a broker, as tests: what passes them may be used as one.
+
+Hold yours against it with pytest:
+
+    import pytest
+    from laneway.testing.conformance import BrokerConformance
+
+    class TestMyBroker(BrokerConformance):
+        @pytest.fixture
+        def make_broker(self, tmp_path):
+            return lambda clock: MyBroker(tmp_path / "jobs", clock=clock)
+
+`make_broker` is given a `laneway.clock.Clock` and returns an empty broker that tells the time by it; it is called
+once or twice a test. All files need pytest, which Laneway itself does not install.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+# Before the imports below, so that failed asserts say what they saw.
+_MODULES = ("kit", "acting", "enqueueing", "leases", "listings", "looking", "settling", "turns", "waiting")
+pytest.register_assert_rewrite(*(f"{__name__}.{module}" for module in _MODULES))
+
+from .acting import Acting  # noqa: E402 - see above
+from .enqueueing import Enqueueing  # noqa: E402
+from .leases import Leases  # noqa: E402
+from .listings import Listings  # noqa: E402
+from .looking import Looking  # noqa: E402
+from .settling import Settling  # noqa: E402
+from .turns import Turns  # noqa: E402
+from .waiting import Waiting  # noqa: E402
+
+__all__ = ["BrokerConformance"]
+
+
+class BrokerConformance(Enqueueing, Turns, Settling, Leases, Looking, Listings, Acting, Waiting):
+    """Every rule of the broker contract. Subclass it and override the fixture `make_broker`."""

@@ -1,0 +1,143 @@
+"""Jobs in: what `declare` and `enqueue` promise."""
+
+from __future__ import annotations
+
+import pytest
+
+from ...broker import Broker
+from ...clock import ManualClock
+from ...errors import EnqueueError, LanewayError
+from ...job import Payload
+from ...outcome import done
+from ...shards import DEFAULT_SHARDS
+from .kit import Hand, Kit, job, keys, numbers, only, put
+
+
+class Enqueueing(Kit):
+    def test_the_shard_count_of_a_queue_is_the_one_it_was_made_with(self, broker: Broker) -> None:
+        """`declare` makes a queue once; the stored count is the truth for everybody after that."""
+        assert broker.declare("mail", 3) == 3
+        assert broker.declare("mail", 7) == 3
+        assert broker.queues() == {"mail": 3, "q": 5}
+
+    def test_a_queue_needs_a_shard(self, broker: Broker) -> None:
+        """Fewer than one shard is refused."""
+        with pytest.raises(LanewayError):
+            broker.declare("none", 0)
+        assert "none" not in broker.queues()
+
+    def test_a_queue_that_nobody_declared_is_made_by_its_first_job(self, broker: Broker) -> None:
+        """`enqueue` makes the queue, with the default number of shards."""
+        put(broker, "a", queue="new")
+        assert broker.queues()["new"] == DEFAULT_SHARDS
+        assert broker.status("new", "a") == "queued"
+
+    def test_a_job_comes_out_as_it_went_in(self, broker: Broker, clock: ManualClock) -> None:
+        """Key, body and headers survive; a fresh job has failed never and been handed out once."""
+        body = '{"_job_class":"Größe","_job_params":{"q":"\'\\"; DROP TABLE jobs; --","e":"🚲"}}'
+        put(broker, "k-\"'é🚲", body=body, headers={"trace": 'ü"', "n": ""})
+        claim = Hand(broker).one()
+        assert (claim.queue, claim.key, claim.payloads) == ("q", "k-\"'é🚲", [Payload(body, 0.0)])
+        assert claim.headers == {"trace": 'ü"', "n": ""}
+        assert (claim.perform_at, claim.retry_count, claim.attempt, claim.deaths) == (clock.now(), -1, 1, 0)
+        assert claim.error is None
+
+    def test_characters_that_end_texts_elsewhere_survive(self, broker: Broker) -> None:
+        """NUL, newlines and backslashes are characters like any other."""
+        body, key = 'a\0b\n\\u0000 "\\" \x7f\u2028', "key\0with\0nul"
+        broker.enqueue([job("plain"), job(key, body, headers={"h": "x\0y"}), job("key")])
+        claims = {claim.key: claim for claim in Hand(broker).claim()}
+        assert claims.keys() == {"plain", key, "key"}
+        assert (claims[key].payloads[0].body, claims[key].headers) == (body, {"h": "x\0y"})
+
+    def test_numbers_and_times_are_stored_as_given(self, broker: Broker, clock: ManualClock) -> None:
+        """Not one bit of a time or a score is rounded away, nor of a number within a body."""
+        clock.step(0.123456789)
+        at = clock.now() - 1.0000001
+        put(broker, "a", body="123456789012345678901234567890", perform_at=at, score=0.1 + 0.2)
+        assert only(broker, "a").perform_at == at
+        claim = Hand(broker).one()
+        assert (claim.perform_at, claim.payloads) == (at, [Payload("123456789012345678901234567890", 0.1 + 0.2)])
+
+    def test_a_body_of_the_largest_size_is_stored(self, broker: Broker) -> None:
+        """`max_body` is a promise."""
+        put(broker, "a", body="x" * broker.max_body)
+        assert len(Hand(broker).one().payloads[0].body) == broker.max_body
+
+    def test_what_is_handed_out_is_a_copy(self, broker: Broker) -> None:
+        """A handler that changes what it got, or a caller what he gave, changes nothing in the broker."""
+        headers = {"a": "1"}
+        put(broker, "a", headers=headers)
+        headers["a"] = "2"
+        hand = Hand(broker)
+        claim = hand.one()
+        assert claim.headers == {"a": "1"}
+        claim.headers["a"] = "3"
+        claim.payloads.clear()
+        (repeated,) = hand.again().claims
+        assert (repeated.headers, len(repeated.payloads)) == ({"a": "1"}, 1)
+
+    def test_a_key_that_is_queued_is_not_stored_twice(self, broker: Broker) -> None:
+        """A repeated `enqueue` is harmless, within a call and across calls."""
+        put(broker, "a", "b", "a")
+        put(broker, "b", "a")
+        assert numbers(broker).length == 2
+        assert keys(Hand(broker).claim()) == ["a", "b"]
+
+    def test_a_repeat_changes_nothing_of_the_job(self, broker: Broker) -> None:
+        """The job that is there stays as it is: its body, its time, its place."""
+        put(broker, "a", body="first")
+        put(broker, "b")
+        put(broker, "a", body="second", delay_s=60, priority=9)
+        assert [(claim.key, claim.payloads[0].body) for claim in Hand(broker).claim()] == [("a", "first"), ("b", "{}")]
+
+    def test_a_key_that_is_running_is_not_stored_twice(self, broker: Broker) -> None:
+        """A repeat that comes while the job runs is harmless too: it runs once."""
+        put(broker, "a")
+        hand = Hand(broker)
+        claim = hand.one()
+        put(broker, "a")
+        assert hand.claim() == []
+        hand.settle(done(claim))
+        assert numbers(broker).length == 0
+
+    def test_equal_bodies_under_two_keys_are_two_jobs(self, broker: Broker) -> None:
+        """Jobs are told apart by their keys, never by what is in them."""
+        broker.enqueue([job("a", "same"), job("b", "same")])
+        assert numbers(broker).length == 2
+
+    def test_queues_in_one_broker_know_nothing_of_each_other(self, broker: Broker) -> None:
+        """A key is unique within its queue; claims, counts and morgues are a queue's own."""
+        broker.enqueue([job("a", "mine"), job("a", "other's", queue="other"), job("b", queue="other")])
+        hand = Hand(broker)
+        assert [claim.payloads[0].body for claim in hand.claim(queue="other", limit=1)] == ["other's"]
+        assert broker.status("q", "a") == "queued"
+        assert (numbers(broker).length, numbers(broker, "other").length) == (1, 1)
+        assert broker.cancel("q", "a")
+        assert broker.status("other", "a") == "running"
+
+    def test_enqueueing_is_all_or_nothing(self, broker: Broker) -> None:
+        """If one job cannot be stored none is, in a call of any size."""
+        good = [job(f"k{n}") for n in range(1_500)]
+        for bad in (
+            job("bad", perform_at=float("nan")),
+            job("bad", delay_s=float("inf")),
+            job("bad", "half a character: \ud800"),
+            job("bad \udfff"),
+            job("bad", priority=2**80),
+        ):
+            with pytest.raises(EnqueueError):
+                broker.enqueue([*good, bad])
+            assert numbers(broker).length == 0
+
+    def test_enqueueing_nothing_is_nothing(self, broker: Broker) -> None:
+        """An empty list is no error."""
+        broker.enqueue([])
+        assert numbers(broker).length == 0
+
+    def test_ten_thousand_jobs_go_in_at_once(self, broker: Broker) -> None:
+        """One call stores them all, and they come out in the order in which they went in."""
+        expected = [f"k{n}" for n in range(10_000)]
+        put(broker, *expected)
+        assert numbers(broker).length == 10_000
+        assert keys(Hand(broker).claim(limit=20_000)) == expected

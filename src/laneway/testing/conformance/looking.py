@@ -1,0 +1,162 @@
+"""Looking at single jobs and at numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from ...broker import Broker
+from ...clock import ManualClock
+from ...errors import BrokerError
+from ...job import JobView, Payload, QueueStats
+from ...outcome import buried, done, failed
+from .kit import Hand, Kit, job, numbers, only, put
+
+
+class Looking(Kit):
+    def test_the_status_follows_the_job(self, broker: Broker, clock: ManualClock) -> None:
+        """delayed → queued → running → dead → queued → running → gone."""
+        seen = []
+
+        def look() -> None:
+            seen.append(broker.status("q", "a"))
+
+        look()
+        put(broker, "a", delay_s=10)
+        look()
+        clock.advance(10)
+        look()
+        hand = Hand(broker)
+        claim = hand.one()
+        look()
+        hand.settle(buried(claim, "no"))
+        look()
+        broker.revive("q", ["a"])
+        look()
+        claim = hand.one()
+        look()
+        hand.settle(done(claim))
+        look()
+        assert seen == ["gone", "delayed", "queued", "running", "dead", "queued", "running", "gone"]
+
+    def test_a_job_shows_all_that_is_known_of_it(self, broker: Broker, clock: ManualClock) -> None:
+        """While it is queued, and while somebody runs it."""
+        put(broker, "order-1", body="b", score=2.5, delay_s=3.5, priority=2)
+        view = JobView(
+            queue="q",
+            key="order-1",
+            status="delayed",
+            shard=4,
+            payloads=[Payload("b", 2.5)],
+            perform_at=clock.now() + 3.5,
+            retry_count=-1,
+            attempt=0,
+            priority=2,
+        )
+        assert broker.find("q", "order-1") == [view]
+        clock.advance(4)
+        Hand(broker).one()
+        running = only(broker, "order-1")
+        assert (running.status, running.worker, running.attempt) == ("running", "worker-1", 1)
+
+    def test_a_key_is_found_in_the_queue_and_in_the_morgue(self, broker: Broker) -> None:
+        """The queued job first; nothing at all for a key that is nowhere."""
+        hand = Hand(broker)
+        put(broker, "a")
+        hand.settle(buried(hand.one(), "no"))
+        put(broker, "a", delay_s=9)
+        assert [view.status for view in broker.find("q", "a")] == ["delayed", "dead"]
+        assert broker.status("q", "a") == "delayed"
+        assert broker.find("q", "b") == []
+
+    def test_the_statistics_of_an_empty_queue_are_zeros(self, broker: Broker) -> None:
+        """A queue is listed from its declaration on; queues come by name."""
+        broker.declare("a", 2)
+        assert broker.stats() == [QueueStats(queue="a", shards=2), QueueStats(queue="q", shards=5)]
+
+    def test_the_statistics_count_every_place(self, broker: Broker, clock: ManualClock) -> None:
+        """length = fresh + retries: what is queued, delayed included, being run not."""
+        put(broker, "done", "dead", "retry", "busy-1", "busy-2")
+        hand = Hand(broker)
+        first, second, third, *_ = hand.claim()
+        hand.settle(done(first), buried(second, "no"), failed(third, "no", 25, 5.0))
+        put(broker, "due-1", "due-2", delay_s=-20.0)
+        put(broker, "later", delay_s=10.0)
+        assert numbers(broker) == QueueStats(
+            queue="q",
+            shards=5,
+            length=4,
+            delayed=2,
+            fresh=3,
+            retries=1,
+            dead=1,
+            busy=2,
+            processed=1,
+            failed=2,
+            lag=20.0,
+        )
+        clock.advance(7)
+        assert (numbers(broker).delayed, numbers(broker).lag) == (1, 27.0)
+
+    def test_lag_is_that_of_the_most_overdue_job(self, broker: Broker, clock: ManualClock) -> None:
+        """Of queued ones: what runs is not late, and what is to come is not yet."""
+        put(broker, "later", delay_s=100.0)
+        assert numbers(broker).lag == 0.0
+        put(broker, "older", delay_s=-50.0)
+        put(broker, "newer", delay_s=-20.0)
+        assert numbers(broker).lag == 50.0
+        Hand(broker).claim(limit=1)
+        assert numbers(broker).lag == 20.0
+        put(broker, "ancient", perform_at=-10.0)
+        assert numbers(broker).lag == pytest.approx(clock.now() + 10)
+
+    def test_workers_show_how_much_they_hold(self, broker: Broker, clock: ManualClock) -> None:
+        """And when they were last seen."""
+        put(broker, "a", "b", "c")
+        hand = Hand(broker)
+        hand.claim(limit=2)
+        clock.advance(4)
+        broker.renew(hand.name, [], 0)
+        (view,) = broker.workers()
+        assert (view.busy, view.seen_at, view.started_at) == (2, clock.now(), clock.now() - 4)
+
+    def test_asking_an_unknown_queue_is_an_error_that_names_it(self, broker: Broker) -> None:
+        """Every verb that looks into a queue or acts on one; nothing is made by asking."""
+        asking: list[Callable[[], object]] = [
+            lambda: broker.status("nowhere", "a"),
+            lambda: broker.find("nowhere", "a"),
+            lambda: broker.listing("nowhere", "queued"),
+            lambda: broker.cancel("nowhere", "a"),
+            lambda: broker.reschedule("nowhere", "a"),
+            lambda: broker.revive("nowhere", ["a"]),
+            lambda: broker.delete_dead("nowhere", ["a"]),
+        ]
+        for ask in asking:
+            with pytest.raises(BrokerError, match="nowhere"):
+                ask()
+        assert "nowhere" not in broker.queues()
+
+    def test_a_well_broker_has_nothing_to_say(self, broker: Broker) -> None:
+        """`check` returns sentences about what is unwell, and there is nothing."""
+        assert broker.check() == []
+        put(broker, "a")
+        Hand(broker).one()
+        assert broker.check() == []
+
+    def test_claims_of_the_dead_are_unwell(self, broker: Broker) -> None:
+        """As long as nobody has taken them back."""
+        put(broker, "a")
+        hand = Hand(broker)
+        hand.one()
+        broker.declare_dead(hand.name, broker.leases()[hand.name][0])
+        assert len(broker.check()) == 1
+        broker.reclaim()
+        assert broker.check() == []
+
+    def test_a_closed_broker_opens_itself_again(self, broker: Broker) -> None:
+        """`close` lets go of files and connections, not of jobs; it may be repeated."""
+        broker.enqueue([job("a")])
+        broker.close()
+        broker.close()
+        assert broker.status("q", "a") == "queued"

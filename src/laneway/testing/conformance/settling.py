@@ -1,0 +1,198 @@
+"""Settling: what each verdict does to a job, and that only the holder of a claim can settle it."""
+
+from __future__ import annotations
+
+from ...broker import Broker
+from ...clock import ManualClock
+from ...outcome import buried, done, failed, postponed, released
+from .kit import Hand, Kit, job, keys, numbers, only, put
+
+
+class Settling(Kit):
+    def test_a_done_job_is_gone(self, broker: Broker) -> None:
+        """It leaves the queue and is counted."""
+        put(broker, "a")
+        hand = Hand(broker)
+        assert hand.settle(done(hand.one())) == []
+        assert (broker.status("q", "a"), broker.find("q", "a")) == ("gone", [])
+        assert (numbers(broker).processed, numbers(broker).failed, numbers(broker).busy) == (1, 0, 0)
+
+    def test_one_turn_settles_and_claims(self, broker: Broker) -> None:
+        """What it settles is settled before it claims: a released job may come straight back."""
+        put(broker, "a", "b")
+        hand = Hand(broker)
+        first, second = hand.claim()
+        answer = hand.turn(10, done(first), released(second))
+        assert (answer.refused, keys(answer.claims)) == ([], ["b"])
+        assert answer.claims[0].token > second.token
+
+    def test_what_a_run_enqueued_is_stored_when_it_is_done(self, broker: Broker, clock: ManualClock) -> None:
+        """In the same step, with delays counted from the broker's now, also into queues that are new."""
+        put(broker, "a")
+        hand = Hand(broker)
+        claim = hand.one()
+        clock.advance(10)
+        hand.settle(done(claim, [job("child"), job("later", delay_s=5), job("far", queue="new"), job("a", "itself")]))
+        assert keys(hand.claim()) == ["child", "a"]
+        assert only(broker, "later").perform_at == clock.now() + 5
+        assert broker.status("new", "far") == "queued"
+
+    def test_ten_thousand_jobs_may_be_enqueued_by_a_run(self, broker: Broker) -> None:
+        """That is the limit of an outbox, and it is stored whole."""
+        put(broker, "a")
+        hand = Hand(broker)
+        hand.settle(done(hand.one(), [job(f"k{n}") for n in range(10_000)]))
+        assert numbers(broker).length == 10_000
+
+    def test_a_failed_job_comes_back_at_its_retry_time(self, broker: Broker, clock: ManualClock) -> None:
+        """Counted as a failure, with its error, due by the broker's clock; the next attempt sees both."""
+        put(broker, "a", body="kept", headers={"h": "1"}, priority=3)
+        hand = Hand(broker)
+        claim = hand.one()
+        clock.advance(5)
+        hand.settle(failed(claim, "ValueError: no", 25, 60.0))
+        view = only(broker, "a")
+        assert (view.status, view.retry_count, view.error, view.attempt) == ("delayed", 0, "ValueError: no", 1)
+        assert (view.perform_at, view.priority) == (clock.now() + 60, 3)
+        assert (numbers(broker).failed, numbers(broker).processed, numbers(broker).retries) == (1, 0, 1)
+        assert hand.claim() == []
+        clock.advance(60)
+        again = hand.one()
+        assert (again.retry_count, again.error, again.attempt) == (0, "ValueError: no", 2)
+        assert (again.payloads, again.headers, again.key) == (claim.payloads, {"h": "1"}, "a")
+
+    def test_a_failed_job_does_not_send_what_it_enqueued(self, broker: Broker) -> None:
+        """Only a run that is done sends its outbox, even if the settlement of another holds one."""
+        put(broker, "a", "b", "c")
+        hand = Hand(broker)
+        first, second, third = hand.claim()
+        settlements = [failed(first, "no", 25, 60.0), postponed(second, 60.0), buried(third, "no")]
+        for settlement in settlements:
+            settlement.outbox = [job(f"child of {settlement.claim.key}")]
+        hand.settle(*settlements)
+        assert hand.claim() == []
+
+    def test_the_error_stays_until_the_job_succeeds(self, broker: Broker, clock: ManualClock) -> None:
+        """Being postponed, released or taken back does not clear it."""
+        put(broker, "a")
+        hand = Hand(broker)
+        hand.settle(failed(hand.one(), "first", 25, 0.0))
+        hand.settle(postponed(hand.one(), 0.0))
+        assert only(broker, "a").error == "first"
+        hand.settle(released(hand.one()))
+        assert only(broker, "a").error == "first"
+        hand.settle(failed(hand.one(), "second", 25, 0.0))
+        assert (only(broker, "a").error, only(broker, "a").retry_count) == ("second", 1)
+
+    def test_an_error_may_be_any_text(self, broker: Broker) -> None:
+        """Odd characters in a message must not keep a failure from being recorded; half characters may be changed."""
+        put(broker, "a", "b")
+        hand = Hand(broker)
+        first, second = hand.claim()
+        text = "NUL \0, quote ', 🚲 and half \udcff"
+        assert hand.settle(failed(first, text, 25, 0.0), buried(second, text)) == []
+        for key in "ab":
+            assert (only(broker, key).error or "").startswith("NUL \0, quote ', 🚲 and half ")
+
+    def test_a_delay_that_is_no_number_does_not_keep_a_run_from_being_settled(self, broker: Broker) -> None:
+        """A user's `retry_in` may return anything; the job must not be stuck for it."""
+        put(broker, "a", "b")
+        hand = Hand(broker)
+        first, second = hand.claim()
+        assert hand.settle(failed(first, "no", 25, float("nan")), failed(second, "no", 25, float("inf"))) == []
+        assert (broker.status("q", "a"), broker.status("q", "b")) == ("queued", "delayed")
+
+    def test_a_postponed_job_comes_back_later_uncounted(self, broker: Broker, clock: ManualClock) -> None:
+        """It is no failure: `retry_count` and the counts stay; that it was started is not forgotten."""
+        put(broker, "a")
+        hand = Hand(broker)
+        hand.settle(postponed(hand.one(), 30.0))
+        view = only(broker, "a")
+        assert (view.status, view.perform_at, view.retry_count) == ("delayed", clock.now() + 30, -1)
+        assert (view.attempt, view.error) == (1, None)
+        assert (numbers(broker).processed, numbers(broker).failed, numbers(broker).retries) == (0, 0, 0)
+        clock.advance(30)
+        assert hand.one().attempt == 2
+
+    def test_a_released_job_is_as_if_it_had_not_been_claimed(self, broker: Broker, clock: ManualClock) -> None:
+        """Its time, its place among others and its attempts are those from before."""
+        put(broker, "a", perform_at=clock.now() - 7)
+        put(broker, "b", perform_at=clock.now() - 7)
+        before = only(broker, "a")
+        hand = Hand(broker)
+        (claim,) = hand.claim(limit=1)
+        clock.advance(5)
+        hand.settle(released(claim))
+        assert only(broker, "a") == before
+        assert [(claim.key, claim.attempt) for claim in hand.claim()] == [("a", 1), ("b", 1)]
+
+    def test_a_buried_job_lies_in_the_morgue_with_its_error(self, broker: Broker, clock: ManualClock) -> None:
+        """When its retries are used up, or when it asked for it. It is never handed out from there."""
+        put(broker, "a", "b", body="kept")
+        hand = Hand(broker)
+        first, second = hand.claim()
+        clock.advance(3)
+        hand.settle(failed(first, "boom", 0, 1.0), buried(second, "asked"))
+        for key, error in (("a", "boom"), ("b", "asked")):
+            view = only(broker, key)
+            assert (view.status, view.error, view.updated_at) == ("dead", error, clock.now())
+            assert ([payload.body for payload in view.payloads], view.retry_count) == (["kept"], 0)
+        assert (numbers(broker).dead, numbers(broker).length, numbers(broker).failed) == (2, 0, 2)
+        clock.advance(86_400)
+        assert hand.claim() == []
+
+    def test_burying_a_key_again_merges(self, broker: Broker, clock: ManualClock) -> None:
+        """A key lies in the morgue once, with its last error; equal payloads are one."""
+        hand = Hand(broker)
+        for error in ("first", "second"):
+            put(broker, "a")
+            clock.advance(1)
+            hand.settle(buried(hand.one(), error))
+        view = only(broker, "a")
+        assert (view.error, view.updated_at, len(view.payloads)) == ("second", clock.now(), 1)
+        assert numbers(broker).dead == 1
+
+    def test_a_settled_claim_cannot_be_settled_again(self, broker: Broker) -> None:
+        """In a later turn, or twice in one: the first counts, the second is refused."""
+        put(broker, "a", "b")
+        hand = Hand(broker)
+        first, second = hand.claim()
+        assert hand.settle(done(first), done(first)) == ["a"]
+        assert hand.settle(done(first), done(second)) == ["a"]
+        assert numbers(broker).processed == 2
+
+    def test_a_stale_settlement_is_refused_and_sends_nothing(self, broker: Broker) -> None:
+        """A claim that another took over can only be settled by that one, whatever the verdict."""
+        put(broker, "a")
+        slow, other = Hand(broker, "slow"), Hand(broker, "other")
+        stale = slow.one()
+        slow.settle(released(stale))
+        held = other.one()
+        child = [job("child")]
+        for settlement in (done(stale, child), failed(stale, "no", 25, 0.0), buried(stale, "no")):
+            assert slow.settle(settlement) == ["a"]
+        for settlement in (postponed(stale, 60.0), released(stale)):
+            assert slow.settle(settlement) == ["a"]
+        view = only(broker, "a")
+        assert (view.status, view.worker, view.retry_count, view.attempt) == ("running", "other", -1, 1)
+        assert broker.status("q", "child") == "gone"
+        assert other.settle(done(held)) == []
+        assert (numbers(broker).processed, numbers(broker).failed, numbers(broker).dead) == (1, 0, 0)
+
+    def test_a_claim_given_back_and_not_yet_taken_cannot_be_settled(self, broker: Broker) -> None:
+        """It belongs to nobody: the old token counts for nothing even before there is a new one."""
+        put(broker, "a")
+        hand = Hand(broker)
+        stale = hand.one()
+        hand.settle(released(stale))
+        assert hand.settle(done(stale, [job("child")])) == ["a"]
+        assert (broker.status("q", "a"), broker.status("q", "child")) == ("queued", "gone")
+
+    def test_one_refusal_does_not_hold_up_the_others(self, broker: Broker) -> None:
+        """Each claim of a turn is settled by itself."""
+        put(broker, "a", "b", "c")
+        hand = Hand(broker)
+        first, second, third = hand.claim()
+        hand.settle(released(second))
+        assert hand.settle(done(first), done(second), done(third, [job("child")])) == ["b"]
+        assert keys(hand.claim()) == ["b", "child"]

@@ -1,0 +1,180 @@
+"""Claiming: which jobs a turn hands out, in which order, and that nobody else gets them."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from ...broker import Broker
+from ...clock import ManualClock
+from ...errors import BrokerError
+from ...job import Claim
+from ...outcome import done, released
+from ...shards import shard_of
+from .kit import Hand, Kit, job, keys, numbers, put
+
+
+class Turns(Kit):
+    def test_a_job_is_not_due_before_its_time(self, broker: Broker, clock: ManualClock) -> None:
+        """ "Early" is judged by the broker's clock, to the instant."""
+        put(broker, "at", perform_at=clock.now() + 60)
+        put(broker, "in", delay_s=60)
+        hand = Hand(broker)
+        clock.advance(59.999)
+        assert hand.claim() == []
+        clock.advance(0.001)
+        assert keys(hand.claim()) == ["at", "in"]
+
+    def test_times_in_the_past_run_like_any_other(self, broker: Broker, clock: ManualClock) -> None:
+        """Even negative ones, the most overdue first; a negative delay is one from now."""
+        put(broker, "now")
+        put(broker, "epoch", perform_at=0.0)
+        put(broker, "before", perform_at=-86_400.5)
+        put(broker, "late", delay_s=-1.0)
+        assert keys(Hand(broker).claim()) == ["before", "epoch", "late", "now"]
+
+    def test_jobs_come_in_the_order_in_which_they_are_due(self, broker: Broker, clock: ManualClock) -> None:
+        """By `perform_at`, across all shards, whatever the order of their arrival."""
+        due = {f"k{n}": (n * 7) % 50 for n in range(50)}
+        broker.enqueue([job(key, delay_s=float(delay)) for key, delay in due.items()])
+        clock.advance(60)
+        assert keys(Hand(broker).claim()) == sorted(due, key=due.__getitem__)
+
+    def test_microseconds_decide_the_order(self, broker: Broker, clock: ManualClock) -> None:
+        """Times that differ by little differ."""
+        base = clock.now() - 10
+        broker.enqueue([job(f"k{n}", perform_at=base - n * 1e-6) for n in range(20)])
+        assert keys(Hand(broker).claim()) == [f"k{n}" for n in reversed(range(20))]
+
+    def test_jobs_due_at_the_same_time_come_in_the_order_of_arrival(self, broker: Broker) -> None:
+        """Within one call, across calls, and across shards."""
+        expected = [f"k{n}" for n in range(60)]
+        put(broker, *expected[:30])
+        for key in expected[30:]:
+            put(broker, key)
+        hand = Hand(broker)
+        assert keys(hand.claim(limit=25) + hand.claim(limit=25) + hand.claim()) == expected
+
+    def test_the_highest_priority_comes_first(self, broker: Broker, clock: ManualClock) -> None:
+        """Whatever is due of a higher priority goes before all that is lower; what is not due holds nobody up."""
+        put(broker, "low", priority=-5, perform_at=1.0)
+        put(broker, "usual", perform_at=2.0)
+        put(broker, "high-2", priority=10)
+        put(broker, "high-1", priority=10, perform_at=3.0)
+        put(broker, "later", priority=99, delay_s=60)
+        hand = Hand(broker)
+        assert keys(hand.claim(limit=1)) == ["high-1"]
+        assert keys(hand.claim()) == ["high-2", "usual", "low"]
+
+    def test_a_turn_claims_from_the_shards_it_names(self, broker: Broker) -> None:
+        """A key belongs to crc32(key) mod shards, and only the shards asked for are looked at."""
+        digits = [str(n) for n in range(10)]
+        assert [shard_of(key, 5) for key in digits] == [4, 3, 2, 1, 3, 1, 0, 1, 1, 4]
+        put(broker, *digits)
+        hand = Hand(broker)
+        assert hand.claim(shards=[]) == []
+        assert keys(hand.claim(shards=[4, 0])) == ["0", "6", "9"]
+        assert keys(hand.claim(shards=[1, 1], limit=2)) == ["3", "5"]
+        assert keys(hand.claim()) == ["1", "2", "4", "7", "8"]
+        assert [broker.find("q", key)[0].shard for key in digits] == [shard_of(key, 5) for key in digits]
+
+    def test_a_turn_claims_no_more_than_its_limit(self, broker: Broker) -> None:
+        """0 claims nothing."""
+        put(broker, *"abcdefgh")
+        hand = Hand(broker)
+        assert [len(hand.claim(limit=limit)) for limit in (0, 1, 5, 5)] == [0, 1, 5, 2]
+
+    def test_a_claimed_job_is_not_handed_out_again(self, broker: Broker, clock: ManualClock) -> None:
+        """Not to its own worker nor to another, however much time passes: only a lease that ends frees it."""
+        put(broker, "a")
+        hand, other = Hand(broker), Hand(broker, "worker-2")
+        assert keys(hand.claim()) == ["a"]
+        clock.advance(86_400)
+        assert hand.claim() == []
+        assert other.claim() == []
+
+    def test_all_claims_of_a_turn_bear_its_token(self, broker: Broker) -> None:
+        """The token is the answer's."""
+        put(broker, "a", "b")
+        answer = Hand(broker).turn(10)
+        assert {claim.token for claim in answer.claims} == {answer.token}
+
+    def test_tokens_only_grow(self, broker: Broker, clock: ManualClock) -> None:
+        """Over all workers and queues, within one clock tick, and when the clock steps back."""
+        broker.declare("other", 2)
+        hand, other = Hand(broker), Hand(broker, "worker-2")
+        tokens = [hand.turn(1).token, other.turn(1, queue="other").token]
+        clock.step(-3_600)
+        tokens += [hand.turn(1).token, other.turn(1).token]
+        clock.step(7_200)
+        tokens += [hand.turn(1).token]
+        assert tokens == sorted(set(tokens))
+        assert tokens[-1] >= clock.now() * 1e6 - 1  # so it still grows if the last one is ever forgotten
+
+    def test_a_repeated_turn_gets_the_same_answer(self, broker: Broker) -> None:
+        """The same `seq` again means that the answer was lost: the same claims come back, and no others."""
+        put(broker, "a", "b", "c", priority=0)
+        put(broker, "urgent", priority=1)
+        hand = Hand(broker)
+        first = hand.turn(3)
+        assert keys(first.claims) == ["urgent", "a", "b"]
+        assert hand.again() == first
+        assert hand.again() == first
+        assert broker.status("q", "c") == "queued"
+
+    def test_a_repeated_turn_settles_nothing_twice(self, broker: Broker) -> None:
+        """Counts, outbox and refusals are those of the first time, and what was accepted is not refused now."""
+        put(broker, "a", "stale")
+        hand = Hand(broker)
+        claims = {claim.key: claim for claim in hand.claim()}
+        hand.settle(released(claims["stale"]))
+        finished = [done(claims["a"], [job("child")]), done(claims["stale"])]
+        answer = hand.turn(1, *finished)
+        assert (answer.refused, keys(answer.claims)) == (["stale"], ["stale"])
+        assert hand.again() == answer
+        assert numbers(broker).processed == 1
+        assert keys(hand.claim()) == ["child"]
+
+    def test_a_repeated_turn_leaves_out_what_was_given_back(self, broker: Broker) -> None:
+        """Only what is still held under the token comes back; the rest may be somebody else's by now."""
+        put(broker, "a")
+        hand, other = Hand(broker), Hand(broker, "worker-2")
+        token = hand.turn(1).token
+        broker.renew(hand.name, held=[], before=token + 1)
+        assert keys(other.claim()) == ["a"]
+        assert hand.again().claims == []
+
+    def test_sequence_numbers_are_counted_for_each_worker_and_queue(self, broker: Broker) -> None:
+        """The same number from another worker, or for another queue, is no repeat."""
+        broker.enqueue([job("a"), job("b"), job("c", queue="other")])
+        hand, other = Hand(broker), Hand(broker, "worker-2")
+        assert keys(hand.claim(limit=1)) == ["a"]
+        assert keys(other.claim(limit=1)) == ["b"]
+        hand.seq = 0
+        assert keys(hand.claim(queue="other")) == ["c"]
+
+    def test_an_unknown_queue_is_an_error_that_names_it(self, broker: Broker) -> None:
+        """A worker that serves a queue declares it first."""
+        with pytest.raises(BrokerError, match="nowhere"):
+            Hand(broker).claim(queue="nowhere")
+
+    def test_threads_that_claim_at_once_never_get_the_same_job(self, broker: Broker) -> None:
+        """Every job is handed out once, however many ask at the same time."""
+        expected = {f"k{n}" for n in range(400)}
+        put(broker, *expected)
+        hands = [Hand(broker, f"worker-{n}") for n in range(8)]
+        start = threading.Barrier(len(hands))
+        got: list[Claim] = []
+
+        def drain(hand: Hand) -> None:
+            start.wait()
+            while claims := hand.claim(limit=3):
+                got.extend(claims)
+
+        threads = [threading.Thread(target=drain, args=(hand,)) for hand in hands]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert sorted(keys(got)) == sorted(expected)

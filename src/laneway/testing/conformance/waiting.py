@@ -1,0 +1,121 @@
+"""Waiting: an idle worker is told of work as soon as there is some.
+
+Nothing here measures time: a wait that should end soon is given a long timeout, and fails by reaching it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from ...broker import Broker
+from ...clock import ManualClock, SystemClock
+from ...outcome import failed, released
+from .kit import LONG_S, Hand, Kit, MakeBroker, job, put
+
+
+class Waiter(threading.Thread):
+    """A thread that waits, and what it was told."""
+
+    def __init__(self, broker: Broker, *queues: str) -> None:
+        super().__init__(daemon=True)
+        self.told: set[str] | None = None
+        self._wait: Callable[[], set[str]] = lambda: broker.wait(queues, LONG_S)
+        self.start()
+
+    def run(self) -> None:
+        self.told = self._wait()
+
+    def result(self) -> set[str] | None:
+        self.join(LONG_S * 2)
+        assert not self.is_alive(), "wait did not return at its timeout"
+        return self.told
+
+
+class Waiting(Kit):
+    def test_a_queue_with_due_jobs_is_told_at_once(self, broker: Broker, clock: ManualClock) -> None:
+        """Those of the queues asked for that have one, and no others."""
+        broker.enqueue([job("a"), job("b", queue="two"), job("c", queue="three"), job("d", queue="four", delay_s=60)])
+        assert broker.wait(["q", "two", "four"], LONG_S) == {"q", "two"}
+        assert broker.wait(["four", "q"], LONG_S) == {"q"}
+
+    def test_a_wait_ends_at_its_timeout(self, broker: Broker) -> None:
+        """With nothing due: an empty queue, one whose only job runs or is delayed, an unknown one, none at all."""
+        put(broker, "running")
+        Hand(broker).one()
+        put(broker, "later", delay_s=3_600)
+        assert broker.wait(["q"], 0.01) == set()
+        assert broker.wait(["q"], 0.0) == set()
+        assert broker.wait(["nowhere"], 0.01) == set()
+        assert broker.wait([], 0.01) == set()
+
+    def test_a_job_of_any_priority_ends_a_wait(self, broker: Broker) -> None:
+        """Also of one that was never used before."""
+        put(broker, "a", priority=-7)
+        assert broker.wait(["q"], LONG_S) == {"q"}
+
+    def test_a_job_that_is_enqueued_ends_a_wait(self, broker: Broker) -> None:
+        """From another thread, while the wait is under way or about to begin."""
+        waiter = Waiter(broker, "other", "q")
+        put(broker, "a")
+        assert waiter.result() == {"q"}
+
+    def test_a_job_in_an_outbox_ends_a_wait(self, broker: Broker) -> None:
+        """What a run enqueued is work like any other; so is what failed or was given back, once it is due."""
+        put(broker, "a", "b", "c")
+        broker.declare("other", 2)
+        hand = Hand(broker)
+        first, second, third = hand.claim()
+        waiter = Waiter(broker, "q")
+        hand.settle(failed(first, "no", 25, 0.0))
+        assert waiter.result() == {"q"}
+        hand.one()
+        waiter = Waiter(broker, "q")
+        hand.settle(released(second))
+        assert waiter.result() == {"q"}
+        hand.one()
+        waiter = Waiter(broker, "q")
+        broker.renew(hand.name, [], third.token + 1)
+        assert waiter.result() == {"q"}
+
+    def test_what_a_dead_worker_held_ends_a_wait(self, broker: Broker) -> None:
+        """When it is taken back."""
+        put(broker, "a")
+        hand = Hand(broker)
+        hand.one()
+        waiter = Waiter(broker, "q")
+        broker.declare_dead(hand.name, broker.leases()[hand.name][0])
+        broker.reclaim()
+        assert waiter.result() == {"q"}
+
+    def test_a_revived_or_moved_job_ends_a_wait(self, broker: Broker) -> None:
+        """Whatever makes a job due is noticed."""
+        put(broker, "a")
+        hand = Hand(broker)
+        hand.settle(failed(hand.one(), "no", 0, 0.0))
+        waiter = Waiter(broker, "q")
+        broker.revive("q", ["a"])
+        assert waiter.result() == {"q"}
+        hand.one()
+        put(broker, "b", delay_s=3_600)
+        waiter = Waiter(broker, "q")
+        broker.reschedule("q", "b")
+        assert waiter.result() == {"q"}
+
+    def test_a_delayed_job_ends_a_wait_when_it_becomes_due(self, make_broker: MakeBroker) -> None:
+        """Without anybody doing anything; this one runs on the real clock."""
+        broker = make_broker(SystemClock())
+        put(broker, "a", delay_s=0.05)
+        put(broker, "b", delay_s=3_600)
+        assert broker.wait(["q"], LONG_S) == {"q"}
+        assert [claim.key for claim in Hand(broker).claim()] == ["a"]
+        broker.close()
+
+    def test_a_nudge_ends_every_wait(self, broker: Broker) -> None:
+        """With or without something due: a worker that is told to stop must not wait out its timeout."""
+        waiters = [Waiter(broker, "q"), Waiter(broker, "other")]
+        for waiter in waiters:
+            while waiter.is_alive():  # a nudge before the wait has begun does not count
+                broker.nudge()
+                waiter.join(0.005)
+        assert [waiter.told for waiter in waiters] == [set(), set()]

@@ -1,0 +1,19 @@
+"""The SQLite broker is a broker."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from laneway.brokers.sqlite import SQLiteBroker
+from laneway.testing.conformance import BrokerConformance
+from laneway.testing.conformance.kit import MakeBroker
+
+pytestmark = pytest.mark.conformance
+
+
+class TestSQLiteBroker(BrokerConformance):
+    @pytest.fixture
+    def make_broker(self, tmp_path: Path) -> MakeBroker:
+        return lambda clock: SQLiteBroker(tmp_path / "jobs.db", clock=clock)
