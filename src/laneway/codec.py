@@ -223,7 +223,7 @@ def _bent(value: Any, back: Any, depth: int = 1) -> str | None:
         raise Refused(f"a value is nested more than {DEEPEST} levels deep; store it elsewhere and give where it is")
     if isinstance(value, dict) and isinstance(back, dict):
         if value.keys() != back.keys():
-            return "other keys (JSON has only text as keys)"
+            return "other keys"
         pairs = [(value[key], back[key]) for key in value]
     elif isinstance(value, (list, tuple)) and type(value) is type(back) and len(value) == len(back):
         pairs = list(zip(value, back, strict=True))
@@ -260,6 +260,8 @@ def _reason(error: Exception) -> str:
         return f"{cause}{place}"
     if cause is not None and not isinstance(error, Refused):
         return f"{type(cause).__name__} was raised by its type{place}"
+    if text.startswith("Only dicts with str keys"):
+        return "a dict has keys that are not text, and JSON knows no others; give text, or a list of pairs"
     if text.startswith(("Invalid enum value", "Invalid value")):
         return f"it is none of the values that the type allows{place}"
     if isinstance(error, (msgspec.MsgspecError, Refused, TypeError, OverflowError)):

@@ -1,0 +1,53 @@
+"""An app in memory, and the two questions that most of these tests ask: what was stored, was nothing stored."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+
+import pytest
+
+from laneway import EnqueueError, Laneway
+from laneway.brokers.memory import MemoryBroker
+from laneway.job import JobView
+
+Refused = Callable[..., AbstractContextManager[pytest.ExceptionInfo[EnqueueError]]]
+
+
+@pytest.fixture
+def app() -> Iterator[Laneway]:
+    app = Laneway(broker=MemoryBroker())
+    yield app
+    app.close()
+
+
+@pytest.fixture
+def stored(app: Laneway) -> Callable[[], list[JobView]]:
+    """The jobs in all queues, in the order in which they were enqueued."""
+
+    def jobs() -> list[JobView]:
+        queues = sorted(app.broker.queues())
+        return sorted((j for q in queues for j in app.broker.listing(q, "queued").jobs), key=lambda job: job.key)
+
+    return jobs
+
+
+@pytest.fixture
+def bodies(stored: Callable[[], list[JobView]]) -> Callable[[], list[str]]:
+    return lambda: [job.payloads[0].body for job in stored()]
+
+
+@pytest.fixture
+def refused(app: Laneway) -> Refused:
+    """`with refused("part of the sentence"): …`: and nothing is stored."""
+
+    @contextmanager
+    def refused(*sentence: str) -> Iterator[pytest.ExceptionInfo[EnqueueError]]:
+        with pytest.raises(EnqueueError) as caught:
+            yield caught
+        for part in sentence:
+            assert part in str(caught.value)
+        assert str(caught.value).endswith(".")
+        assert [queue for queue in app.broker.stats() if queue.length] == []
+
+    return refused
