@@ -39,14 +39,16 @@ class Fetcher:
         *,
         worker_id: Callable[[], str],
         lost: Callable[[str], None],
-        settled: Callable[[list[Settlement]], None],
+        buried: Callable[[list[Settlement]], None],
+        fatal: Callable[[BaseException], None],
     ) -> None:
         self._app = app
         self._lane = lane
         self._bus = bus
         self._worker_id = worker_id
         self._lost = lost
-        self._settled = settled
+        self._buried = buried
+        self._fatal = fatal
         self._wake = threading.Event()
         self._stopping = False
         self._given_up = False
@@ -123,6 +125,13 @@ class Fetcher:
     # -- the thread ------------------------------------------------------------------------------------
 
     def _main(self) -> None:
+        try:
+            self._take_turns()
+        except BaseException as error:
+            # Without its fetcher a queue would stand still and nobody would know.
+            self._fatal(error)
+
+    def _take_turns(self) -> None:
         lane = self._lane
         while True:
             self._wait()
@@ -244,4 +253,4 @@ class Fetcher:
                 if settlement.verdict == "bury" and settlement.claim.key not in refused:
                     buried.append(settlement)
         if buried:
-            self._settled(buried)
+            self._buried(buried)

@@ -107,7 +107,15 @@ class Worker:
         self._loop = AsyncLoop(self._bus, self._runner)
         worker_id = lambda: self.id  # noqa: E731 - it changes when a lease is lost
         self._fetchers = [
-            Fetcher(self.app, lane, self._bus, worker_id=worker_id, lost=self._rejoin, settled=self._buried)
+            Fetcher(
+                self.app,
+                lane,
+                self._bus,
+                worker_id=worker_id,
+                lost=self._rejoin,
+                buried=self._buried,
+                fatal=self._die,
+            )
             for lane in self._lanes
         ]
         self._waker = Waker(self.app, self._fetchers)
@@ -221,8 +229,8 @@ class Worker:
                 runner.execute(run)
 
     def _die(self, error: BaseException) -> None:
-        """A handler raised what is not an Exception: the process ends, and the job is left to be taken back."""
-        self.app.logger.critical("a job raised %s; the worker stops", type(error).__name__, exc_info=error)
+        """A handler raised what is not an Exception, or a fetcher broke: the worker ends, its claims are taken back."""
+        self.app.logger.critical("%s ends the worker", type(error).__name__, exc_info=error)
         self._died = error
         self._stop_asked.set()
 

@@ -1,0 +1,99 @@
+"""The bus by itself: turns by weight, permits, and how lanes adapt."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from laneway.job import Claim, Payload
+from laneway.worker.bus import LARGEST_LANE, Bus, Lane
+
+pytestmark = pytest.mark.unit
+
+
+def claims(queue: str, count: int) -> list[Claim]:
+    return [Claim(queue, n, f"{queue}-{n}", 1, 0.0, -1, 1, 0, [Payload("x")]) for n in range(count)]
+
+
+def taken(bus: Bus, count: int) -> list[str]:
+    return [item[1].queue for item in (bus.take_nowait() for _ in range(count)) if item]
+
+
+def test_lanes_are_served_in_turn():
+    lanes = [Lane("a", 1), Lane("b", 1)]
+    bus = Bus(lanes, 1)
+    for lane in lanes:
+        bus.put(lane, claims(lane.queue, 4))
+    assert taken(bus, 8) in (["a", "b"] * 4, ["b", "a"] * 4)
+
+
+def test_a_lane_is_served_by_its_weight():
+    lanes = [Lane("a", 1), Lane("b", 1)]
+    lanes[0].weight = 3
+    bus = Bus(lanes, 1)
+    for lane in lanes:
+        bus.put(lane, claims(lane.queue, 9))
+    order = "".join(taken(bus, 12))
+    assert "aaab" in order
+    assert "aaaa" not in order
+
+
+def test_an_empty_lane_is_passed_over():
+    lanes = [Lane("a", 1), Lane("b", 1)]
+    bus = Bus(lanes, 1)
+    bus.put(lanes[1], claims("b", 3))
+    assert taken(bus, 4) == ["b", "b", "b"]
+
+
+@pytest.mark.parametrize(
+    ("typical_s", "capacity", "weight"),
+    [(1.0, 1, 1), (0.04, 2, 1), (0.02, 5, 1), (0.001, 100, 20), (0.000_01, LARGEST_LANE, LARGEST_LANE)],
+)
+def test_a_lane_fetches_ahead_what_run_times_justify(typical_s, capacity, weight):
+    lane = Lane("a", concurrency=5)
+    lane.learn([typical_s] * 9)
+    assert (lane.capacity, lane.weight) == (capacity, weight)
+
+
+def test_one_slow_job_among_many_does_not_stop_fetching_ahead():
+    lane = Lane("a", concurrency=5)
+    lane.learn([0.0001] * 50 + [30.0])
+    assert lane.capacity == LARGEST_LANE
+
+
+def test_a_stalled_lane_fetches_one_at_a_time_and_recovers():
+    lane = Lane("a", concurrency=5)
+    lane.learn([0.0001] * 50)
+    lane.stalled(0.25)
+    assert lane.capacity == 1
+    for _ in range(16):
+        lane.learn([0.0001] * 5)
+    assert lane.capacity > 500
+
+
+def test_a_permit_given_away_must_be_given_back_before_it_is_used_again():
+    lane = Lane("a", 1)
+    bus = Bus([lane], concurrency=1)
+    bus.put(lane, claims("a", 2))
+    assert bus.take(holding=False)
+    second = []
+    asked = threading.Thread(target=lambda: second.append(bus.take(holding=False)))
+    asked.start()
+    assert bus.idle == 0
+    assert second == []
+    bus.give_back()
+    asked.join(30)
+    assert second[0][1].key == "a-1"
+
+
+def test_closing_sends_waiting_runners_home():
+    bus = Bus([Lane("a", 2)], concurrency=2)
+    answers = []
+    threads = [threading.Thread(target=lambda: answers.append(bus.take(holding=False))) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    bus.close()
+    for thread in threads:
+        thread.join(30)
+    assert answers == [None, None, None]

@@ -1,0 +1,312 @@
+"""The pipeline as a whole: nothing waits behind a slow job, nothing exceeds its bounds, nothing is lost."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import Counter
+
+import pytest
+
+from laneway import Laneway, Worker
+from laneway.config import WorkerOptions, open_broker
+from laneway.telemetry import BrokerAway, BrokerBack
+from laneway.testing.faulty import FaultyBroker
+
+PATIENCE_S = 60.0
+
+
+class Running:
+    """A worker in the background of a test."""
+
+    def __init__(self, app: Laneway, **options) -> None:
+        self.worker = Worker(app, WorkerOptions(**options))
+
+    def __enter__(self) -> Worker:
+        self.worker.start()
+        return self.worker
+
+    def __exit__(self, *exc: object) -> None:
+        self.worker.stop(PATIENCE_S)
+
+
+def test_a_long_job_holds_up_nothing_that_was_fetched_behind_it(app):
+    release, others = threading.Event(), threading.Semaphore(0)
+
+    @app.task
+    def long() -> None:
+        release.wait(PATIENCE_S)
+
+    @app.task
+    def quick(number: int) -> None:
+        others.release()
+
+    # Enough quick ones first that the worker fetches far ahead, then the long one in their midst.
+    quick.enqueue_many([(number,) for number in range(500)])
+    long.enqueue()
+    quick.enqueue_many([(number,) for number in range(1500)])
+    with Running(app, concurrency=2):
+        try:
+            for _ in range(2000):
+                assert others.acquire(timeout=PATIENCE_S)
+        finally:
+            release.set()
+
+
+def test_jobs_stuck_behind_slow_ones_are_given_back_for_others(app):
+    """All runners are busy: what was fetched ahead goes back, and another worker runs it."""
+    release, ran = threading.Event(), threading.Semaphore(0)
+    slow_started = threading.Semaphore(0)
+
+    @app.task
+    def slow() -> None:
+        slow_started.release()
+        release.wait(PATIENCE_S)
+
+    @app.task
+    def quick(number: int) -> None:
+        ran.release()
+
+    quick.enqueue_many([(number,) for number in range(300)])
+    slow.enqueue_many([(), ()])
+    quick.enqueue_many([(number,) for number in range(300)])
+    with Running(app, concurrency=2):
+        try:
+            for _ in range(2):
+                assert slow_started.acquire(timeout=PATIENCE_S)
+            with Running(app, concurrency=1):
+                for _ in range(599):  # one may be kept ready behind the slow ones
+                    assert ran.acquire(timeout=PATIENCE_S)
+        finally:
+            release.set()
+
+
+@pytest.mark.parametrize("concurrency", [1, 3])
+def test_sync_and_async_jobs_together_never_exceed_the_concurrency(app, drain, concurrency):
+    lock = threading.Lock()
+    now_running = most = 0
+
+    def enter() -> None:
+        nonlocal now_running, most
+        with lock:
+            now_running += 1
+            most = max(most, now_running)
+
+    def leave() -> None:
+        nonlocal now_running
+        with lock:
+            now_running -= 1
+
+    pause = threading.Event()
+
+    @app.task
+    def blocking(number: int) -> None:
+        enter()
+        pause.wait(0.002)
+        leave()
+
+    @app.task
+    async def awaiting(number: int) -> None:
+        enter()
+        await asyncio.sleep(0.002)
+        leave()
+
+    for number in range(60):
+        (blocking if number % 3 else awaiting).enqueue(number)
+    drain(app, concurrency=concurrency)
+    assert most == concurrency
+    assert app.broker.stats()[0].processed == 60
+
+
+def test_many_async_jobs_wait_together(app, drain):
+    """All of them are running at once, or the barrier would never fall."""
+    together = 40
+    arrived = 0
+    everyone: asyncio.Event | None = None
+
+    @app.task
+    async def meet(number: int) -> None:
+        nonlocal arrived, everyone
+        everyone = everyone or asyncio.Event()
+        arrived += 1
+        if arrived == together:
+            everyone.set()
+        await asyncio.wait_for(everyone.wait(), PATIENCE_S)
+
+    meet.enqueue_many([(number,) for number in range(together)])
+    drain(app, concurrency=together)
+    assert app.broker.stats()[0].failed == 0
+
+
+def test_a_busy_queue_does_not_starve_another(app):
+    """The one job of the quiet queue runs long before the busy queue is done."""
+    done_before = []
+    busy_done = Counter()
+    quiet_done = threading.Event()
+
+    @app.task(queue="busy")
+    def busy(number: int) -> None:
+        busy_done["n"] += 1
+
+    @app.task(queue="quiet")
+    def quiet() -> None:
+        done_before.append(busy_done["n"])
+        quiet_done.set()
+
+    busy.enqueue_many([(number,) for number in range(20_000)])
+    quiet.enqueue()
+    with Running(app, concurrency=1, queues=["busy", "quiet"]):
+        assert quiet_done.wait(PATIENCE_S)
+    assert done_before[0] < 10_000
+
+
+def test_only_the_queues_asked_for_are_served(app, drain):
+    ran = []
+
+    @app.task(queue="one")
+    def first() -> None:
+        ran.append("one")
+
+    @app.task(queue="two")
+    def second() -> None:
+        ran.append("two")
+
+    first.enqueue()
+    waiting = second.enqueue()
+    drain(app, queues=["one"])
+    assert ran == ["one"]
+    assert waiting.status() == "queued"
+
+
+def test_an_idle_worker_is_woken_by_an_enqueue(app):
+    ran = threading.Semaphore(0)
+
+    @app.task
+    def ping() -> None:
+        ran.release()
+
+    with Running(app):
+        for _ in range(5):
+            ping.enqueue()
+            assert ran.acquire(timeout=PATIENCE_S)
+
+
+def test_a_delayed_job_runs_when_it_is_due_and_not_before(app):
+    ran = threading.Event()
+    seen = []
+
+    @app.task
+    def later() -> None:
+        seen.append(app.broker._clock.now())
+        ran.set()
+
+    due = app.broker._clock.now() + 0.2
+    later.using(perform_at=due).enqueue()
+    with Running(app):
+        assert ran.wait(PATIENCE_S)
+    assert seen[0] >= due
+
+
+# -- a broker that fails --------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def faulty(url):
+    app = Laneway(broker=FaultyBroker(open_broker(url)))
+    yield app, app.broker
+    app.close()
+
+
+@pytest.mark.parametrize("fault", ["lose_request", "lose_answer"])
+def test_no_lost_message_loses_or_repeats_a_job(faulty, fault):
+    app, broker = faulty
+    ran: Counter[int] = Counter()
+    finished = threading.Event()
+
+    @app.task
+    def count(number: int) -> None:
+        ran[number] += 1
+        if number % 100 == 0:
+            getattr(broker, fault)("turn")
+        if len(ran) == 400:
+            finished.set()
+
+    count.enqueue_many([(number,) for number in range(400)])
+    with Running(app, concurrency=3):
+        assert finished.wait(PATIENCE_S)
+    assert set(ran.values()) == {1}
+    [stats] = app.broker.stats()
+    assert (stats.length, stats.busy, stats.processed) == (0, 0, 400)
+
+
+def test_a_broker_that_is_away_is_reported_once_and_waited_for(faulty):
+    app, broker = faulty
+    away, back, ran = threading.Semaphore(0), threading.Event(), threading.Semaphore(0)
+    reports = []
+    app.telemetry.subscribe(BrokerAway, lambda event: (reports.append(event), away.release()))
+    app.telemetry.subscribe(BrokerBack, lambda event: back.set())
+
+    @app.task
+    def ping() -> None:
+        ran.release()
+
+    with Running(app):
+        ping.enqueue()
+        assert ran.acquire(timeout=PATIENCE_S)
+        broker.away = True
+        assert away.acquire(timeout=PATIENCE_S)
+        turns = broker.calls["turn"]
+        while broker.calls["turn"] < turns + 3:  # it keeps trying
+            back.wait(0.01)
+        assert len(reports) == 1
+        broker.away = False
+        assert back.wait(PATIENCE_S)
+        ping.enqueue()
+        assert ran.acquire(timeout=PATIENCE_S)
+
+
+def test_a_job_that_fails_while_the_broker_is_away_is_retried(faulty):
+    app, broker = faulty
+    runs = []
+    second = threading.Event()
+
+    @app.task(retry_in=lambda n: 0)
+    def bad() -> None:
+        runs.append(1)
+        if len(runs) == 2:
+            second.set()
+            return
+        broker.away = True
+        threading.Timer(0.2, lambda: setattr(broker, "away", False)).start()
+        raise ValueError("boom")
+
+    bad.enqueue()
+    with Running(app):
+        assert second.wait(PATIENCE_S)
+    assert app.broker.stats()[0].length == 0
+
+
+def test_a_worker_declared_dead_goes_on_under_a_new_id(app):
+    first, release, ran = threading.Event(), threading.Event(), threading.Semaphore(0)
+
+    @app.task
+    def hold() -> None:
+        first.set()
+        release.wait(PATIENCE_S)
+
+    @app.task
+    def ping() -> None:
+        ran.release()
+
+    hold.enqueue()
+    with Running(app, concurrency=1, lease_s=0.3) as worker:
+        assert first.wait(PATIENCE_S)
+        old = worker.id
+        counter, _ = app.broker.leases()[old]
+        while not app.broker.declare_dead(old, counter):
+            counter, _ = app.broker.leases()[old]
+        app.broker.reclaim()
+        release.set()
+        ping.enqueue()
+        assert ran.acquire(timeout=PATIENCE_S)
+        assert worker.id != old
