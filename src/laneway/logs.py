@@ -62,18 +62,25 @@ class LogWriter(logging.Handler):
 
     def start(self) -> None:
         """Begin to listen and to write."""
-        telemetry = self._app.telemetry
+        telemetry, logger = self._app.telemetry, self._app.logger
         telemetry.subscribe(RunEnded, self._run_ended)
         for kind in _SENTENCES:
             telemetry.subscribe(kind, self._note)
-        self._app.logger.addHandler(self)
-        self._app.logger.setLevel(logging.DEBUG if self._verbose else logging.INFO)
-        self._app.logger.propagate = False
+        self._before = logger.level, logger.propagate
+        logger.addHandler(self)
+        logger.setLevel(logging.DEBUG if self._verbose else logging.INFO)
+        logger.propagate = False
         self._thread.start()
 
     def stop(self) -> None:
         """Write what is left and end."""
-        self._app.logger.removeHandler(self)
+        telemetry, logger = self._app.telemetry, self._app.logger
+        telemetry.unsubscribe(RunEnded, self._run_ended)
+        for kind in _SENTENCES:
+            telemetry.unsubscribe(kind, self._note)
+        logger.removeHandler(self)
+        level, logger.propagate = self._before
+        logger.setLevel(level)
         self._stopping = True
         self._wake.set()
         self._thread.join(5.0)

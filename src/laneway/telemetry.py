@@ -114,6 +114,10 @@ class Telemetry:
         """Have `callback` called with every event of this type."""
         self.of(kind).append(callback)
 
+    def unsubscribe(self, kind: type[Event], callback: Callable[[Event], None]) -> None:
+        """Undo `subscribe`."""
+        self.of(kind).remove(callback)
+
     def of(self, kind: type[Any]) -> list[Callable[[Any], None]]:
         """The live list of subscribers to a type: empty means that the event need not be built."""
         return self._subscribers.setdefault(kind, [])
