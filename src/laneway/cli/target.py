@@ -1,0 +1,203 @@
+"""TARGET: `module`, `module:app` or `path/to/file.py`, and what it leads to.
+
+It imports the user's code, so this is where most of what a user can get wrong shows. Every way to be wrong is a
+ConfigError of one sentence that names the place in the user's own code.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import importlib.util
+import os
+import sys
+import sysconfig
+import traceback
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from ..app import Laneway
+from ..errors import ConfigError
+
+if TYPE_CHECKING:
+    from ..worker import Worker
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What a TARGET led to: an app, and the worker if it named one."""
+
+    #: As one may type it: `shop:app`.
+    text: str
+    app: Laneway
+    worker: Worker | type[Worker] | None = None
+
+
+def load(text: str) -> Target:
+    """Import what `text` names and find the app in it."""
+    place, name = _split(text)
+    # What the user's module prints while it is imported must not end up inside our JSON.
+    with contextlib.redirect_stdout(sys.stderr):
+        module = _load_file(Path(place)) if _is_file(place) else _load_module(place)
+    if name is None:
+        name, app = _only_app(module, place)
+        return Target(f"{place}:{name}", app)
+    return _named(module, place, name)
+
+
+def load_imports(app: Laneway) -> None:
+    """Import the modules that the app names in `imports`."""
+    with contextlib.redirect_stdout(sys.stderr):
+        try:
+            app.load()
+        except (Exception, SystemExit) as error:
+            raise _import_error("A module of the app's imports", error) from error
+
+
+def _split(text: str) -> tuple[str, str | None]:
+    place, colon, name = text.rpartition(":")
+    if colon and place and all(part.isidentifier() for part in name.split(".")):
+        return place, name
+    if not text or text.startswith(":") or text.endswith(":"):
+        raise ConfigError(f"{text!r} is not a target; give a module, module:app or path/to/file.py.")
+    return text, None
+
+
+def _is_file(place: str) -> bool:
+    return place.endswith(".py") or "/" in place or os.sep in place
+
+
+# -- importing -----------------------------------------------------------------------------------------
+
+
+def _load_module(name: str) -> ModuleType:
+    _put_on_path(Path.cwd())
+    if not all(part.isidentifier() for part in name.split(".")):
+        raise ConfigError(f"{name!r} is not the name of a module; give a module, module:app or path/to/file.py.")
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name and f"{name}.".startswith(f"{error.name}."):
+            raise ConfigError(
+                f"There is no module {error.name!r}, neither in {Path.cwd()} nor among what is installed."
+            ) from error
+        raise _import_error(name, error) from error
+    except (Exception, SystemExit) as error:
+        raise _import_error(name, error) from error
+
+
+def _load_file(path: Path) -> ModuleType:
+    if not path.is_file():
+        raise ConfigError(f"There is no file {path}.")
+    if path.suffix != ".py":
+        raise ConfigError(f"{path} is not a Python file; its name must end in .py.")
+    root, name = _module_name(path.resolve())
+    _put_on_path(root)
+    try:
+        return importlib.import_module(name) if "." in name else _load_by_path(name, path)
+    except (Exception, SystemExit) as error:
+        raise _import_error(str(path), error) from error
+
+
+def _load_by_path(name: str, path: Path) -> ModuleType:
+    # Not by its name: the file may be called as something that is imported already (queue.py).
+    spec = importlib.util.spec_from_file_location(name if name not in sys.modules else f"{name}_target", path)
+    assert spec is not None, "a .py file has a spec"
+    assert spec.loader is not None, "and a loader"
+    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def _module_name(path: Path) -> tuple[Path, str]:
+    """The folder to import from, and the name to import: a file of a package is imported as part of it."""
+    parts = [path.stem]
+    folder = path.parent
+    while (folder / "__init__.py").is_file():
+        parts.insert(0, folder.name)
+        folder = folder.parent
+    return folder, ".".join(parts).removesuffix(".__init__")
+
+
+def _put_on_path(folder: Path) -> None:
+    if str(folder) not in sys.path:
+        sys.path.insert(0, str(folder))
+
+
+def _import_error(what: str, error: BaseException) -> ConfigError:
+    place = _place(error)
+    if isinstance(error, ModuleNotFoundError) and error.name:
+        return ConfigError(f"{what} needs the module {error.name!r}, which is not installed ({place}).")
+    if isinstance(error, SystemExit):
+        return ConfigError(f"{what} ends the program while it is imported ({place}).")
+    message = error.msg if isinstance(error, SyntaxError) else str(error)
+    said = f"{type(error).__name__}: {message.strip().partition(chr(10))[0]}".removesuffix(": ")
+    return ConfigError(f"{what} could not be imported: {said.rstrip('.')} ({place}).")
+
+
+def _place(error: BaseException) -> str:
+    """file:line of the innermost frame of the user's own code; of a syntax error, where that is."""
+    if isinstance(error, SyntaxError) and error.filename:
+        return f"{_shown(error.filename)}:{error.lineno}"
+    frames = [(frame.f_code.co_filename, line) for frame, line in traceback.walk_tb(error.__traceback__)]
+    frames = [frame for frame in frames if not frame[0].startswith("<frozen ")]
+    paths = sysconfig.get_paths()
+    others = (str(Path(__file__).parent.parent), paths["stdlib"], paths["purelib"], paths["platlib"])
+    own = [frame for frame in frames if not frame[0].startswith(others)]
+    file, line = (own or frames)[-1]
+    return f"{_shown(file)}:{line}"
+
+
+def _shown(file: str) -> str:
+    path = Path(file)
+    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else file
+
+
+# -- finding -------------------------------------------------------------------------------------------
+
+
+def _apps(module: ModuleType) -> dict[str, Laneway]:
+    """The apps of a module by name; one that has two names counts once."""
+    apps: dict[str, Laneway] = {}
+    for name, value in vars(module).items():
+        if isinstance(value, Laneway) and not any(value is app for app in apps.values()):
+            apps[name] = value
+    return apps
+
+
+def _only_app(module: ModuleType, place: str) -> tuple[str, Laneway]:
+    apps = _apps(module)
+    if not apps:
+        raise ConfigError(f"There is no app in {place}; make one with app = Laneway(…), or name the place that has it.")
+    if len(apps) > 1:
+        raise ConfigError(
+            f"There are {len(apps)} apps in {place}: {', '.join(apps)}; say which, as in {_first(place, apps)}."
+        )
+    return next(iter(apps.items()))
+
+
+def _named(module: ModuleType, place: str, name: str) -> Target:
+    found: Any = module
+    for part in name.split("."):
+        if not hasattr(found, part):
+            apps = _apps(module)
+            hint = f"say {_first(place, apps)}" if apps else "there is no app in it"
+            raise ConfigError(f"There is no {name!r} in {place}; {hint}.")
+        found = getattr(found, part)
+    if isinstance(found, Laneway):
+        return Target(f"{place}:{name}", found)
+
+    from ..worker import Worker
+
+    if isinstance(found, Worker):
+        return Target(f"{place}:{name}", found.app, found)
+    if isinstance(found, type) and issubclass(found, Worker):
+        return Target(f"{place}:{name}", _only_app(module, place)[1], found)
+    kind = found.__name__ if isinstance(found, type) else type(found).__name__
+    raise ConfigError(f"{place}:{name} is neither an app nor a worker but a {kind}; name a Laneway(…).")
+
+
+def _first(place: str, apps: dict[str, Laneway]) -> str:
+    return " or ".join(f"{place}:{name}" for name in apps)
