@@ -1,0 +1,38 @@
+"""`laneway dev`: a worker for one's own terminal."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from ..config import DEFAULT_QUEUE, without_secrets
+from . import options
+from .output import clean, count
+from .target import load
+from .worker import make_worker, run_options, run_worker
+
+
+@click.command(
+    epilog=options.examples(
+        "laneway dev shop.py                           jobs in sqlite:///laneway.db, unless the app says otherwise",
+        "laneway dev shop:app --url sqlite:////tmp/try.db -c 1",
+    )
+)
+@options.target
+@run_options
+@click.pass_context
+def dev(ctx: click.Context, /, target: str, url: str | None, **given: Any) -> None:
+    """Run the jobs of an app that you work on, and log every one."""
+    found = load(target)
+    place = found.app.url if url is None else without_secrets(url)
+    worker = make_worker(ctx, found, url, given)
+    app = worker.app
+    tasks: dict[str, list[str]] = {}
+    for task in app.registry:
+        tasks.setdefault(task.options.queue or DEFAULT_QUEUE, []).append(task.name)
+    click.echo(f"Serving {found.text}: {count(len(app.registry), 'task')}, jobs in {place}.", err=True)
+    for queue, names in tasks.items():
+        click.echo(clean(f"  {queue}: {', '.join(names)}"), err=True)
+    click.echo("Ctrl-C stops it.", err=True)
+    ctx.exit(run_worker(worker, verbose=True, style="rich"))

@@ -1,0 +1,159 @@
+"""`laneway worker`: run jobs until told to stop."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ..app import Laneway
+from ..config import WorkerOptions, raise_problems
+from ..errors import BrokerAwayError, ConfigError
+from . import options
+from .opening import move, unknown_queue
+from .target import Target, load, load_imports
+
+if TYPE_CHECKING:
+    from ..worker import Worker
+
+DEFAULTS = WorkerOptions()
+
+run_options = options.together(
+    click.option(
+        "-c",
+        "--concurrency",
+        type=click.IntRange(1, 10_000),
+        default=DEFAULTS.concurrency,
+        show_default=True,
+        help="Jobs running at once, sync and async together.",
+    ),
+    click.option(
+        "-Q",
+        "--queues",
+        metavar="QUEUE,...",
+        multiple=True,
+        help="The queues to serve, if not all of the app's tasks; several with commas, or -Q again.",
+    ),
+    click.option("--until-empty", is_flag=True, help="End when nothing is due and nothing runs."),
+    click.option(
+        "--shutdown-timeout",
+        "shutdown_timeout_s",
+        metavar="SECONDS",
+        type=click.FloatRange(min=0),
+        default=DEFAULTS.shutdown_timeout_s,
+        show_default=True,
+        help="What running jobs get to finish when the worker is told to stop.",
+    ),
+    click.option(
+        "--lease",
+        "lease_s",
+        metavar="SECONDS",
+        type=click.FloatRange(min=0.1),
+        default=DEFAULTS.lease_s,
+        show_default=True,
+        help="After so long a silence others take its jobs over.",
+    ),
+    click.option(
+        "--slow",
+        "slow_s",
+        metavar="SECONDS",
+        type=click.FloatRange(min=0),
+        default=DEFAULTS.slow_s,
+        show_default=True,
+        help="Log runs that take longer.",
+    ),
+    options.url,
+)
+
+
+@click.command(
+    epilog=options.examples(
+        "laneway worker shop                           the module shop in this folder",
+        "laneway worker shop.jobs:app -c 20",
+        "laneway worker path/to/shop.py -Q mail,images --until-empty",
+        "laneway worker shop --url sqlite:////var/lib/shop/jobs.db -v",
+    )
+)
+@options.target
+@run_options
+@click.option("-v", "--verbose", is_flag=True, help="Log every job, not only failures and slow ones.")
+@click.pass_context
+def worker(ctx: click.Context, /, target: str, url: str | None, verbose: bool, **given: Any) -> None:
+    """Run the jobs of an app.
+
+    TERM, INT or USR1 stop it: it takes no more jobs, gives back what it has not begun, waits for what runs and
+    ends with 0. A second INT, or the shutdown timeout, makes it give up with 1; others then run what it left. USR2
+    writes the stacks of all threads to the log.
+    """
+    made = make_worker(ctx, load(target), url, given)
+    ctx.exit(run_worker(made, verbose=verbose, style="plain"))
+
+
+def make_worker(ctx: click.Context, target: Target, url: str | None, given: dict[str, Any]) -> Worker:
+    """The worker for a target and the options of the command line."""
+    from ..worker import Worker
+
+    if isinstance(target.worker, Worker):
+        named = [f"--{name.removesuffix('_s').replace('_', '-')}" for name in given if _was_given(ctx, name)]
+        if url is not None or named:
+            raise ConfigError(
+                f"{target.text} is a worker with options of its own, so {', '.join(named) or '--url'} cannot be given; "
+                "change it there, or name the app instead."
+            )
+    elif url is not None:
+        move(target.app, url)
+    prepare(target)
+    if isinstance(target.worker, Worker):
+        check_queues(target.app, ())
+        return target.worker
+    queues = [name for text in given.pop("queues") for name in text.split(",") if name]
+    made = WorkerOptions(**given, queues=list(dict.fromkeys(queues)) or None)
+    raise_problems(made.validate())
+    check_queues(target.app, queues)
+    return (target.worker or Worker)(target.app, made)
+
+
+def _was_given(ctx: click.Context, name: str) -> bool:
+    source = ctx.get_parameter_source(name)
+    return source is not None and source.name != "DEFAULT"
+
+
+def prepare(target: Target) -> None:
+    """Load all tasks of an app; without any there is nothing to run."""
+    load_imports(target.app)
+    if not len(target.app.registry):
+        raise ConfigError(
+            f"{target.text} has no tasks; declare one with @app.task, or name the modules that do in "
+            "Laneway(imports=[…])."
+        )
+
+
+def check_queues(app: Laneway, wanted: Iterable[str]) -> None:
+    """Open the broker, and see that the wanted queues exist in it or in the app."""
+    known = app.queues()
+    try:
+        known += [name for name in app.broker.queues() if name not in known]
+    except BrokerAwayError:
+        return  # the worker says so and goes on when it is back
+    for name in wanted:
+        if name not in known:
+            raise ConfigError(unknown_queue(name, known))
+
+
+def run_worker(worker: Worker, *, verbose: bool, style: str) -> int:
+    """Run a worker in this thread, with its log on stderr."""
+    from ..logs import LogWriter
+    from .output import console
+
+    plain = style == "plain" or not console(stderr=True).is_terminal or console(stderr=True).no_color
+    log = LogWriter(
+        worker.app, verbose=verbose, slow_s=worker.options.slow_s, stream=sys.stderr, style="plain" if plain else "rich"
+    )
+    log.start()
+    try:
+        return worker.run()
+    finally:
+        log.stop()
+        worker.app.close()
