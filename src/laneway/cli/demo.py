@@ -1,0 +1,130 @@
+"""`laneway demo`: a small shop at work, live on the terminal. Everything it stores is gone when it ends."""
+
+from __future__ import annotations
+
+import signal
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from threading import Event, Thread
+from typing import TYPE_CHECKING
+
+import click
+
+from . import GAVE_UP, options
+from .opening import move
+from .output import console, count
+from .stats import stats_table
+from .tally import Tally
+
+if TYPE_CHECKING:
+    from rich.console import Console, Group
+
+    from ..app import Laneway
+
+#: How long it runs when nobody sits at a terminal to end it.
+UNWATCHED_S = 10.0
+
+
+@click.command(epilog=options.examples("laneway demo", "laneway demo --seconds 30", "laneway demo -c 20"))
+@click.option(
+    "--seconds",
+    metavar="N",
+    type=click.FloatRange(min=0.1),
+    help="How long; until Ctrl-C if not said, and 10 seconds where there is no terminal.",
+)
+@click.option(
+    "-c",
+    "--concurrency",
+    type=click.IntRange(1, 10_000),
+    default=5,
+    show_default=True,
+    help="Jobs running at once.",
+)
+@click.pass_context
+def demo(ctx: click.Context, seconds: float | None, concurrency: int) -> None:
+    """Show jobs running, live, in a small shop.
+
+    A worker and its customers, on a temporary SQLite file. The code is the module laneway.demo.
+    """
+    from ..config import WorkerOptions
+    from ..demo import app, open_shop
+    from ..worker import Worker
+
+    output = console()
+    if seconds is None and not output.is_terminal:
+        seconds = UNWATCHED_S
+    began = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="laneway-demo-") as folder, _until_told() as stop:
+        url = f"sqlite:///{Path(folder) / 'demo.db'}"
+        move(app, url)
+        tally = Tally(app)
+        worker = Worker(app, WorkerOptions(concurrency=concurrency))
+        customers = Thread(target=open_shop, args=(stop,), name="customers", daemon=True)
+        output.print(f"A small shop. Look at it from another terminal:\n  laneway stats --url {url}\n", soft_wrap=True)
+        worker.start()
+        customers.start()
+        _show(output, lambda: _picture(app, tally), stop, seconds)
+        stop.set()
+        customers.join()
+        finished = worker.stop()
+        _sum_up(output, app, tally, time.monotonic() - began)
+        app.close()
+    ctx.exit(0 if finished else GAVE_UP)
+
+
+@contextmanager
+def _until_told() -> Iterator[Event]:
+    """An event that INT and TERM set; a second INT ends it all at once."""
+    stop = Event()
+
+    def tell(number: int, frame: object) -> None:
+        if stop.is_set() and number == signal.SIGINT:
+            raise KeyboardInterrupt
+        stop.set()
+
+    before = {number: signal.signal(number, tell) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _show(output: Console, picture: Callable[[], Group], stop: Event, seconds: float | None) -> None:
+    """Draw the picture until told to stop or the time is up: over itself on a terminal, else again every second."""
+    from rich.live import Live
+
+    began = time.monotonic()
+    ends = None if seconds is None else began + seconds
+
+    def wait(pause_s: float) -> bool:
+        left = pause_s if ends is None else ends - time.monotonic()
+        return not stop.wait(max(0.0, min(pause_s, left))) and (ends is None or time.monotonic() < ends)
+
+    if output.is_terminal:
+        with Live(picture(), console=output, auto_refresh=False, transient=True) as live:
+            while wait(0.1):
+                live.update(picture(), refresh=True)
+        return
+    while wait(1.0):
+        output.print(f"after {time.monotonic() - began:.0f} s")
+        output.print(picture())
+
+
+def _picture(app: Laneway, tally: Tally) -> Group:
+    from rich.console import Group
+
+    return Group(tally.table(), "", stats_table(app.broker.stats(), leave_out=("shards", "fresh")), "")
+
+
+def _sum_up(output: Console, app: Laneway, tally: Tally, took_s: float) -> None:
+    queues = app.broker.stats()
+    waiting = sum(queue.length for queue in queues)
+    output.print(_picture(app, tally))
+    output.print(
+        f"In {took_s:.0f} s: {count(tally.total('done'), 'job')} done, {count(tally.total('retried'), 'run')} failed "
+        f"and retried, {count(tally.total('buried'), 'job')} in the morgue, {waiting:,} still waiting."
+    )
