@@ -1,0 +1,192 @@
+"""The conformance suite sees: each of these brokers breaks one rule, and the test of that rule turns red."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Collection, Sequence
+from typing import Any
+
+import msgspec
+import pytest
+
+from laneway.broker import Answer, Listing, Page, Turn
+from laneway.brokers.memory import MemoryBroker
+from laneway.brokers.memory_queue import Job, Queue
+from laneway.clock import Clock, ManualClock
+from laneway.job import NewJob, WorkerView
+from laneway.outcome import Settlement
+from laneway.testing.conformance import BrokerConformance
+
+pytestmark = pytest.mark.conformance
+
+
+def run(test: str, make_broker: Callable[[Clock], Any]) -> None:
+    """Run one test of the suite by hand."""
+    clock = ManualClock()
+    broker = make_broker(clock)
+    broker.declare("q", 5)
+    method = getattr(BrokerConformance(), test)
+    given = {"broker": broker, "clock": clock, "make_broker": make_broker}
+    method(**{name: given[name] for name in inspect.signature(method).parameters})
+
+
+class TokenUnchecked(MemoryBroker):
+    """Completes by id alone."""
+
+    def _settle(self, counted: Queue, settlement: Settlement, now: float) -> bool:
+        job = self._queues[settlement.claim.queue].by_ref.get(settlement.claim.ref)
+        if job is not None and job.worker is not None:
+            settlement.claim.token = job.token
+        return super()._settle(counted, settlement, now)
+
+
+class OutboxOfTheRefused(MemoryBroker):
+    """Sends what a run enqueued before it looks whether the run still counts."""
+
+    def turn(self, turn: Turn) -> Answer:
+        for settlement in turn.settlements:
+            self.enqueue(settlement.outbox or [])
+        return super().turn(turn)
+
+
+class OutboxOfTheFailed(MemoryBroker):
+    """Sends what a run enqueued whatever came of it."""
+
+    def _settle(self, counted: Queue, settlement: Settlement, now: float) -> bool:
+        held = super()._settle(counted, settlement, now)
+        if held:
+            self._store(settlement.outbox or (), now)
+        return held
+
+
+class ReleaseCounts(MemoryBroker):
+    """Counts an attempt that was never made."""
+
+    def _settle(self, counted: Queue, settlement: Settlement, now: float) -> bool:
+        job = self._queues[settlement.claim.queue].by_ref.get(settlement.claim.ref)
+        held = super()._settle(counted, settlement, now)
+        if held and job is not None and settlement.verdict == "release":
+            job.attempt += 1
+        return held
+
+
+class RepeatIsNew(MemoryBroker):
+    """Takes the repeat of a turn for a new one."""
+
+    def turn(self, turn: Turn) -> Answer:
+        self._living(turn.worker).turns.clear()
+        return super().turn(turn)
+
+
+class TokenIsTheTime(MemoryBroker):
+    """Trusts the clock to grow."""
+
+    def turn(self, turn: Turn) -> Answer:
+        self._last_token = 0
+        return super().turn(turn)
+
+
+class HalfAnEnqueue(MemoryBroker):
+    """Stores jobs one by one."""
+
+    def enqueue(self, jobs: Sequence[NewJob]) -> None:
+        for job in jobs:
+            super().enqueue([job])
+
+
+class Early(MemoryBroker):
+    """Hands out what is almost due."""
+
+    def _claim(self, queue: Queue, worker: Any, token: int, turn: Turn, now: float) -> None:
+        super()._claim(queue, worker, token, turn, now + 0.5)
+
+
+class ReclaimCountsAFailure(MemoryBroker):
+    """Blames the job for its worker's death."""
+
+    def _give_back(self, worker: Any, jobs: Sequence[Job]) -> int:
+        for job in jobs:
+            job.retry_count += 1
+        return super()._give_back(worker, jobs)
+
+
+class DeadByHearsay(MemoryBroker):
+    """Ends a lease that was renewed meanwhile."""
+
+    def declare_dead(self, worker: str, counter: int) -> bool:
+        return super().declare_dead(worker, self.leases().get(worker, (0, 0.0))[0])
+
+
+class Resurrection(MemoryBroker):
+    """Lets a worker that was declared dead join again."""
+
+    def join(self, worker: WorkerView) -> None:
+        self._workers.pop(worker.id, None)
+        super().join(worker)
+
+
+class RenewGivesBackAll(MemoryBroker):
+    """Gives back what the worker holds as well."""
+
+    def renew(self, worker: str, held: Collection[int], before: int) -> None:
+        super().renew(worker, (), before)
+
+
+class RenewGivesBackTheYoung(MemoryBroker):
+    """Gives back claims whose answer is still on its way."""
+
+    def renew(self, worker: str, held: Collection[int], before: int) -> None:
+        super().renew(worker, held, 2**63)
+
+
+class ReviveLeavesACopy(MemoryBroker):
+    """Writes the new place and forgets to clear the old one."""
+
+    def revive(self, queue: str, keys: Sequence[str]) -> int:
+        dead = {key: msgspec.structs.replace(job) for key, job in self._queues[queue].morgue.items()}
+        revived = super().revive(queue, keys)
+        self._queues[queue].morgue.update(dead)
+        return revived
+
+
+class Deaf(MemoryBroker):
+    """Waits without being told of anything."""
+
+    def wait(self, queues: Collection[str], timeout_s: float) -> set[str]:
+        return super().wait(["nowhere"], min(timeout_s, 0.05))
+
+
+class PagesByNumber(MemoryBroker):
+    """Counts jobs to find the next page."""
+
+    def listing(self, queue: str, which: Listing, *, after: str | None = None, limit: int = 100) -> Page:
+        start = int(after or 0)
+        jobs = super().listing(queue, which, limit=10_000).jobs[start : start + limit]
+        return Page(jobs, str(start + limit) if len(jobs) == limit else None)
+
+
+SEEN = {
+    TokenUnchecked: "test_a_stale_settlement_is_refused_and_sends_nothing",
+    OutboxOfTheRefused: "test_a_stale_settlement_is_refused_and_sends_nothing",
+    OutboxOfTheFailed: "test_a_failed_job_does_not_send_what_it_enqueued",
+    ReleaseCounts: "test_a_released_job_is_as_if_it_had_not_been_claimed",
+    RepeatIsNew: "test_a_repeated_turn_settles_nothing_twice",
+    TokenIsTheTime: "test_tokens_only_grow",
+    HalfAnEnqueue: "test_enqueueing_is_all_or_nothing",
+    Early: "test_a_job_is_not_due_before_its_time",
+    ReclaimCountsAFailure: "test_a_job_taken_back_is_as_it_was_before",
+    DeadByHearsay: "test_a_lease_that_was_renewed_cannot_be_ended",
+    Resurrection: "test_death_is_final",
+    RenewGivesBackAll: "test_renewing_gives_back_what_the_worker_does_not_know_of",
+    RenewGivesBackTheYoung: "test_renewing_gives_back_what_the_worker_does_not_know_of",
+    ReviveLeavesACopy: "test_reviving_twice_revives_once",
+    Deaf: "test_a_job_that_is_enqueued_ends_a_wait",
+    PagesByNumber: "test_jobs_that_go_between_two_pages_disturb_nothing",
+}
+
+
+@pytest.mark.parametrize(("broken", "test"), SEEN.items(), ids=[broken.__name__ for broken in SEEN])
+def test_a_broken_broker_is_seen(broken: Callable[[Clock], Any], test: str) -> None:
+    run(test, MemoryBroker)  # green for a whole one
+    with pytest.raises((AssertionError, pytest.fail.Exception)):
+        run(test, broken)

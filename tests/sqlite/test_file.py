@@ -1,0 +1,150 @@
+"""The file: how it is opened, recognised, and brought up to date."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from laneway.brokers.sqlite import SQLiteBroker
+from laneway.brokers.sqlite.database import APPLICATION_ID, Database
+from laneway.errors import ConfigError
+from laneway.testing.conformance.kit import put
+
+pytestmark = pytest.mark.unit
+
+
+def pragma(path: Path, name: str) -> object:
+    with closing(sqlite3.connect(path)) as db:
+        return db.execute(f"PRAGMA {name}").fetchone()[0]
+
+
+def make_foreign(path: Path, version: int = 0) -> None:
+    with closing(sqlite3.connect(path)) as db:
+        db.execute("CREATE TABLE jobs (id INTEGER PRIMARY KEY)")
+        db.execute(f"PRAGMA user_version = {version}")
+        db.commit()
+
+
+def test_a_new_file_is_ours_and_in_wal_mode(broker: SQLiteBroker, path: Path) -> None:
+    assert pragma(path, "journal_mode") == "wal"
+    assert (pragma(path, "application_id"), pragma(path, "user_version")) == (APPLICATION_ID, 1)
+
+
+@pytest.mark.parametrize(("option", "number"), [("normal", 1), ("full", 2)])
+def test_every_connection_is_as_synchronous_as_it_was_told(path: Path, option: str, number: int) -> None:
+    database = Database(path, synchronous=option)
+    for connect in (database.write, database.read, database.watch):
+        with connect() as db:
+            assert db.execute("PRAGMA synchronous").fetchone() == (number,)
+    database.close()
+
+
+def test_a_transaction_holds_the_write_lock_from_its_beginning(path: Path) -> None:
+    """BEGIN IMMEDIATE: one that reads first and writes later could be refused in the middle."""
+    database, other = Database(path), Database(path, timeout_s=0.0)
+    with other.read():
+        pass
+    with database.write(), pytest.raises(Exception, match="locked"), other.write():
+        pass
+    database.close()
+    other.close()
+
+
+def test_a_transaction_that_fails_leaves_nothing(path: Path) -> None:
+    database = Database(path)
+
+    def die_midway() -> None:
+        with database.write() as db:
+            db.execute("INSERT INTO queues (name, shards) VALUES ('half', 1)")
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        die_midway()
+    with database.write() as db:
+        assert db.execute("SELECT count(*) FROM queues").fetchone() == (0,)
+    database.close()
+
+
+def test_a_file_of_a_newer_laneway_is_refused(broker: SQLiteBroker, path: Path) -> None:
+    broker.close()
+    with closing(sqlite3.connect(path)) as db:
+        db.execute("PRAGMA user_version = 7")
+    with pytest.raises(ConfigError, match=r"newer Laneway \(schema 7, this one knows 1\); upgrade Laneway"):
+        broker.stats()
+
+
+def newer(path: Path, *, statements: str = "ALTER TABLE queues ADD COLUMN colour TEXT;") -> Database:
+    """The database as the next Laneway opens it, with one version more."""
+    database = Database(path)
+    database._schema["version_2"] = "CREATE TABLE extra (id INTEGER);\n" + statements
+    return database
+
+
+def test_an_older_file_is_brought_up_to_date(broker: SQLiteBroker, path: Path) -> None:
+    put(broker, "a")
+    broker.close()
+    database = newer(path)
+    with database.read() as db:
+        assert db.execute("SELECT name, colour FROM queues").fetchall() == [("q", None)]
+        assert db.execute("SELECT count(*) FROM jobs").fetchone() == (1,)
+    database.close()
+    assert pragma(path, "user_version") == 2
+
+
+def test_a_migration_that_dies_midway_leaves_the_old_version(broker: SQLiteBroker, path: Path) -> None:
+    put(broker, "a")
+    broker.close()
+    database = newer(path, statements="INSERT INTO nowhere VALUES (1);")
+    with pytest.raises(Exception, match="nowhere"), database.read():
+        pass
+    assert pragma(path, "user_version") == 1
+    assert broker.status("q", "a") == "queued"
+    with closing(sqlite3.connect(path)) as db:
+        assert db.execute("SELECT count(*) FROM sqlite_master WHERE name = 'extra'").fetchone() == (0,)
+
+
+@pytest.mark.parametrize("version", [0, 1, 9])
+def test_a_database_of_another_program_is_refused_untouched(path: Path, version: int) -> None:
+    """Whatever number it keeps in user_version."""
+    make_foreign(path, version)
+    before = path.read_bytes()
+    with pytest.raises(ConfigError, match="another program"):
+        SQLiteBroker(path).stats()
+    assert path.read_bytes() == before
+
+
+def test_a_file_that_is_no_database_is_refused_untouched(path: Path) -> None:
+    path.write_text("Dear diary, " * 1_000)
+    with pytest.raises(ConfigError, match="not a database of Laneway"):
+        SQLiteBroker(path).stats()
+    assert path.read_text().startswith("Dear diary")
+
+
+def test_an_empty_file_becomes_a_database(path: Path) -> None:
+    path.touch()
+    broker = SQLiteBroker(path)
+    assert broker.stats() == []
+    broker.close()
+
+
+def test_a_missing_folder_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"there is no folder .*missing; make it first"):
+        SQLiteBroker(tmp_path / "missing" / "jobs.db").stats()
+
+
+def test_a_path_that_cannot_be_opened_is_named(tmp_path: Path) -> None:
+    folder = tmp_path / "folder.db"
+    folder.mkdir()
+    with pytest.raises(ConfigError, match=r"folder\.db cannot be opened"):
+        SQLiteBroker(folder).stats()
+
+
+def test_a_file_that_was_deleted_is_made_anew_after_close(broker: SQLiteBroker, path: Path) -> None:
+    put(broker, "a")
+    broker.close()
+    path.unlink()
+    put(broker, "b")
+    assert [stats.length for stats in broker.stats()] == [1]

@@ -1,0 +1,181 @@
+"""Several processes on one file."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from laneway.brokers.sqlite import SQLiteBroker
+from laneway.outcome import released
+from laneway.testing.conformance.kit import LONG_S, Hand, keys, numbers, put
+
+from .conftest import Spawn
+
+pytestmark = pytest.mark.chaos
+
+
+def test_four_processes_enqueue_and_claim_at_once(path: Path, spawn: Spawn) -> None:
+    """They open a file that does not exist yet, all at the same time; nothing is lost and nothing doubled."""
+    script = """
+from laneway.outcome import done
+name = sys.argv[2]
+say("ready"); hear()
+hand = Hand(broker, name)
+broker.declare("q", 5)
+got = []
+for n in range(50):
+    broker.enqueue([job(f"{name}-{n}-{m}", priority=int(name)) for m in range(5)])
+    claims = hand.claim(limit=4)
+    got += keys(claims)
+    assert hand.settle(*(done(claim, [job(f"child of {claim.key}", queue="children")]) for claim in claims)) == []
+say("stored"); hear()
+while claims := hand.claim(limit=7):
+    got += keys(claims)
+    assert hand.settle(*(done(claim, [job(f"child of {claim.key}", queue="children")]) for claim in claims)) == []
+import json; say(json.dumps(got))
+"""
+    processes = [spawn(script, name) for name in range(4)]
+    got: list[str] = []
+    for step in ("ready", "stored", None):
+        for process in processes:
+            assert process.stdout is not None
+            assert process.stdin is not None
+            line = process.stdout.readline().strip()
+            if step is None:
+                got += json.loads(line)
+            else:
+                assert line == step
+        for process in processes if step else ():
+            assert process.stdin is not None
+            process.stdin.write("go\n")
+            process.stdin.flush()
+    expected = [f"{name}-{n}-{m}" for name in range(4) for n in range(50) for m in range(5)]
+    assert sorted(got) == sorted(expected)
+    broker = SQLiteBroker(path)
+    assert (numbers(broker).length, numbers(broker).processed) == (0, len(expected))
+    assert (numbers(broker, "children").length, broker.check()) == (len(expected), [])
+    broker.close()
+
+
+def test_a_job_from_another_process_wakes_a_waiter(broker: SQLiteBroker, spawn: Spawn) -> None:
+    """Also in a queue, and of a priority, that this process has never heard of."""
+    assert broker.wait(["q", "new"], 0.0) == set()
+    process = spawn("hear(); put(broker, 'a', queue='new', priority=9)")
+    assert process.stdin is not None
+    process.stdin.write("go\n")
+    process.stdin.flush()
+    assert broker.wait(["q", "new"], LONG_S) == {"new"}
+    assert keys(Hand(broker).claim(queue="new")) == ["a"]
+
+
+def test_a_priority_from_another_process_is_claimed_and_listed(broker: SQLiteBroker, spawn: Spawn) -> None:
+    """What a process knows by heart of a queue may be out of date."""
+    hand = Hand(broker)
+    assert hand.claim() == []
+    assert spawn("put(broker, 'low', priority=-1); put(broker, 'high', priority=8)").wait() == 0
+    assert sorted(keys(broker.listing("q", "queued").jobs)) == ["high", "low"]
+    assert keys(hand.claim()) == ["high", "low"]
+
+
+def test_priorities_added_by_two_brokers_are_both_kept(broker: SQLiteBroker, path: Path) -> None:
+    """Each knew of none but its own."""
+    other = SQLiteBroker(path)
+    other.queues()
+    broker.queues()
+    put(broker, "a", priority=1)
+    put(other, "b", priority=2)
+    assert keys(Hand(broker).claim()) == ["b", "a"]
+    other.close()
+
+
+def test_a_killed_process_leaves_nothing_half_written(broker: SQLiteBroker, path: Path, spawn: Spawn) -> None:
+    """Its open transaction is as if it had never begun, and its lock is gone."""
+    process = spawn("""
+broker.declare("q", 5)
+with broker._db.write() as db:
+    db.execute("INSERT INTO queues (name, shards) VALUES ('half', 1)")
+    say("written"); hear()
+""")
+    assert process.stdout is not None
+    assert process.stdout.readline() == "written\n"
+    process.kill()
+    process.wait()
+    put(broker, "a")
+    assert broker.queues() == {"q": 5}
+    assert broker.check() == []
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork on this system")
+def test_what_a_forked_child_stores_outlives_its_parents_close(broker: SQLiteBroker, spawn: Spawn) -> None:
+    """SQLite's locks do not pass to a child: it must not share its parent's view of the file."""
+    process = spawn("""
+put(broker, "parent")
+from_child, to_parent = os.pipe()
+from_parent, to_child = os.pipe()
+child = os.fork()
+if child == 0:
+    put(broker, "child-1")
+    os.write(to_parent, b"1")
+    os.read(from_parent, 1)
+    put(broker, *(f"child-{n}" for n in range(2, 20)))
+    broker.close()
+    os._exit(0)
+os.read(from_child, 1)
+broker.close()
+put(broker, "after")
+broker.close()
+os.write(to_child, b"1")
+assert os.waitpid(child, 0)[1] == 0
+put(broker, "last")
+say("done")
+""")
+    assert process.stdout is not None
+    assert process.stdout.readline() == "done\n"
+    assert process.wait() == 0
+    assert sorted(keys(Hand(broker).claim())) == sorted(
+        ["parent", "after", "last", *(f"child-{n}" for n in range(1, 20))]
+    )
+    assert broker.check() == []
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork on this system")
+def test_a_fork_while_threads_use_the_file_is_safe(broker: SQLiteBroker, spawn: Spawn) -> None:
+    """The child takes over neither a lock that a thread of its parent holds nor a connection in use."""
+    process = spawn("""
+import threading, warnings
+warnings.simplefilter("ignore", DeprecationWarning)  # newer Pythons warn of just this
+stop = threading.Event()
+def write(name):
+    n = 0
+    while not stop.is_set():
+        put(broker, f"{name}-{n}"); broker.stats(); broker.wait(["nothing"], 0.001); n += 1
+threads = [threading.Thread(target=write, args=(f"thread-{n}",)) for n in range(3)]
+for thread in threads: thread.start()
+for n in range(20):
+    child = os.fork()
+    if child == 0:
+        put(broker, f"child-{n}")
+        broker.wait(["q"], 1.0)
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+stop.set()
+for thread in threads: thread.join()
+say(len([key for key in keys(Hand(broker).claim(limit=10**6)) if key.startswith("child")]))
+""")
+    assert process.stdout is not None
+    assert process.stdout.readline() == "20\n"
+    assert broker.check() == []
+
+
+def test_claims_are_exclusive_between_processes(broker: SQLiteBroker, spawn: Spawn) -> None:
+    """A settlement from here is refused once another process holds the job."""
+    put(broker, "a")
+    hand = Hand(broker)
+    stale = hand.one()
+    hand.settle(released(stale))
+    assert spawn("assert Hand(broker, 'other').one().key == 'a'").wait() == 0
+    assert hand.settle(released(stale)) == ["a"]
+    assert broker.find("q", "a")[0].worker == "other"

@@ -1,0 +1,85 @@
+"""No statement reads a whole table that may hold millions of jobs."""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from laneway.brokers.sqlite import SQLiteBroker
+from laneway.brokers.sqlite.database import read_statements
+
+pytestmark = pytest.mark.unit
+
+STATEMENTS = read_statements("queries.sql")
+LARGE = {"jobs", "morgue", "payloads", "endings"}
+
+#: Statements that may read a whole table or a whole queue, and why.
+ALLOWED = {
+    # Counting is looking at each; nobody waits for it but a person.
+    "stats",
+    # An index of what runs at this moment: as long as the workers are many, not as the queue is long.
+    "list_running",
+    "claims_of_the_dead",
+}
+
+
+@pytest.fixture
+def db(path: Path, broker: SQLiteBroker) -> Iterator[sqlite3.Connection]:
+    connection = sqlite3.connect(path)
+    yield connection
+    connection.close()
+
+
+def plan(db: sqlite3.Connection, statement: str) -> list[str]:
+    names = re.findall(r":(\w+)", re.sub(r"--.*", "", statement))
+    values = dict.fromkeys(names, 0) if names else (0,) * statement.count("?")
+    return [row[3] for row in db.execute("EXPLAIN QUERY PLAN " + statement, values)]
+
+
+def long_reads(statement: str, details: list[str]) -> set[str]:
+    """The steps that read a large table, or all of it that is one queue's, from end to end."""
+    aliases = {alias: table for table, alias in re.findall(r"(?:FROM|JOIN|,)\s+(\w+)\s+(\w+)", statement)}
+    found = set()
+    for detail in details:
+        match = re.match(r"(SCAN|SEARCH) (\w+)(?:.*(\(.*\)))?", detail)
+        if not match or aliases.get(match[2], match[2]) not in LARGE:
+            continue
+        if match[1] == "SCAN" or match[3] in ("(queue=?)", "(worker>?)"):
+            found.add(detail)
+    return found
+
+
+@pytest.mark.parametrize("name", STATEMENTS)
+def test_no_statement_reads_a_large_table_from_end_to_end(db: sqlite3.Connection, name: str) -> None:
+    assert bool(long_reads(STATEMENTS[name], plan(db, STATEMENTS[name]))) == (name in ALLOWED)
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "SELECT * FROM jobs WHERE payload = :a",
+        "SELECT * FROM jobs j WHERE j.payload = :a",
+        "SELECT * FROM queues q JOIN jobs j ON j.queue = q.id WHERE q.name = :a",
+        "DELETE FROM morgue WHERE error = :a",
+        "UPDATE payloads SET attempt = 1 WHERE call = :a",
+    ],
+)
+def test_the_check_sees_a_long_read(db: sqlite3.Connection, statement: str) -> None:
+    assert long_reads(statement, plan(db, statement))
+
+
+@pytest.mark.parametrize("name", ["list_queued", "list_retries", "list_dead"])
+def test_a_page_is_read_in_order_without_sorting(db: sqlite3.Connection, name: str) -> None:
+    """A page of a long listing costs what the page is long."""
+    assert not any("TEMP B-TREE" in detail for detail in plan(db, STATEMENTS[name]))
+
+
+def test_the_due_jobs_of_a_shard_are_read_in_order_without_sorting(db: sqlite3.Connection) -> None:
+    """Only what the shards give, `limit` each, is sorted."""
+    details = plan(db, STATEMENTS["claim"])
+    assert any("INDEX jobs_due (queue=? AND shard=? AND priority=? AND perform_at<?)" in d for d in details)
+    assert sum("TEMP B-TREE" in detail for detail in details) == 1
