@@ -5,16 +5,14 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
 from ...broker import Listing, Page
 from ...errors import BrokerError
 from ...job import JobView, Payload, QueueStats, Status, WorkerView
-
-if TYPE_CHECKING:
-    from .broker import Queue
+from .storing import Queue
 
 Sql = Mapping[str, str]
 
