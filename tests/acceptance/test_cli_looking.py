@@ -9,6 +9,7 @@ import pytest
 from tests.acceptance.cli import CANARY, Shop
 
 from laneway.broker import Listing
+from laneway.cli.times import span
 from laneway.job import JobView, QueueStats
 
 pytestmark = pytest.mark.acceptance
@@ -75,7 +76,7 @@ def test_stats_cannot_be_watched_as_json(shop: Shop) -> None:
 
 def test_jobs_are_listed_without_their_arguments(shop: Shop) -> None:
     (key,) = shop.put("resize")
-    (later,) = shop.put("flaky", delay=7200)
+    (later,) = shop.put("flaky", delay=9000)
     text = shop.ok("jobs")
     assert key in text
     assert "resize" in text
@@ -176,3 +177,11 @@ def test_workers_are_listed(shop: Shop) -> None:
     process.terminate()
     process.communicate(timeout=30)
     assert process.returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("duration_s", "text"),
+    [(0.04, "0.0 s"), (9.9, "9.9 s"), (95, "95 s"), (150, "2 min"), (7_500, "2 h 5 min"), (3 * 86_400, "3 d")],
+)
+def test_durations_are_short(duration_s: float, text: str) -> None:
+    assert span(duration_s) == text
