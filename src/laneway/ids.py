@@ -38,11 +38,8 @@ class Ids:
         # Time and counter are one number that only grows, whatever the clock does.
         now = self._now_ns() // 1_000_000 << 16
         with self._lock:
-            number = self._last + 1
-            if now > number:
-                number = now
-            self._last = number
-        return f"{number:016x}{self._chance}"
+            self._last = number = now if now > self._last else self._last + 1
+        return number.to_bytes(8).hex() + self._chance
 
 
 def id_source() -> IdSource:
