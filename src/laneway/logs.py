@@ -115,7 +115,7 @@ class LogWriter(logging.Handler):
         for _ in range(len(self._lines)):
             at, what = self._lines.popleft()
             level, line = self._sentence(what)
-            text.append(self._line(at, level, line))
+            text.append(self._line(at, level, _harmless(line)))
         try:
             self._stream.write("".join(text))
             self._stream.flush()
@@ -135,6 +135,13 @@ class LogWriter(logging.Handler):
         if self._colour:
             return f"\x1b[2m{stamp}\x1b[0m \x1b[{_COLOURS.get(level, '0')}m{level:<7}\x1b[0m {line}\n"
         return f"{stamp} {level:<7} {line}\n"
+
+
+def _harmless(line: str) -> str:
+    """A line without what would move a terminal's cursor: errors repeat whatever a remote server said."""
+    if line.isprintable():
+        return line
+    return "".join(each if each.isprintable() or each in "\n\t" else repr(each)[1:-1] for each in line)
 
 
 def _run_line(event: RunEnded, slow_s: float) -> tuple[Level, str]:

@@ -106,3 +106,15 @@ def test_rich_style_is_coloured_and_plain_is_not(noisy, drain):
         drain(app)
     assert "\x1b[" in rich.text
     assert "\x1b[" not in plain.text
+
+
+def test_an_error_cannot_move_the_cursor_of_the_terminal(app, drain):
+    @app.task(max_retry_count=0)
+    def bad() -> None:
+        raise ValueError("boom\x1b[2J\x07")
+
+    with Log(app) as log:
+        bad.enqueue()
+        drain(app)
+    assert "ValueError: boom\\x1b[2J\\x07" in log.text
+    assert "\x1b" not in log.text

@@ -6,13 +6,14 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from laneway import Laneway
+from laneway import Laneway, Worker
 
 PROGRAM = Path(__file__).parent / "programs" / "history.py"
 PATIENCE_S = 60
@@ -164,3 +165,34 @@ def test_several_workers_share_the_work_and_run_each_job_once(programs):
         _, errors = process.communicate(timeout=PATIENCE_S)
         assert process.returncode == 0, errors
     assert programs.ended() == Counter(str(number) for number in range(400))
+
+
+@pytest.mark.parametrize("name", ["SIGUSR2", "SIGTTIN"])
+def test_the_stacks_of_all_threads_can_be_asked_for(programs, name):
+    programs.stuck.enqueue()
+    process = programs.start(SHUTDOWN_TIMEOUT="0")
+    programs.wait_for(1)
+    process.send_signal(getattr(signal, name))
+    assert process.stderr is not None
+    while "in stuck" not in process.stderr.readline():
+        pass
+    assert process.poll() is None, "it goes on"
+    process.terminate()
+
+
+def test_a_worker_can_be_started_again_after_it_was_stopped(tmp_path):
+    app = Laneway(f"sqlite:///{tmp_path / 'jobs.db'}")
+    ran = threading.Semaphore(0)
+
+    @app.task
+    def ping() -> None:
+        ran.release()
+
+    worker = Worker(app)
+    for _ in range(2):
+        worker.start()
+        ping.enqueue()
+        assert ran.acquire(timeout=PATIENCE_S)
+        assert worker.stop()
+    assert app.broker.workers() == []
+    app.close()

@@ -14,7 +14,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..clock import Clock, SystemClock
 from ..config import WorkerOptions, raise_problems
@@ -29,6 +29,7 @@ from .fetcher import Fetcher
 from .lease import Keeper
 from .loop import AsyncLoop
 from .runner import Run, Runner
+from .signals import handle_signals, restore_signals, stacks
 from .waker import Waker
 
 if TYPE_CHECKING:
@@ -58,25 +59,26 @@ class Worker:
 
     def run(self) -> int:
         """Run until told to stop. 0: everything was finished or given back; 1: jobs were abandoned, or it died."""
-        self.start()
-        before = self._handle_signals()
+        self._stop_asked.clear()
+        self._give_up.clear()
+        before = handle_signals(self._signalled, self._show_stacks)
         try:
+            self.start()
             while not self._stop_asked.wait(0.05 if self.options.until_empty else None):
                 if self.is_empty():
                     break
             finished = self.stop()
         finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
+            restore_signals(before)
         return 0 if finished and self._died is None else 1
 
-    def _handle_signals(self) -> dict[int, Any]:
-        def stop(number: int, frame: object) -> None:
-            if self._stop_asked.is_set() and number == signal.SIGINT:
-                self._give_up.set()
-            self._stop_asked.set()
+    def _signalled(self, number: int) -> None:
+        if self._stop_asked.is_set() and number == signal.SIGINT:
+            self._give_up.set()
+        self._stop_asked.set()
 
-        return {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)}
+    def _show_stacks(self) -> None:
+        self.app.logger.warning("stacks of all threads:\n%s", stacks())
 
     def is_empty(self) -> bool:
         """Whether nothing is due and nothing runs in its queues, here or elsewhere."""
@@ -90,7 +92,7 @@ class Worker:
     # -- in threads ------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Begin to fetch and run, in threads of this process."""
+        """Begin to fetch and run, in threads of this process. After `stop` it may be started again."""
         self.app.load()
         if not len(self.app.registry):
             raise ConfigError(
@@ -127,8 +129,6 @@ class Worker:
             worker_id=worker_id,
             lost=self._rejoin,
         )
-        self._stop_asked.clear()
-        self._give_up.clear()
         self._died = None
         self._threads = []
         self._join()

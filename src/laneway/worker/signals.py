@@ -1,0 +1,46 @@
+"""What a worker process does with signals, and how it shows what its threads are doing."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+import traceback
+from collections.abc import Callable, Mapping
+from typing import Any
+
+STOP = ("SIGTERM", "SIGINT", "SIGUSR1")
+STACKS = ("SIGUSR2", "SIGTTIN")
+
+
+def handle_signals(stop: Callable[[int], None], show: Callable[[], None]) -> dict[int, Any]:
+    """Have `stop` called for TERM, INT and USR1, and `show` for USR2 and TTIN. Returns what was there before."""
+
+    def stopping(number: int, frame: object) -> None:
+        stop(number)
+
+    def showing(number: int, frame: object) -> None:
+        # Not in the handler: the main thread may hold the very lock that writing the log needs.
+        threading.Thread(target=show, name="laneway-stacks", daemon=True).start()
+
+    handlers = [*((name, stopping) for name in STOP), *((name, showing) for name in STACKS)]
+    return {
+        number: signal.signal(number, handler)
+        for name, handler in handlers
+        if (number := getattr(signal, name, None)) is not None  # not every system has them all
+    }
+
+
+def restore_signals(before: Mapping[int, Any]) -> None:
+    """Put back what was there before `handle_signals`."""
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+def stacks() -> str:
+    """Where every thread stands, as text; code only, no values."""
+    names = {thread.ident: thread.name for thread in threading.enumerate()}
+    return "\n".join(
+        f"{names.get(ident, ident)}:\n{''.join(traceback.format_stack(frame)).rstrip()}"
+        for ident, frame in sys._current_frames().items()
+    )
