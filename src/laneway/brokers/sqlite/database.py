@@ -28,7 +28,7 @@ APPLICATION_ID = 0x4C414E45
 
 def read_statements(name: str) -> dict[str, str]:
     """The statements of a `.sql` file of this package by the name in the `-- name:` line above each."""
-    text = resources.files(__package__).joinpath(name).read_text(encoding="utf-8")
+    text = resources.files(__name__.rpartition(".")[0]).joinpath(name).read_text(encoding="utf-8")
     parts = re.split(r"^-- name: (\w+)\n", text, flags=re.MULTILINE)
     return dict(zip(parts[1::2], (part.strip() for part in parts[2::2]), strict=True))
 

@@ -72,7 +72,7 @@ class Enqueueing(Kit):
         hand = Hand(broker)
         claim = hand.one()
         assert claim.headers == {"a": "1"}
-        claim.headers["a"] = "3"
+        (claim.headers or {})["a"] = "3"
         claim.payloads.clear()
         (repeated,) = hand.again().claims
         assert (repeated.headers, len(repeated.payloads)) == ({"a": "1"}, 1)
