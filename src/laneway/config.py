@@ -9,7 +9,6 @@ import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from importlib import metadata
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl
 
@@ -190,6 +189,8 @@ def open_broker(text: str, source: str = "the url given") -> Broker:
     url = Url.parse(text)
     make: Any = _BROKERS.get(url.scheme)
     if make is None:
+        from importlib import metadata  # a third of what `import laneway` would cost, and rarely needed
+
         for entry in metadata.entry_points(group="laneway.brokers", name=url.scheme):
             try:
                 make = entry.load()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, ParamSpec, overload
+from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, overload
 
 from .delays import seconds
 from .errors import EnqueueError
@@ -14,9 +14,16 @@ from .outcome import OUTBOX_LIMIT
 if TYPE_CHECKING:
     from .app import Laneway
     from .job import Claim, NewJob
-    from .task import AnyTask, Runnable, Sending, Task
+    from .task import Runnable, Sending, Task
 
 P = ParamSpec("P")
+
+
+class Named(Protocol):
+    """The task of a run, as far as its context needs it; a ticket that cannot be read has none but a name."""
+
+    @property
+    def name(self) -> str: ...
 
 
 class Context:
@@ -24,7 +31,7 @@ class Context:
 
     __slots__ = ("_app", "_claim", "_logger", "_task", "outbox", "postponed_s")
 
-    def __init__(self, app: Laneway, claim: Claim, task: AnyTask) -> None:
+    def __init__(self, app: Laneway, claim: Claim, task: Named) -> None:
         self._app = app
         self._claim = claim
         self._task = task

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from .delays import seconds, unix_time
-from .errors import EnqueueError
+from .errors import BrokerAwayError, BrokerError, EnqueueError
 
 if TYPE_CHECKING:
     from .broker import Broker
     from .job import Status
+
+Answer = TypeVar("Answer")
 
 
 class Handle:
@@ -26,11 +29,11 @@ class Handle:
 
     def status(self) -> Status:
         """delayed, queued, running, dead, cancelled or gone; a finished job is gone."""
-        return self._broker.status(self.queue, self.id)
+        return self._unless_gone(lambda: self._broker.status(self.queue, self.id), "gone")
 
     def cancel(self) -> bool:
         """Remove the job from its queue. False if it is running or gone."""
-        return self._broker.cancel(self.queue, self.id)
+        return self._unless_gone(lambda: self._broker.cancel(self.queue, self.id), False)
 
     def reschedule(self, *, delay: float | timedelta | None = None, perform_at: float | datetime | None = None) -> bool:
         """Move the job to another time. False if it is running or gone."""
@@ -38,7 +41,20 @@ class Handle:
         if when is None:
             raise EnqueueError("reschedule needs a delay or a perform_at.")
         delay_s, at = when
-        return self._broker.reschedule(self.queue, self.id, delay_s=delay_s, perform_at=at)
+        return self._unless_gone(
+            lambda: self._broker.reschedule(self.queue, self.id, delay_s=delay_s, perform_at=at), False
+        )
+
+    def _unless_gone(self, ask: Callable[[], Answer], gone: Answer) -> Answer:
+        """Ask the broker. A job that was kept back, by a run or a middleware, may be in a queue that never was."""
+        try:
+            return ask()
+        except BrokerAwayError:
+            raise
+        except BrokerError:
+            if self.queue in self._broker.queues():
+                raise
+            return gone
 
     def __repr__(self) -> str:
         return f"<Handle {self.id} in {self.queue}>"

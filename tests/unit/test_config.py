@@ -123,7 +123,7 @@ def make_pigeons(url: Url) -> Pigeons:
 
 
 def test_a_strangers_broker_comes_by_its_entry_point(monkeypatch):
-    monkeypatch.setattr("laneway.config.metadata.entry_points", entry_points(pigeon="strangers:make_pigeons"))
+    monkeypatch.setattr("importlib.metadata.entry_points", entry_points(pigeon="strangers:make_pigeons"))
     monkeypatch.setitem(sys.modules, "strangers", SimpleNamespace(make_pigeons=make_pigeons))
     broker = open_broker("pigeon://loft?speed=5")
     assert isinstance(broker, Pigeons)
@@ -131,7 +131,7 @@ def test_a_strangers_broker_comes_by_its_entry_point(monkeypatch):
 
 
 def test_a_strangers_broker_that_does_not_load_is_named(monkeypatch):
-    monkeypatch.setattr("laneway.config.metadata.entry_points", entry_points(pigeon="nowhere_at_all:make"))
+    monkeypatch.setattr("importlib.metadata.entry_points", entry_points(pigeon="nowhere_at_all:make"))
     with pytest.raises(ConfigError, match=r"The broker for 'pigeon' URLs .* cannot be loaded from nowhere_at_all:make"):
         open_broker("pigeon:")
 

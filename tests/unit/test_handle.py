@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from laneway import EnqueueError, Laneway
+from laneway import BrokerAwayError, BrokerError, EnqueueError, Handle, Laneway
 from laneway.broker import Turn
 from laneway.brokers.memory import MemoryBroker
 from laneway.clock import ManualClock
@@ -79,3 +79,21 @@ def test_what_is_queued_is_moved(noop, stored):
 def test_moving_needs_a_time(noop):
     with pytest.raises(EnqueueError, match=r"reschedule needs a delay or a perform_at\."):
         noop.enqueue().reschedule()
+
+
+def test_a_job_that_was_never_stored_is_gone_even_if_its_queue_never_was(app):
+    handle = Handle(app.broker, "nowhere", "x")
+    assert handle.status() == "gone"
+    assert not handle.cancel()
+    assert not handle.reschedule(delay=5)
+
+
+@pytest.mark.parametrize("error", [BrokerError("no"), BrokerAwayError("away")])
+def test_an_error_of_the_broker_is_not_taken_for_an_answer(app, noop, monkeypatch, error):
+    def fail(*args):
+        raise error
+
+    handle = noop.enqueue()
+    monkeypatch.setattr(app.broker, "status", fail)
+    with pytest.raises(type(error)):
+        handle.status()
