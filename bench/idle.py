@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import random
 import subprocess
 import sys
 import tempfile
@@ -56,7 +57,7 @@ def main() -> None:
             for number in range(options.jobs):
                 mark.enqueue(time.time())
                 wait_for_lines(marks, number + 2)
-                time.sleep(0.02)
+                time.sleep(random.uniform(0.02, 0.06))  # not in step with the worker's ticks
             memory = resident_mib(worker.pid)
         finally:
             worker.terminate()

@@ -24,6 +24,7 @@ ALLOWED = {
     # An index of what runs at this moment: as long as the workers are many, not as the queue is long.
     "list_running",
     "claims_of_the_dead",
+    "untidy",
 }
 
 

@@ -184,13 +184,17 @@ class SQLiteBroker:
 
     def reclaim(self) -> int:
         now = self._clock.now()
+        values = {"dead_before": now - REMEMBER_DEAD_S, "ended_before": now - REMEMBER_ENDED_S}
+        with self._db.read() as db:
+            if not db.execute(self._sql["untidy"], values).fetchone()[0]:
+                return 0
         count = 0
         with self._db.write() as db:
             for (worker,) in db.execute(self._sql["claims_of_the_dead"]).fetchall():
                 count += db.execute(self._sql["give_back"], {"worker": worker}).rowcount
             db.execute(self._sql["forget_turns"])
-            db.execute(self._sql["forget_dead"], {"before": now - REMEMBER_DEAD_S})
-            db.execute(self._sql["forget_endings"], {"before": now - REMEMBER_ENDED_S})
+            db.execute(self._sql["forget_dead"], values)
+            db.execute(self._sql["forget_endings"], values)
         if count:
             self._waiting.wake()
         return count
@@ -267,6 +271,11 @@ class SQLiteBroker:
         known = self._queue(queue)
         with self._db.write() as db:
             return sum(db.execute(self._sql["delete_dead"], {"queue": known.id, "key": key}).rowcount for key in keys)
+
+    @property
+    def path(self) -> Path:
+        """The file."""
+        return self._db.path
 
     # -- itself ----------------------------------------------------------------------------------------
 

@@ -104,6 +104,18 @@ UPDATE jobs SET worker = :worker, token = :token, attempt = attempt + 1
          ORDER BY perform_at, id LIMIT :limit)
      ORDER BY j.perform_at, j.id LIMIT :limit);
 
+-- name: claimed_chars
+SELECT sum(length(payload)) FROM jobs WHERE worker = :worker AND token = :token;
+
+-- name: unclaim
+-- running → queued: what this turn has claimed beyond :chars characters of payload
+UPDATE jobs SET worker = NULL, token = NULL, attempt = attempt - 1
+ WHERE id IN (
+    SELECT id FROM (
+        SELECT id, sum(length(payload)) OVER (ORDER BY priority DESC, perform_at, id) - length(payload) AS ahead
+          FROM jobs WHERE worker = :worker AND token = :token)
+     WHERE ahead >= :chars);
+
 -- name: claimed
 -- The claims of one turn, in the shape of laneway.job.Claim. `quote` writes a time in full; JSON alone would round
 -- it to 15 digits.
@@ -160,11 +172,19 @@ UPDATE workers SET dead = 1, seen_at = :now WHERE name = :name AND counter = :co
 SELECT DISTINCT worker FROM jobs
  WHERE worker IS NOT NULL AND worker NOT IN (SELECT id FROM workers WHERE dead = 0);
 
+-- name: untidy
+-- Whether there is anything to give back or to forget. Asked every second by every worker; it only reads.
+SELECT EXISTS (SELECT 1 FROM jobs
+                WHERE worker IS NOT NULL AND worker NOT IN (SELECT id FROM workers WHERE dead = 0))
+    OR EXISTS (SELECT 1 FROM workers WHERE dead = 1 AND seen_at < :dead_before)
+    OR EXISTS (SELECT 1 FROM turns WHERE worker NOT IN (SELECT id FROM workers WHERE dead = 0))
+    OR EXISTS (SELECT 1 FROM endings WHERE ended_at < :ended_before);
+
 -- name: forget_dead
-DELETE FROM workers WHERE dead = 1 AND seen_at < :before;
+DELETE FROM workers WHERE dead = 1 AND seen_at < :dead_before;
 
 -- name: forget_endings
-DELETE FROM endings WHERE ended_at < :before;
+DELETE FROM endings WHERE ended_at < :ended_before;
 
 -- ---------------------------------------------------------------------------------------------------- looking
 

@@ -15,6 +15,9 @@ from .storing import Queue, to_json
 
 Sql = Mapping[str, str]
 
+#: How many characters of payload a turn hands out: a thousand large bodies at once would fill a worker's memory.
+CLAIM_CHARS = 16_000_000
+
 _read_claims = msgspec.json.Decoder(list[Claim]).decode
 _read_ids = msgspec.json.Decoder(list[int]).decode
 
@@ -98,13 +101,24 @@ def claim(
     if turn.limit <= 0:
         return []
     shards = range(queue.shards) if turn.shards is None else set(turn.shards)
-    values = {"queue": queue.id, "shards": to_json(list(shards)), "now": now, "worker": worker, "token": token}
+    values = {
+        "queue": queue.id,
+        "shards": to_json(list(shards)),
+        "now": now,
+        "worker": worker,
+        "token": token,
+        "chars": CLAIM_CHARS,
+    }
     left = turn.limit
     for priority in priorities:
         left -= db.execute(sql["claim"], {**values, "priority": priority, "limit": left}).rowcount
         if left <= 0:
             break
-    return claimed(db, sql, queue, worker, token) if left < turn.limit else []
+    if left == turn.limit:
+        return []
+    if (db.execute(sql["claimed_chars"], values).fetchone()[0] or 0) > CLAIM_CHARS:
+        db.execute(sql["unclaim"], values)
+    return claimed(db, sql, queue, worker, token)
 
 
 def claimed(db: Any, sql: Sql, queue: Queue, worker: int, token: int) -> list[Claim]:
