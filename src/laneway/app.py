@@ -106,6 +106,7 @@ class Laneway:
         self.imports: Sequence[str] = tuple(imports)
         self._around_enqueue = overriding(self.middleware, "around_enqueue")
         self._given_url = url
+        self._given_broker = broker
         self._broker = broker
         self._opening = threading.Lock()
 
@@ -323,8 +324,8 @@ class Laneway:
     @property
     def url(self) -> str:
         """The broker's URL as it may be printed."""
-        if self._given_url is None and self._broker is not None:
-            return type(self._broker).__name__
+        if self._given_broker is not None:
+            return type(self._given_broker).__name__
         return without_secrets(resolve_url(self._given_url)[0])
 
     @property
@@ -335,6 +336,12 @@ class Laneway:
                 if self._broker is None:
                     self._broker = open_broker(*resolve_url(self._given_url))
         return self._broker
+
+    def use(self, url: str) -> None:
+        """Move the app to another broker than the one it was made with: for tests, and for `--url`."""
+        broker = open_broker(url)
+        self.close()
+        self._given_url, self._given_broker, self._broker = url, None, broker
 
     def close(self) -> None:
         """Let go of the broker's files and connections; using the app opens them again."""

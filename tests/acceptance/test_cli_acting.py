@@ -10,9 +10,9 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from tests.acceptance.cli import Shop
 
 from laneway.cli import progress
+from tests.acceptance.cli import Shop
 
 pytestmark = pytest.mark.acceptance
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+
 from tests.acceptance.cli import Shop
 
 pytestmark = pytest.mark.acceptance

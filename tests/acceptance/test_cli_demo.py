@@ -12,10 +12,10 @@ from pathlib import Path
 import click
 import pytest
 from click.testing import CliRunner
-from tests.acceptance.cli import Shop
 
 import laneway
 from laneway.cli import COMMANDS, cli
+from tests.acceptance.cli import Shop
 
 pytestmark = pytest.mark.acceptance
 

@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import get_args
 
 import pytest
-from tests.acceptance.cli import CANARY, Shop
 
 from laneway.broker import Listing
 from laneway.cli.times import span
 from laneway.job import JobView, QueueStats
+from tests.acceptance.cli import CANARY, Shop
 
 pytestmark = pytest.mark.acceptance
 

@@ -6,6 +6,7 @@ import signal
 from pathlib import Path
 
 import pytest
+
 from tests.acceptance.cli import CANARY, Shop
 
 pytestmark = pytest.mark.acceptance

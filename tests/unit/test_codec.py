@@ -11,9 +11,9 @@ from uuid import UUID
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.unit.kinds import Classy, Colour, Level, Model, Movie, Nameless, Packed, Pair, Point, Shape
 
 from laneway.codec import Signature
+from tests.unit.kinds import Classy, Colour, Level, Model, Movie, Nameless, Packed, Pair, Point, Shape
 
 if TYPE_CHECKING:
     from laneway.nowhere import Missing  # type: ignore[import-not-found]  # a name that only checkers would see

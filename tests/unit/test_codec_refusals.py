@@ -8,6 +8,7 @@ from typing import Any, Literal
 from uuid import UUID
 
 import pytest
+
 from tests.unit.kinds import Classy, Colour, Level, Loose, Model, Pair, Picky, Point, Shape
 
 pytestmark = pytest.mark.unit

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 import click
 
 from . import GAVE_UP, options
-from .opening import move
 from .output import console, count
 from .stats import stats_table
 from .tally import Tally
@@ -59,7 +58,7 @@ def demo(ctx: click.Context, seconds: float | None, concurrency: int) -> None:
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="laneway-demo-") as folder, _until_told() as stop:
         url = f"sqlite:///{Path(folder) / 'demo.db'}"
-        move(app, url)
+        app.use(url)
         tally = Tally(app)
         worker = Worker(app, WorkerOptions(concurrency=concurrency))
         customers = Thread(target=open_shop, args=(stop,), name="customers", daemon=True)

@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from ..app import Laneway
 from ..broker import Broker
 from ..config import Url, open_broker, resolve_url, without_secrets
 from ..errors import ConfigError
@@ -20,15 +19,8 @@ def open_target(text: str, url: str | None) -> Target:
     """Load a target; `url` outranks what its app was made with."""
     target = load(text)
     if url is not None:
-        move(target.app, url)
+        target.app.use(url)
     return target
-
-
-def move(app: Laneway, url: str) -> None:
-    """Have an app use another broker than the one it was made with."""
-    broker = open_broker(url)
-    app.close()
-    app._given_url, app._broker = url, broker
 
 
 @contextmanager
@@ -54,7 +46,7 @@ def database_of(broker: Broker) -> Path | None:
     """The file of a SQLite broker."""
     from ..brokers.sqlite import SQLiteBroker
 
-    return broker._db.path if isinstance(broker, SQLiteBroker) else None
+    return broker.path if isinstance(broker, SQLiteBroker) else None
 
 
 def is_missing(path: Path) -> bool:

@@ -12,7 +12,7 @@ from ..app import Laneway
 from ..config import WorkerOptions, raise_problems
 from ..errors import BrokerAwayError, ConfigError
 from . import options
-from .opening import move, unknown_queue
+from .opening import unknown_queue
 from .target import Target, load, load_imports
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ def make_worker(ctx: click.Context, target: Target, url: str | None, given: dict
                 "change it there, or name the app instead."
             )
     elif url is not None:
-        move(target.app, url)
+        target.app.use(url)
     prepare(target)
     if isinstance(target.worker, Worker):
         check_queues(target.app, ())

@@ -194,7 +194,7 @@ class Runner:
         else:
             settlement = self._failed(claim, options, error)
         if error is not None:
-            self._tell_handlers(error, context or Context(self._app, claim, _Nameless))
+            self._tell_handlers(error, context or Context(self._app, claim, _Nameless()))
         if self._ended:
             self._app.telemetry.emit(
                 RunEnded(
