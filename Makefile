@@ -33,8 +33,9 @@ format: .venv/dev.stamp ## put the code into its format, and fix what ruff can f
 	.venv/bin/ruff check --fix
 	.venv/bin/ruff format
 
-bench: .venv/run.stamp ## measure how fast jobs are enqueued and drained
+bench: .venv/run.stamp ## measure how fast jobs go in and out, and what idling costs
 	.venv/bin/python bench/drain.py $(ARGS)
+	.venv/bin/python bench/idle.py
 
 build: .venv/dev.stamp ## make the wheel and the sdist in dist/
 	.venv/bin/python -m build --no-isolation --outdir dist

@@ -1,12 +1,14 @@
 """How fast jobs go in and out: `python bench/drain.py [--jobs N] [--threads N] [--url URL]`.
 
 Enqueues no-op jobs with `enqueue_many`, drains them with one worker in this process, and prints both rates. For
-scale it also measures bare SQLite: claim-and-delete pairs in batches, on a table of the same shape.
+scale each round also measures bare SQLite in the same minute: the same number of rows of the same shape inserted,
+then claimed and deleted in batches of 100, without a worker around it.
 """
 
 from __future__ import annotations
 
 import argparse
+import sqlite3
 import tempfile
 import time
 from pathlib import Path
@@ -27,7 +29,11 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as folder:
             url = options.url or f"sqlite:///{Path(folder, 'bench.db')}"
             enqueued, drained = measure(url, options.jobs, options.threads, options.asynchronous)
-        print(f"round {number + 1}: enqueue_many {enqueued:,.0f} a second, drained {drained:,.0f} a second")
+            inserted, deleted = bare_sqlite(Path(folder, "bare.db"), options.jobs)
+        print(
+            f"round {number + 1}: enqueue_many {enqueued:,.0f} a second, drained {drained:,.0f} a second "
+            f"(bare SQLite: inserted {inserted:,.0f}, claimed and deleted {deleted:,.0f})"
+        )
 
 
 def measure(url: str, jobs: int, threads: int, asynchronous: bool) -> tuple[float, float]:
@@ -57,6 +63,37 @@ def measure(url: str, jobs: int, threads: int, asynchronous: bool) -> tuple[floa
     assert code == 0, code
     assert sorted(ran) == list(range(jobs)), "each job ran exactly once"
     return enqueued, drained
+
+
+def bare_sqlite(path: Path, jobs: int) -> tuple[float, float]:
+    db = sqlite3.connect(path, isolation_level=None)
+    db.execute("PRAGMA journal_mode = WAL")
+    db.execute("PRAGMA synchronous = NORMAL")
+    db.execute("CREATE TABLE jobs (id INTEGER PRIMARY KEY, key TEXT UNIQUE, payload TEXT, due REAL, worker INTEGER)")
+    db.execute("CREATE INDEX due ON jobs (due) WHERE worker IS NULL")
+    began = time.perf_counter()
+    db.execute("BEGIN IMMEDIATE")
+    rows = ((f"{number:032x}", f'{{"number":{number}}}', time.time()) for number in range(jobs))
+    db.executemany("INSERT INTO jobs (key, payload, due) VALUES (?, ?, ?)", rows)
+    db.execute("COMMIT")
+    inserted = jobs / (time.perf_counter() - began)
+    began = time.perf_counter()
+    claim = (
+        "UPDATE jobs SET worker = 1 WHERE id IN (SELECT id FROM jobs WHERE worker IS NULL ORDER BY due LIMIT 100) "
+        "RETURNING id, payload"
+    )
+    while True:
+        db.execute("BEGIN IMMEDIATE")
+        claimed = db.execute(claim).fetchall()
+        db.execute("COMMIT")
+        if not claimed:
+            break
+        db.execute("BEGIN IMMEDIATE")
+        db.executemany("DELETE FROM jobs WHERE id = ?", [(id,) for id, _ in claimed])
+        db.execute("COMMIT")
+    deleted = jobs / (time.perf_counter() - began)
+    db.close()
+    return inserted, deleted
 
 
 if __name__ == "__main__":
