@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from .app import Laneway
+from .config import WorkerOptions
 from .context import Context
 from .errors import (
     BrokerAwayError,
@@ -51,6 +52,7 @@ __all__ = [
     "Task",
     "TicketError",
     "Worker",
+    "WorkerOptions",
     "__version__",
 ]
 

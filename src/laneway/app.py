@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, Protocol, TypeVar, overload
 
+from .brokers.common import check_jobs
 from .codec import Refused
 from .config import (
     DEFAULT_QUEUE,
@@ -93,6 +94,8 @@ class Laneway:
         raise_problems([problem for problem in problems if problem])
         if url is not None and broker is not None:
             raise ConfigError("Give a url or a broker, not both.")
+        if isinstance(imports, str):
+            raise ConfigError(f"imports must be a list of modules, such as [{imports!r}], not a text.")
         if url is not None and not isinstance(url, str):
             raise ConfigError(f"url must be text such as sqlite:///laneway.db, not {type(url).__name__}.")
         self.name = name
@@ -102,6 +105,10 @@ class Laneway:
         self.logger = logger or logging.getLogger("laneway")
         self.telemetry = Telemetry()
         self.middleware: Sequence[Middleware] = tuple(middleware)
+        for each in self.middleware:
+            if not isinstance(each, Middleware):
+                kind = each.__name__ + "()" if isinstance(each, type) else "an instance of a Middleware"
+                raise ConfigError(f"middleware must be instances of Middleware; give {kind}, not {each!r}.")
         self.error_handlers: Sequence[ErrorHandler] = tuple(error_handlers)
         self.imports: Sequence[str] = tuple(imports)
         self._around_enqueue = overriding(self.middleware, "around_enqueue")
@@ -282,6 +289,7 @@ class Laneway:
             for job in jobs:
                 self._check(job.body, "After the middleware the body of the job {}", job.key)
                 Sending().with_options(queue=job.queue)
+            check_jobs(jobs)
             store(jobs)
 
         reached, _ = surround(self._around_enqueue, (jobs,), step)

@@ -152,7 +152,7 @@ class Signature:
             if how := _bent(value, back[name]):
                 raise Refused(
                     f"the argument {name} would come back with {how}; give plain JSON values, or annotate the "
-                    "parameter with its type"
+                    "parameter with its type, imported where it is also found at run time"
                 )
 
     def unpack(self, data: bytes) -> Params:

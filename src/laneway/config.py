@@ -87,6 +87,8 @@ class WorkerOptions:
     lease_s: float = 30.0
     #: Runs that take longer than this many seconds are logged.
     slow_s: float = 10.0
+    #: Log every run, not only failures and slow ones.
+    verbose: bool = False
 
     def validate(self) -> list[str]:
         """Every problem, a sentence each."""

@@ -17,6 +17,10 @@ Messages are one sentence that says what is wrong and what to do. They never hol
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .task import AnyTask
 
 
 class LanewayError(Exception):
@@ -36,7 +40,12 @@ class EnqueueError(LanewayError):
 
 
 class TicketError(LanewayError):
-    """A stored body does not describe a task of this app."""
+    """A stored body does not describe a call of a task of this app."""
+
+    def __init__(self, message: str, *, task: AnyTask | None = None) -> None:
+        super().__init__(message)
+        #: The task, if that much could be read: its options say how often to try again.
+        self.task = task
 
 
 class BrokerError(LanewayError):

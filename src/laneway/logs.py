@@ -1,8 +1,8 @@
 """The worker's log, for the person who reads it at night.
 
 Failures and slow runs by default, every run when verbose; never an argument. Runs are noted as they happen and
-written in batches by a thread of its own, because a line formatted and written in the runner's thread costs
-more than a small job. Everything else that happens (start, stop, broker away) is rare and written the same way.
+turned into lines by a thread of its own, in batches, because a line formatted and written in the runner's thread
+costs more than a small job. Lines go to the app's logger like any others; `LineHandler` writes them to a terminal.
 """
 
 from __future__ import annotations
@@ -11,9 +11,11 @@ import logging
 import sys
 import threading
 from collections import deque
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from datetime import datetime
 from time import time
-from typing import TYPE_CHECKING, Any, Literal, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from .telemetry import (
     BrokerAway,
@@ -33,71 +35,48 @@ if TYPE_CHECKING:
 #: Lines are written at the latest after this many seconds.
 FLUSH_S = 0.1
 
-Level = Literal["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"]
 _COLOURS = {"DEBUG": "2", "INFO": "32", "WARNING": "33", "ERROR": "31", "CRITICAL": "1;31"}
 
+Sentence = tuple[int, str]
 
-class LogWriter(logging.Handler):
-    """Subscribes to an app's events and takes over its logger's records, and writes both to one stream."""
 
-    def __init__(
-        self,
-        app: Laneway,
-        *,
-        verbose: bool = False,
-        slow_s: float = 10.0,
-        stream: TextIO | None = None,
-        style: Literal["plain", "rich"] = "plain",
-    ) -> None:
-        super().__init__()
-        self._app = app
+class EventLog:
+    """Turns an app's events into lines of its logger."""
+
+    def __init__(self, app: Laneway, *, verbose: bool = False, slow_s: float = 10.0) -> None:
+        self._telemetry = app.telemetry
+        self._logger = app.logger
         self._verbose = verbose
         self._slow_s = slow_s
-        self._stream = stream or sys.stderr
-        self._colour = style == "rich"
-        self._lines: deque[tuple[float, Any]] = deque()
+        self._events: deque[tuple[float, Any]] = deque()
         self._wake = threading.Event()
         self._stopping = False
         self._thread = threading.Thread(target=self._main, name="laneway-log", daemon=True)
 
     def start(self) -> None:
         """Begin to listen and to write."""
-        telemetry, logger = self._app.telemetry, self._app.logger
-        telemetry.subscribe(RunEnded, self._run_ended)
+        self._telemetry.subscribe(RunEnded, self._run_ended)
         for kind in _SENTENCES:
-            telemetry.subscribe(kind, self._note)
-        self._before = logger.level, logger.propagate
-        logger.addHandler(self)
-        logger.setLevel(logging.DEBUG if self._verbose else logging.INFO)
-        logger.propagate = False
+            self._telemetry.subscribe(kind, self._note)
         self._thread.start()
 
     def stop(self) -> None:
         """Write what is left and end."""
-        telemetry, logger = self._app.telemetry, self._app.logger
-        telemetry.unsubscribe(RunEnded, self._run_ended)
+        self._telemetry.unsubscribe(RunEnded, self._run_ended)
         for kind in _SENTENCES:
-            telemetry.unsubscribe(kind, self._note)
-        logger.removeHandler(self)
-        level, logger.propagate = self._before
-        logger.setLevel(level)
+            self._telemetry.unsubscribe(kind, self._note)
         self._stopping = True
         self._wake.set()
         self._thread.join(5.0)
 
-    def emit(self, record: logging.LogRecord) -> None:
-        """Take a record of the app's logger."""
-        self._note(record)
-
     def _run_ended(self, event: RunEnded) -> None:
         if self._verbose or event.error is not None or event.duration_s >= self._slow_s:
-            self._lines.append((time(), event))
-            if not self._wake.is_set():
-                self._wake.set()
+            self._note(event)
 
     def _note(self, event: Any) -> None:
-        self._lines.append((time(), event))
-        self._wake.set()
+        self._events.append((time(), event))
+        if not self._wake.is_set():
+            self._wake.set()
 
     def _main(self) -> None:
         gather = threading.Event()
@@ -107,31 +86,73 @@ class LogWriter(logging.Handler):
                 gather.wait(FLUSH_S)  # let more lines gather
             self._wake.clear()
             self._write()
-            if self._stopping and not self._lines:
+            if self._stopping and not self._events:
                 return
 
     def _write(self) -> None:
-        text = []
-        for _ in range(len(self._lines)):
-            at, what = self._lines.popleft()
-            level, line = self._sentence(what)
-            text.append(self._line(at, level, _harmless(line)))
+        logger = self._logger
+        with ExitStack() as batches:
+            for handler in logger.handlers:
+                if isinstance(handler, LineHandler):
+                    batches.enter_context(handler.batch())
+            for _ in range(len(self._events)):
+                at, event = self._events.popleft()
+                level, line = self._sentence(event)
+                if logger.isEnabledFor(level):
+                    record = logger.makeRecord(logger.name, level, "", 0, line, (), None)
+                    record.created, record.msecs = at, at % 1 * 1000  # when it happened
+                    logger.handle(record)
+
+    def _sentence(self, event: Any) -> Sentence:
+        if isinstance(event, RunEnded):
+            return _run_line(event, self._slow_s)
+        sentence: Sentence = _SENTENCES[type(event)](event)
+        return sentence
+
+
+class LineHandler(logging.Handler):
+    """Writes the records of a logger as lines that can be read at a glance: time, level, sentence."""
+
+    def __init__(self, stream: TextIO | None = None, *, colour: bool = False) -> None:
+        super().__init__()
+        self._stream = stream or sys.stderr
+        self._colour = colour
+        self._lines: list[str] = []
+        self._batches = 0
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write a line, or keep it until the batch is over."""
         try:
-            self._stream.write("".join(text))
-            self._stream.flush()
-        except (OSError, ValueError):
-            pass  # nobody is there to read it any more
+            self._lines.append(self._line(record))
+        except Exception:
+            self.handleError(record)
+        if not self._batches:
+            self.flush()
 
-    def _sentence(self, what: Any) -> tuple[str, str]:
-        if isinstance(what, logging.LogRecord):
-            return what.levelname, self.format(what)
-        if isinstance(what, RunEnded):
-            return _run_line(what, self._slow_s)
-        level, line = _SENTENCES[type(what)](what)
-        return level, line
+    @contextmanager
+    def batch(self) -> Iterator[None]:
+        """Write everything that is logged meanwhile in one go."""
+        self._batches += 1
+        try:
+            yield
+        finally:
+            self._batches -= 1
+            self.flush()
 
-    def _line(self, at: float, level: str, line: str) -> str:
-        stamp = datetime.fromtimestamp(at).astimezone().strftime("%H:%M:%S.%f")[:-3]
+    def flush(self) -> None:
+        """Write what is kept."""
+        with self.lock or threading.RLock():
+            text = "".join(self._lines)
+            self._lines.clear()
+            try:
+                self._stream.write(text)
+                self._stream.flush()
+            except (OSError, ValueError):
+                pass  # nobody is there to read it any more
+
+    def _line(self, record: logging.LogRecord) -> str:
+        stamp = datetime.fromtimestamp(record.created).astimezone().strftime("%H:%M:%S.%f")[:-3]
+        level, line = record.levelname, _harmless(self.format(record))
         if self._colour:
             return f"\x1b[2m{stamp}\x1b[0m \x1b[{_COLOURS.get(level, '0')}m{level:<7}\x1b[0m {line}\n"
         return f"{stamp} {level:<7} {line}\n"
@@ -144,19 +165,19 @@ def _harmless(line: str) -> str:
     return "".join(each if each.isprintable() or each in "\n\t" else repr(each)[1:-1] for each in line)
 
 
-def _run_line(event: RunEnded, slow_s: float) -> tuple[Level, str]:
+def _run_line(event: RunEnded, slow_s: float) -> Sentence:
     took = _duration(event.duration_s)
     head = f"{event.queue}/{event.task} {event.key}"
     if event.verdict == "done":
         if event.duration_s >= slow_s:
-            return "WARNING", f"{head} done, slow: took {took}"
-        return "INFO", f"{head} done in {took}"
+            return logging.WARNING, f"{head} done, slow: took {took}"
+        return logging.INFO, f"{head} done in {took}"
     error = f": {event.error}" if event.error else ""
     if event.verdict == "postpone":
-        return "INFO", f"{head} postponed for {_duration(event.delay_s)}{error}"
+        return logging.INFO, f"{head} postponed for {_duration(event.delay_s)}{error}"
     if event.verdict == "bury":
-        return "ERROR", f"{head} buried after attempt {event.attempt}{error}"
-    return "WARNING", f"{head} failed in attempt {event.attempt}, again in {_duration(event.delay_s)}{error}"
+        return logging.ERROR, f"{head} buried after attempt {event.attempt}{error}"
+    return logging.WARNING, f"{head} failed in attempt {event.attempt}, again in {_duration(event.delay_s)}{error}"
 
 
 def _duration(seconds: float) -> str:
@@ -169,33 +190,33 @@ def _duration(seconds: float) -> str:
     return f"{seconds / 3600:.1f} h" if seconds < 172_800 else f"{seconds / 86_400:.1f} days"
 
 
-def _stopping(event: WorkerStopping) -> tuple[Level, str]:
+def _stopping(event: WorkerStopping) -> Sentence:
     if not event.running:
-        return "INFO", "stopping"
+        return logging.INFO, "stopping"
     more = f" and {len(event.running) - 5} more" if len(event.running) > 5 else ""
-    return "INFO", f"stopping; waiting for {', '.join(event.running[:5])}{more}"
+    return logging.INFO, f"stopping; waiting for {', '.join(event.running[:5])}{more}"
 
 
-def _stopped(event: WorkerStopped) -> tuple[Level, str]:
+def _stopped(event: WorkerStopped) -> Sentence:
     counts = f"{event.processed} done, {event.failed} failed"
     if event.abandoned:
-        return "ERROR", f"stopped with {event.abandoned} jobs still running: others take them over ({counts})"
-    return "INFO", f"stopped ({counts})"
+        return logging.ERROR, f"stopped with {event.abandoned} jobs unfinished: others take them over ({counts})"
+    return logging.INFO, f"stopped ({counts})"
 
 
 _SENTENCES: dict[type, Any] = {
     WorkerStarted: lambda e: (
-        "INFO",
+        logging.INFO,
         f"worker {e.worker} started: {e.tasks} tasks, queues {', '.join(e.queues)}, {e.concurrency} jobs at once",
     ),
     WorkerStopping: _stopping,
     WorkerStopped: _stopped,
-    LeaseEnded: lambda e: ("ERROR", f"worker {e.worker} was taken for dead; it goes on under a new id"),
-    Reclaimed: lambda e: ("WARNING", f"took back {e.count} jobs of dead workers {', '.join(e.workers)}".rstrip()),
+    LeaseEnded: lambda e: (logging.ERROR, f"worker {e.worker} was taken for dead; it goes on under a new id"),
+    Reclaimed: lambda e: (logging.WARNING, f"took back {e.count} jobs of dead workers {', '.join(e.workers)}".rstrip()),
     SettlementRefused: lambda e: (
-        "WARNING",
+        logging.WARNING,
         f"{e.queue}: {len(e.keys)} runs ended after their claim was lost; others have taken them over",
     ),
-    BrokerAway: lambda e: ("ERROR", f"{e.queue}: the broker is away, trying again: {e.error}"),
-    BrokerBack: lambda e: ("INFO", f"{e.queue}: the broker is back after {_duration(e.away_s)}"),
+    BrokerAway: lambda e: (logging.ERROR, f"the broker is away, trying again: {e.error}"),
+    BrokerBack: lambda e: (logging.INFO, f"the broker is back after {_duration(e.away_s)}"),
 }

@@ -200,6 +200,11 @@ def declare(app: Laneway, target: Any, *, name: str | None, context: bool, optio
     assert isinstance(name, str)
     if name == "<lambda>":
         raise DeclarationError("A lambda has no name to be found by; give it one with @app.task(name=…) or use def.")
+    if _is_method(target):
+        raise DeclarationError(
+            f"Task {name}: a method cannot be a task, because nothing says which instance it belongs to; declare a "
+            "function, or the class with a run()."
+        )
     handler = target
     if isinstance(target, type):
         handler = getattr(target, "run", None)
@@ -222,6 +227,13 @@ def declare(app: Laneway, target: Any, *, name: str | None, context: bool, optio
 def _is(kind: Callable[[Any], bool], target: Any) -> bool:
     """Whether a callable is of this kind, or its `__call__` is."""
     return kind(target) or kind(getattr(target, "__call__", None))  # noqa: B004 - its kind is asked for, not whether
+
+
+def _is_method(target: Any) -> bool:
+    """Whether a function is being declared inside a class."""
+    if not inspect.isfunction(target) or not target.__qualname__.rpartition("<locals>.")[2].count("."):
+        return False
+    return next(iter(inspect.signature(target).parameters), None) in ("self", "cls")
 
 
 def _positional(signature: inspect.Signature) -> list[inspect.Parameter]:

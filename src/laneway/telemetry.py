@@ -65,7 +65,7 @@ class WorkerStopping(msgspec.Struct):
 
 
 class WorkerStopped(msgspec.Struct):
-    """A worker has ended. `abandoned` jobs were still running and will be taken over by others."""
+    """A worker has ended. `abandoned` jobs were running or not settled, and will be taken over."""
 
     worker: str
     abandoned: int
@@ -89,14 +89,12 @@ class Reclaimed(msgspec.Struct):
 class BrokerAway(msgspec.Struct):
     """The broker does not answer; it is tried again until it does."""
 
-    queue: str
     error: str
 
 
 class BrokerBack(msgspec.Struct):
     """The broker answers again."""
 
-    queue: str
     away_s: float
 
 

@@ -75,4 +75,4 @@ class Serializer:
         try:
             return Call(task, task.signature.unpack(bytes(ticket.params)))
         except Refused as error:
-            raise TicketError(f"The params do not fit the task {task.name}: {error}.") from None
+            raise TicketError(f"The params do not fit the task {task.name}: {error}.", task=task) from None

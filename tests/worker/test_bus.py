@@ -48,7 +48,7 @@ def test_an_empty_lane_is_passed_over():
 
 @pytest.mark.parametrize(
     ("typical_s", "capacity", "weight"),
-    [(1.0, 1, 1), (0.04, 2, 1), (0.02, 5, 1), (0.001, 100, 20), (0.000_01, LARGEST_LANE, LARGEST_LANE)],
+    [(1.0, 0, 1), (0.04, 2, 1), (0.02, 5, 1), (0.001, 100, 20), (0.000_01, LARGEST_LANE, LARGEST_LANE)],
 )
 def test_a_lane_fetches_ahead_what_run_times_justify(typical_s, capacity, weight):
     lane = Lane("a", concurrency=5)
@@ -66,7 +66,7 @@ def test_a_stalled_lane_fetches_one_at_a_time_and_recovers():
     lane = Lane("a", concurrency=5)
     lane.learn([0.0001] * 50)
     lane.stalled(0.25)
-    assert lane.capacity == 1
+    assert lane.capacity == 0
     for _ in range(16):
         lane.learn([0.0001] * 5)
     assert lane.capacity > 500
@@ -97,3 +97,38 @@ def test_closing_sends_waiting_runners_home():
     for thread in threads:
         thread.join(30)
     assert answers == [None, None, None]
+
+
+def test_a_thread_that_is_woken_is_not_counted_on_again():
+    """One idle runner, two claims put one after the other: the second must find another runner."""
+    lane = Lane("a", 2)
+    bus = Bus([lane], concurrency=2)
+    grown = []
+    bus.grow = lambda: grown.append(1)
+    idle = threading.Event()
+    bus.on_room = idle.set
+    answers = []
+    thread = threading.Thread(target=lambda: answers.append(bus.take(holding=False)))
+    thread.start()
+    assert idle.wait(30)
+    bus.put(lane, claims("a", 1))
+    bus.put(lane, claims("a", 1))
+    assert grown == [1]
+    bus.close()
+    thread.join(30)
+
+
+def test_help_is_called_only_when_there_is_work_and_a_permit_and_nobody_idle():
+    lane = Lane("a", 2)
+    bus = Bus([lane], concurrency=2)
+    grown = []
+    bus.grow = lambda: grown.append(1)
+    bus.call_for_help()
+    assert grown == []
+    lane.waiting.extend(claims("a", 3))
+    bus.call_for_help()
+    assert grown == [1]
+    assert bus.take(holding=False)
+    assert bus.take(holding=False)
+    bus.call_for_help()
+    assert grown == [1], "both permits are held"

@@ -3,24 +3,31 @@
 from __future__ import annotations
 
 import io
+import logging
 import re
 
 import pytest
 
-from laneway.logs import LogWriter
+from laneway.logs import LineHandler
 
 
 class Log:
-    def __init__(self, app, **options) -> None:
+    """What a worker's log says while a test is inside."""
+
+    def __init__(self, app, *, colour: bool = False) -> None:
         self.stream = io.StringIO()
-        self._writer = LogWriter(app, stream=self.stream, **options)
+        self._logger = app.logger
+        self._handler = LineHandler(self.stream, colour=colour)
 
     def __enter__(self) -> Log:
-        self._writer.start()
+        self._logger.addHandler(self._handler)
+        self._level = self._logger.level
+        self._logger.setLevel(logging.INFO)
         return self
 
     def __exit__(self, *exc: object) -> None:
-        self._writer.stop()
+        self._logger.removeHandler(self._handler)
+        self._logger.setLevel(self._level)
 
     @property
     def text(self) -> str:
@@ -57,10 +64,10 @@ def test_failures_are_there_by_default_and_successes_are_not(noisy, drain):
 
 def test_verbose_shows_every_job_without_its_arguments(noisy, drain):
     app, good, _, rests = noisy
-    with Log(app, verbose=True) as log:
+    with Log(app) as log:
         fine = good.enqueue("canary")
         resting = rests.enqueue()
-        drain(app)
+        drain(app, verbose=True)
     assert re.search(rf"default/good {fine.id} done in [\d.]+ ms", log.text)
     assert f"default/rests {resting.id} postponed for 2.0 h" in log.text
     assert "canary" not in log.text
@@ -68,9 +75,9 @@ def test_verbose_shows_every_job_without_its_arguments(noisy, drain):
 
 def test_slow_jobs_are_there_by_default(noisy, drain):
     app, good, _, _ = noisy
-    with Log(app, slow_s=0.0) as log:
+    with Log(app) as log:
         handle = good.enqueue("canary")
-        drain(app)
+        drain(app, slow_s=0.0)
     assert f"default/good {handle.id} done, slow: took" in log.text
 
 
@@ -82,7 +89,7 @@ def test_start_and_stop_are_there(noisy, drain):
     assert "stopped (0 done, 0 failed)" in log.text
 
 
-def test_the_apps_own_logger_writes_into_the_same_log(noisy, drain):
+def test_the_apps_own_logger_writes_into_the_same_log(noisy):
     app, *_ = noisy
     with Log(app) as log:
         app.logger.warning("the disk is %d %% full", 90)
@@ -91,16 +98,16 @@ def test_the_apps_own_logger_writes_into_the_same_log(noisy, drain):
 
 def test_every_line_has_a_time_and_a_level(noisy, drain):
     app, good, bad, _ = noisy
-    with Log(app, verbose=True) as log:
+    with Log(app) as log:
         good.enqueue("x")
         bad.enqueue("x")
-        drain(app)
+        drain(app, verbose=True)
     assert all(re.match(r"\d\d:\d\d:\d\d\.\d{3} [A-Z]+ +\S", line) for line in log.text.splitlines())
 
 
-def test_rich_style_is_coloured_and_plain_is_not(noisy, drain):
+def test_lines_are_coloured_when_asked_for(noisy, drain):
     app, *_ = noisy
-    with Log(app, style="rich") as rich:
+    with Log(app, colour=True) as rich:
         drain(app)
     with Log(app) as plain:
         drain(app)
@@ -118,3 +125,50 @@ def test_an_error_cannot_move_the_cursor_of_the_terminal(app, drain):
         drain(app)
     assert "ValueError: boom\\x1b[2J\\x07" in log.text
     assert "\x1b" not in log.text
+
+
+def test_a_line_says_what_was_true_when_it_was_logged(app):
+    state = {"step": 1}
+    with Log(app) as log:
+        app.logger.info("now %s", state)
+        state["step"] = 2
+    assert "now {'step': 1}" in log.text
+
+
+def test_a_bad_log_call_of_a_job_silences_nothing(app, drain, monkeypatch):
+    monkeypatch.setattr(logging, "raiseExceptions", False)
+
+    @app.task(context=True, max_retry_count=0)
+    def careless(context) -> None:
+        context.logger.info("%d", "x")
+        raise ValueError("boom")
+
+    with Log(app) as log:
+        handle = careless.enqueue()
+        drain(app)
+    assert f"default/careless {handle.id} buried" in log.text
+    assert "stopped" in log.text
+
+
+def test_whoever_has_set_up_logging_gets_the_lines_too(noisy, drain, caplog):
+    app, _, bad, _ = noisy
+    with caplog.at_level(logging.INFO, "laneway"):
+        broken = bad.enqueue("canary")
+        drain(app)
+    assert f"default/bad {broken.id} buried after attempt 2: ValueError: boom" in caplog.messages
+    assert any(message.startswith("worker ") for message in caplog.messages)
+    assert "canary" not in caplog.text
+
+
+def test_an_app_with_a_logger_of_its_own_writes_there(make_app, drain):
+    logger = logging.Logger("mine")
+    app = make_app(logger=logger)
+
+    @app.task(max_retry_count=0)
+    def bad() -> None:
+        raise ValueError("boom")
+
+    with Log(app) as log:
+        bad.enqueue()
+        drain(app)
+    assert "ValueError: boom" in log.text

@@ -8,9 +8,10 @@ from collections import Counter
 
 import pytest
 
-from laneway import Laneway, Worker
+from laneway import ConfigError, Context, Laneway, Middleware, Worker
 from laneway.config import WorkerOptions, open_broker
-from laneway.telemetry import BrokerAway, BrokerBack
+from laneway.job import NewJob
+from laneway.telemetry import BrokerAway, BrokerBack, RunEnded, WorkerStopped
 from laneway.testing.faulty import FaultyBroker
 
 PATIENCE_S = 60.0
@@ -75,7 +76,7 @@ def test_jobs_stuck_behind_slow_ones_are_given_back_for_others(app):
             for _ in range(2):
                 assert slow_started.acquire(timeout=PATIENCE_S)
             with Running(app, concurrency=1):
-                for _ in range(599):  # one may be kept ready behind the slow ones
+                for _ in range(600):
                     assert ran.acquire(timeout=PATIENCE_S)
         finally:
             release.set()
@@ -310,3 +311,132 @@ def test_a_worker_declared_dead_goes_on_under_a_new_id(app):
         ping.enqueue()
         assert ran.acquire(timeout=PATIENCE_S)
         assert worker.id != old
+
+
+def test_a_worker_started_while_the_broker_is_away_begins_when_it_is_back(faulty):
+    app, broker = faulty
+    reports, ran = [], threading.Semaphore(0)
+    app.telemetry.subscribe(BrokerAway, reports.append)
+    app.telemetry.subscribe(BrokerAway, lambda event: setattr(broker, "away", False))
+
+    @app.task
+    def ping() -> None:
+        ran.release()
+
+    ping.enqueue()
+    broker.away = True
+    with Running(app):
+        assert ran.acquire(timeout=PATIENCE_S)
+    assert len(reports) == 1
+
+
+def test_a_worker_cannot_be_started_twice_and_may_be_stopped_before_it_was_started(app):
+    @app.task
+    def ping() -> None: ...
+
+    worker = Worker(app)
+    assert worker.stop()
+    worker.start()
+    with pytest.raises(ConfigError, match="running already"):
+        worker.start()
+    assert worker.stop()
+    assert worker.stop()
+
+
+@pytest.mark.parametrize("verb", ["join", "renew", "turn"])
+def test_a_lease_lost_while_the_broker_fails_is_mended(faulty, verb):
+    app, broker = faulty
+    ran = threading.Semaphore(0)
+
+    @app.task
+    def ping() -> None:
+        ran.release()
+
+    with Running(app, lease_s=0.3) as worker:
+        for _ in range(3):
+            old = worker.id
+            counter, _ = broker.leases()[old]
+            broker.lose_request(verb)
+            while not broker.declare_dead(old, counter):
+                counter, _ = broker.leases()[old]
+            while worker.id == old:
+                ran.acquire(timeout=0.01)
+            done = threading.Event()
+            app.telemetry.subscribe(RunEnded, lambda event, done=done: done.set())
+            ping.enqueue()
+            assert done.wait(PATIENCE_S)
+
+
+def test_what_a_run_enqueued_and_no_broker_can_store_fails_that_run_alone(make_app, drain):
+    class Refusing(Middleware):
+        def around_enqueue(self, jobs):
+            yield
+
+    app = make_app(middleware=[Refusing()])
+    ran = []
+
+    @app.task(context=True)
+    def parent(context: Context) -> None:
+        context.enqueue(child)
+        context.outbox[0].headers = {"trace": "\ud800"}
+
+    @app.task
+    def child() -> None:
+        ran.append(1)
+
+    handle = parent.enqueue()
+    child.enqueue()
+    assert drain(app) == 0
+    assert ran == [1]
+    [job] = app.broker.find("default", handle.id)
+    assert job.status == "dead"
+    assert "What the run enqueued was refused" in job.error
+
+
+def test_many_async_jobs_do_not_need_many_threads(app, drain):
+    threads = []
+
+    @app.task
+    async def count(number: int) -> None:
+        threads.append(threading.active_count())
+        await asyncio.sleep(0.001)
+
+    count.enqueue_many([(number,) for number in range(300)])
+    drain(app, concurrency=200)
+    assert max(threads) < 20
+
+
+def test_an_embedded_worker_that_dies_stops_itself_and_gives_back_the_job(app):
+    stopped = threading.Event()
+    app.telemetry.subscribe(WorkerStopped, lambda event: stopped.set())
+
+    @app.task
+    def leave() -> None:
+        raise SystemExit(3)
+
+    handle = leave.enqueue()
+    worker = Worker(app)
+    worker.start()
+    assert stopped.wait(PATIENCE_S)
+    assert handle.status() == "queued"
+
+
+def test_a_broker_away_is_one_report_however_many_queues_there_are(faulty):
+    app, broker = faulty
+    reports, back = [], threading.Event()
+    app.telemetry.subscribe(BrokerAway, reports.append)
+    app.telemetry.subscribe(BrokerBack, lambda event: back.set())
+
+    @app.task
+    def ping() -> None: ...
+
+    with Running(app, queues=[f"q{number}" for number in range(10)], lease_s=0.3):
+        broker.away = True
+        for number in range(10):
+            broker.inner.enqueue([NewJob(queue=f"q{number}", key=f"k{number}", body="")])
+        turns = broker.calls["turn"]
+        while broker.calls["turn"] < turns + 30:
+            back.wait(0.01)
+        broker.away = False
+        assert back.wait(PATIENCE_S)
+    assert len(reports) == 1

@@ -109,7 +109,7 @@ def test_what_does_not_finish_in_time_is_left_to_others(programs):
     process.terminate()
     _, errors = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 1
-    assert "1 jobs still running" in errors
+    assert "1 jobs unfinished" in errors
     second = programs.start()
     programs.wait_for(2)
     assert programs.lines()[-1] == ["S", "stuck", "2"]

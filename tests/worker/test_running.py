@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 import sys
 import types
@@ -384,3 +385,102 @@ def test_imports_are_loaded_before_fetching(make_app, drain, tmp_path, monkeypat
 def test_an_app_without_tasks_is_an_error(app, drain):
     with pytest.raises(Exception, match="has no tasks"):
         drain(app)
+
+
+class Unprintable(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("no text for you")
+
+
+@pytest.mark.parametrize("kind", ["sync", "async"])
+def test_an_error_that_cannot_be_printed_is_a_failure_like_any_other(app, drain, kind):
+    ran = []
+
+    @app.task(max_retry_count=0)
+    def bad() -> None:
+        raise Unprintable
+
+    @app.task(max_retry_count=0)
+    async def bad_too() -> None:
+        raise Unprintable
+
+    @app.task
+    def good() -> None:
+        ran.append(1)
+
+    (bad if kind == "sync" else bad_too).enqueue_many([()] * 7)
+    good.enqueue()
+    assert drain(app) == 0
+    assert ran == [1]
+    assert {job.error.partition("\n")[0] for job in dead(app)} == {
+        "Unprintable: (its text cannot be shown: RuntimeError)"
+    }
+
+
+def test_a_task_whose_params_do_not_fit_fails_by_its_own_options(app, drain):
+    @app.task(max_retry_count=0)
+    def once(number: int) -> None: ...
+
+    handle = app.enqueue_body('{"_job_class":"once","_job_params":{"number":"x"}}')
+    drain(app)
+    assert handle.status() == "dead"
+
+
+def test_a_decorator_that_hides_that_a_task_is_async_changes_nothing(app, drain):
+    seen = []
+
+    def logged(function):
+        @functools.wraps(function)
+        def wrapper(*args, **kwargs):
+            return function(*args, **kwargs)
+
+        return wrapper
+
+    @app.task(max_retry_count=0)
+    @logged
+    async def ping(number: int) -> None:
+        await asyncio.sleep(0)
+        seen.append(number)
+        if number == 2:
+            raise ValueError("boom")
+
+    ping.enqueue(1)
+    ping.enqueue(2)
+    drain(app)
+    assert sorted(seen) == [1, 2]
+    assert len(dead(app)) == 1
+
+
+def test_a_serializer_that_exits_ends_the_worker_and_loses_nothing(make_app, drain):
+    class Exiting(Serializer):
+        def loads(self, body: str):
+            raise SystemExit(4)
+
+    app = make_app(serializer=Exiting)
+
+    @app.task
+    def ping() -> None: ...
+
+    handle = ping.enqueue()
+    assert drain(app) == 1
+    assert handle.status() == "queued"
+
+
+@pytest.mark.parametrize("kind", ["sync", "async"])
+def test_an_error_handler_that_exits_ends_the_worker_and_loses_nothing(make_app, drain, kind):
+    def leave(error: BaseException, context: Context) -> None:
+        raise SystemExit(4)
+
+    app = make_app(error_handlers=[leave])
+
+    @app.task
+    def bad() -> None:
+        raise ValueError("boom")
+
+    @app.task
+    async def bad_too() -> None:
+        raise ValueError("boom")
+
+    handle = (bad if kind == "sync" else bad_too).enqueue()
+    assert drain(app) == 1
+    assert handle.status() == "queued"

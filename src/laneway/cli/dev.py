@@ -26,7 +26,7 @@ def dev(ctx: click.Context, /, target: str, url: str | None, **given: Any) -> No
     """Run the jobs of an app that you work on, and log every one."""
     found = load(target)
     place = found.app.url if url is None else without_secrets(url)
-    worker = make_worker(ctx, found, url, given)
+    worker = make_worker(ctx, found, url, {**given, "verbose": True})
     app = worker.app
     tasks: dict[str, list[str]] = {}
     for task in app.registry:
@@ -35,4 +35,4 @@ def dev(ctx: click.Context, /, target: str, url: str | None, **given: Any) -> No
     for queue, names in tasks.items():
         click.echo(clean(f"  {queue}: {', '.join(names)}"), err=True)
     click.echo("Ctrl-C stops it.", err=True)
-    ctx.exit(run_worker(worker, verbose=True, style="rich"))
+    ctx.exit(run_worker(worker, colour=True))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+
 import click
 
 from ..broker import Broker, Listing
@@ -45,7 +47,10 @@ def list_jobs(
     else:
         show_table(views.COLUMNS, [views.row(job) for job in jobs])
     for name, position in more.items():
-        click.echo(f"There may be more: laneway {command} --queue {name} --after {position}", err=True)
+        place = [target] if target else []
+        place += ["--url", url] if url else []
+        words = ["laneway", command, *place, "--queue", name, "--after", position]
+        click.echo(f"There may be more: {shlex.join(words)}", err=True)
 
 
 def find_jobs(broker: Broker, queue: str | None, key: str) -> list[JobView]:

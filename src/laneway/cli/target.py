@@ -37,6 +37,9 @@ class Target:
 
 def load(text: str) -> Target:
     """Import what `text` names and find the app in it."""
+    # Before the user's folder is looked into: a file of theirs may be called as a module that the worker needs.
+    import laneway.worker  # noqa: F401
+
     place, name = _split(text)
     # What the user's module prints while it is imported must not end up inside our JSON.
     with contextlib.redirect_stdout(sys.stderr):
@@ -96,13 +99,15 @@ def _load_file(path: Path) -> ModuleType:
     root, name = _module_name(path.resolve())
     _put_on_path(root)
     try:
-        return importlib.import_module(name) if "." in name else _load_by_path(name, path)
+        by_name = "." in name and all(part.isidentifier() for part in name.split("."))
+        return importlib.import_module(name) if by_name else _load_by_path(name, path)
     except (Exception, SystemExit) as error:
         raise _import_error(str(path), error) from error
 
 
 def _load_by_path(name: str, path: Path) -> ModuleType:
     # Not by its name: the file may be called as something that is imported already (queue.py).
+    name = name.replace(".", "_")
     spec = importlib.util.spec_from_file_location(name if name not in sys.modules else f"{name}_target", path)
     assert spec is not None, "a .py file has a spec"
     assert spec.loader is not None, "and a loader"
@@ -115,7 +120,7 @@ def _module_name(path: Path) -> tuple[Path, str]:
     """The folder to import from, and the name to import: a file of a package is imported as part of it."""
     parts = [path.stem]
     folder = path.parent
-    while (folder / "__init__.py").is_file():
+    while path.stem.isidentifier() and (folder / "__init__.py").is_file():
         parts.insert(0, folder.name)
         folder = folder.parent
     return folder, ".".join(parts).removesuffix(".__init__")

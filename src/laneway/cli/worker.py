@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -80,7 +83,7 @@ run_options = options.together(
 @run_options
 @click.option("-v", "--verbose", is_flag=True, help="Log every job, not only failures and slow ones.")
 @click.pass_context
-def worker(ctx: click.Context, /, target: str, url: str | None, verbose: bool, **given: Any) -> None:
+def worker(ctx: click.Context, /, target: str, url: str | None, **given: Any) -> None:
     """Run the jobs of an app.
 
     TERM, INT or USR1 stop it: it takes no more jobs, gives back what it has not begun, waits for what runs and
@@ -88,13 +91,15 @@ def worker(ctx: click.Context, /, target: str, url: str | None, verbose: bool, *
     writes the stacks of all threads to the log.
     """
     made = make_worker(ctx, load(target), url, given)
-    ctx.exit(run_worker(made, verbose=verbose, style="plain"))
+    ctx.exit(run_worker(made, colour=False))
 
 
 def make_worker(ctx: click.Context, target: Target, url: str | None, given: dict[str, Any]) -> Worker:
     """The worker for a target and the options of the command line."""
     from ..worker import Worker
 
+    ctx.call_on_close(target.app.close)
+    verbose = given.pop("verbose")
     if isinstance(target.worker, Worker):
         named = [f"--{name.removesuffix('_s').replace('_', '-')}" for name in given if _was_given(ctx, name)]
         if url is not None or named:
@@ -107,9 +112,10 @@ def make_worker(ctx: click.Context, target: Target, url: str | None, given: dict
     prepare(target)
     if isinstance(target.worker, Worker):
         check_queues(target.app, ())
+        target.worker.options = replace(target.worker.options, verbose=verbose or target.worker.options.verbose)
         return target.worker
-    queues = [name for text in given.pop("queues") for name in text.split(",") if name]
-    made = WorkerOptions(**given, queues=list(dict.fromkeys(queues)) or None)
+    queues = [name for text in given.pop("queues") for name in text.split(",")]
+    made = WorkerOptions(**given, verbose=verbose, queues=list(dict.fromkeys(queues)) or None)
     raise_problems(made.validate())
     check_queues(target.app, queues)
     return (target.worker or Worker)(target.app, made)
@@ -142,18 +148,38 @@ def check_queues(app: Laneway, wanted: Iterable[str]) -> None:
             raise ConfigError(unknown_queue(name, known))
 
 
-def run_worker(worker: Worker, *, verbose: bool, style: str) -> int:
-    """Run a worker in this thread, with its log on stderr."""
-    from ..logs import LogWriter
+def run_worker(worker: Worker, *, colour: bool) -> int:
+    """Run a worker in this thread, with its log on the terminal."""
+    with log_on_terminal(worker.app.logger, colour=colour):
+        return worker.run()
+
+
+@contextmanager
+def log_on_terminal(logger: logging.Logger, *, colour: bool) -> Iterator[None]:
+    """Show a logger's lines on stderr, unless the program itself has them shown already."""
+    from ..logs import LineHandler
     from .output import console
 
-    plain = style == "plain" or not console(stderr=True).is_terminal or console(stderr=True).no_color
-    log = LogWriter(
-        worker.app, verbose=verbose, slow_s=worker.options.slow_s, stream=sys.stderr, style="plain" if plain else "rich"
-    )
-    log.start()
+    terminal = console(stderr=True)
+    handler = LineHandler(sys.stderr, colour=colour and terminal.is_terminal and not terminal.no_color)
+    level = logger.level
+    if level == logging.NOTSET:
+        logger.setLevel(logging.INFO)
+    # With a handler of ours the root's would show every line twice, if one of them writes to the terminal.
+    shown = _writes_to_terminal(logger)
+    if not shown:
+        logger.addHandler(handler)
     try:
-        return worker.run()
+        yield
     finally:
-        log.stop()
-        worker.app.close()
+        logger.removeHandler(handler)
+        logger.setLevel(level)
+
+
+def _writes_to_terminal(logger: logging.Logger | None) -> bool:
+    while logger is not None:
+        for handler in logger.handlers:
+            if isinstance(handler, logging.StreamHandler) and handler.stream in (sys.stderr, sys.stdout):
+                return True
+        logger = logger.parent if logger.propagate else None
+    return False

@@ -33,8 +33,8 @@ class Lane:
         self.waiting: deque[Claim] = deque()
         #: How each finished run is to be settled, and the seconds that it took.
         self.finished: deque[tuple[Settlement, float]] = deque()
-        #: How many claims are fetched ahead of the runners.
-        self.capacity = 1
+        #: How many claims are fetched ahead of the runners; 0: only what can be started at once.
+        self.capacity = 0
         #: How many are run on one visit.
         self.weight = 1
         #: Seconds that a run takes, usually; 0 until one has been seen.
@@ -59,14 +59,15 @@ class Lane:
         self._adapt()
 
     def stalled(self, seconds: float) -> None:
-        """Nothing has been taken for a while: the runners are busy with something slow."""
+        """Nothing has been taken for a while: the runners are busy with something slow, so nothing is fetched ahead."""
         self.typical_s = max(self.typical_s, seconds)
         self._adapt()
+        self.capacity = 0
 
     def _adapt(self) -> None:
         ahead = VISIT_S / max(self.typical_s, 1e-6)
         self.weight = max(1, min(LARGEST_LANE, int(ahead)))
-        self.capacity = max(1, min(LARGEST_LANE, int(ahead * self._concurrency)))
+        self.capacity = min(LARGEST_LANE, int(ahead * self._concurrency))
 
 
 class Bus:
@@ -81,12 +82,19 @@ class Bus:
         lock = threading.Lock()
         self._work = threading.Condition(lock)
         self._permit = threading.Condition(lock)
+        #: Permits that nobody holds.
         self._free = concurrency
+        #: Threads that wait for work with a permit, and those that wait for a permit. Whoever wakes one counts it out,
+        #: so that nobody relies on a thread that has been woken for something else.
         self._idle = 0
         self._queueing = 0
         self._closed = False
         #: Starts one more runner thread, if there may be one; set by the worker.
         self.grow: Callable[[], None] = lambda: None
+        #: Told when a runner finds nothing to do: there is room for more.
+        self.on_room: Callable[[], None] = lambda: None
+        #: Seconds in which every lane is visited once.
+        self.round_s = VISIT_S * len(lanes)
 
     def put(self, lane: Lane, claims: list[Claim]) -> None:
         """Add what was fetched, and wake as many runners as it can occupy."""
@@ -95,11 +103,16 @@ class Bus:
 
     def _summon(self, count: int) -> None:
         with self._work:
-            idle = self._idle
-            if idle:
-                self._work.notify(min(count, idle))
-            more = min(count - idle, self._free) if not self._queueing else 0
-        for _ in range(more):
+            woken = min(count, self._idle)
+            self._idle -= woken
+            self._work.notify(woken)
+            short_handed = woken < count and self._free > 0 and not self._queueing
+        if short_handed:
+            self.grow()
+
+    def call_for_help(self) -> None:
+        """Start another runner before this one is busy, if there is work and a permit for it and nobody idle."""
+        if self._free and not self._idle and any(lane.waiting for lane in self._lanes):
             self.grow()
 
     def take(self, holding: bool) -> tuple[Lane, Claim] | Run | None:
@@ -112,15 +125,14 @@ class Bus:
                     if not self._free:
                         self._queueing += 1
                         self._permit.wait()
-                        self._queueing -= 1
                         continue
                     self._free -= 1
                     holding = True
                 if taken := self.take_nowait():
                     return taken
                 self._idle += 1
+                self.on_room()
                 self._work.wait()
-                self._idle -= 1
             if holding:
                 self._free += 1
         return None
@@ -157,10 +169,13 @@ class Bus:
         with self._work:
             self._free += 1
             if self._queueing:
+                self._queueing -= 1
                 self._permit.notify()
                 return
         if run is not None or any(lane.waiting for lane in self._lanes):
             self._summon(1)
+        else:
+            self.on_room()
 
     @property
     def idle(self) -> int:
@@ -171,5 +186,6 @@ class Bus:
         """Send all runners home; what is waiting is not handed out any more."""
         with self._work:
             self._closed = True
+            self._idle = self._queueing = 0
             self._work.notify_all()
             self._permit.notify_all()

@@ -13,7 +13,10 @@ _OURS = str(Path(__file__).parent.parent)
 
 def describe(error: BaseException) -> str:
     """The error in one line."""
-    text = " ".join(str(error).split())
+    try:
+        text = " ".join(str(error).split())
+    except Exception as broken:
+        text = f"(its text cannot be shown: {type(broken).__name__})"
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 

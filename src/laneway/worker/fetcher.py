@@ -13,13 +13,17 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from ..broker import Answer, Turn
-from ..errors import BrokerError, LeaseLost
-from ..outcome import Settlement, released
-from ..telemetry import BrokerAway, BrokerBack, SettlementRefused
+from ..errors import BrokerError, EnqueueError, LeaseLost
+from ..outcome import Settlement, buried, released
+from ..telemetry import SettlementRefused
+from .failure import describe
+from .holdings import Holdings
 
 if TYPE_CHECKING:
     from ..app import Laneway
+    from ..job import Claim
     from .bus import Bus, Lane
+    from .outage import Outage
 
 #: While the runners have enough to do, so much time is left between two turns for settlements to gather.
 GATHER_S = 0.003
@@ -36,33 +40,34 @@ class Fetcher:
         app: Laneway,
         lane: Lane,
         bus: Bus,
+        outage: Outage,
         *,
         worker_id: Callable[[], str],
         lost: Callable[[str], None],
-        buried: Callable[[list[Settlement]], None],
+        told_buried: Callable[[list[Settlement]], None],
         fatal: Callable[[BaseException], None],
     ) -> None:
         self._app = app
         self._lane = lane
         self._bus = bus
+        self._outage = outage
         self._worker_id = worker_id
         self._lost = lost
-        self._buried = buried
+        self._told_buried = told_buried
         self._fatal = fatal
         self._wake = threading.Event()
+        self._quit = threading.Event()
         self._stopping = False
-        self._given_up = False
         self._seq = 0
         #: False when the last turn brought all there was; the waker sets it again.
         self.due = True
         #: Tells the waker to look out for this queue.
         self.on_idle: Callable[[Fetcher], None] = lambda fetcher: None
-        self._lock = threading.Lock()
-        self._held: dict[int, int] = {}
-        self._answered = 0
-        self._in_flight = False
+        self.holdings = Holdings()
         self.processed = 0
         self.failed = 0
+        self._head: Claim | None = None
+        self._head_since = 0.0
         lane.wake = self.wake
         self._thread = threading.Thread(target=self._main, name=f"laneway-fetch-{lane.queue}", daemon=True)
 
@@ -98,28 +103,20 @@ class Fetcher:
         self._stopping = True
         self.wake()
 
-    def finish(self, timeout_s: float) -> None:
-        """Settle what is left and end, within `timeout_s` if the broker is away."""
-        self._given_up = True
+    def finish(self) -> None:
+        """Settle what is left and end; do not wait for a broker that is away."""
+        self._quit.set()
         self.wake()
-        self._thread.join(timeout_s)
 
-    @property
-    def holds_any(self) -> bool:
-        """Whether it has claims that are not settled yet: waiting, running or finished."""
-        return bool(self._held)
-
-    def holdings(self) -> tuple[set[int], int | None, int]:
-        """The tokens of unsettled claims; the last token before a turn under way, if one is; the last one known."""
-        with self._lock:
-            return set(self._held), self._answered if self._in_flight else None, self._answered
+    def join(self, timeout_s: float) -> bool:
+        """Wait for the end. False if something is left unsettled; the lease then runs out and others take it over."""
+        self._thread.join(max(0.0, timeout_s))
+        return not self._thread.is_alive() and not self.holdings
 
     def forget(self) -> None:
         """The worker has a new id: what it held under the old one is no longer its own."""
         self._lane.waiting.clear()
-        with self._lock:
-            self._held.clear()
-            self._seq = 0
+        self.holdings.forget()
         self.work_is_due()
 
     # -- the thread ------------------------------------------------------------------------------------
@@ -141,24 +138,37 @@ class Fetcher:
             wanted = max(0, self._wanted())
             if finished or (self.due and wanted):
                 self._turn(finished, wanted)
-            if self._given_up and not lane.finished and not lane.waiting:
+            if self._quit.is_set() and not lane.finished and not lane.waiting:
                 return
             if self.hungry:
                 self.on_idle(self)
 
     def _wait(self) -> None:
+        """Wait for something to do; give back what waits when nobody has taken any of it for a while."""
         lane = self._lane
-        if len(lane.waiting) > lane.capacity // 2 and not self._stopping:
-            time.sleep(GATHER_S)
-        head = lane.waiting[0] if lane.waiting else None
-        while not self._wake.wait(STALL_S if head is not None else None):
-            # No run has ended since: all runners are busy with slow jobs, and other workers may be free.
-            if len(lane.waiting) > 1 and lane.waiting[0] is head:
+        if lane.capacity > 1 and len(lane.waiting) > lane.capacity // 2 and not self._stopping:
+            self._quit.wait(GATHER_S)
+        while not self._wake.wait(self._stalls_in()):
+            if self._stalls_in() == 0:
+                # All runners are busy with slow jobs, and other workers may be free.
                 lane.stalled(STALL_S)
-                self._return_waiting(keep=1)
+                self._return_waiting()
                 return
-            head = lane.waiting[0] if lane.waiting else None
         self._wake.clear()
+
+    def _stalls_in(self) -> float | None:
+        """Seconds until the lane counts as stalled; None while nothing waits in it."""
+        try:
+            head = self._lane.waiting[0]
+        except IndexError:
+            self._head = None
+            return None
+        now = time.monotonic()
+        if head is not self._head:
+            self._head, self._head_since = head, now
+        # Many lanes may have to be visited before it is this one's turn again.
+        patience_s = STALL_S + self._bus.round_s
+        return max(0.0, self._head_since + patience_s - now)
 
     def _wanted(self) -> int:
         if self._stopping:
@@ -179,9 +189,9 @@ class Fetcher:
             lane.learn(durations)
         return settlements
 
-    def _return_waiting(self, keep: int = 0) -> None:
+    def _return_waiting(self) -> None:
         lane = self._lane
-        while len(lane.waiting) > keep:
+        while lane.waiting:
             try:
                 claim = lane.waiting.pop()
             except IndexError:
@@ -190,67 +200,72 @@ class Fetcher:
 
     def _turn(self, settlements: list[Settlement], wanted: int) -> None:
         """Take one turn, however long the broker is away; the repeat of a lost one gets the same answer."""
-        self._seq += 1
-        turn = Turn(self._worker_id(), self._lane.queue, self._seq, settlements, wanted)
-        away_since: float | None = None
+        self.holdings.ask()
+        turn = self._next(settlements, wanted)
         backoff_s = 0.05
-        with self._lock:
-            self._in_flight = True
         while True:
             try:
                 answer = self._app.broker.turn(turn)
                 break
             except LeaseLost:
                 self._lost(turn.worker)
+                if self._worker_id() == turn.worker:  # no new id to be had yet
+                    backoff_s = self._back_off(backoff_s)
                 # Under the new id these claims are settled if nobody has taken them over yet, else refused.
-                self._seq += 1
-                turn = Turn(self._worker_id(), self._lane.queue, self._seq, settlements, wanted)
+                turn = self._next(settlements, wanted)
+            except EnqueueError as error:
+                # The broker refuses what a run has enqueued, and will again: that run has failed.
+                self._app.logger.error("%s: what a run enqueued cannot be stored: %s", self.queue, error)
+                settlements = [_without_outbox(settlement, error) for settlement in settlements]
+                turn = self._next(settlements, wanted)
             except Exception as error:
-                if away_since is None:
-                    away_since = time.monotonic()
-                    if not isinstance(error, BrokerError):
-                        self._app.logger.exception("a turn on the queue %s failed", self.queue)
-                    self._app.telemetry.emit(BrokerAway(self.queue, str(error)))
-                if self._given_up:
+                if not isinstance(error, BrokerError):
+                    self._app.logger.exception("a turn on the queue %s failed", self.queue)
+                self._outage.away(self.queue, error)
+                if self._quit.is_set():
                     return  # nothing is lost: the claims are taken back when the lease has ended
-                time.sleep(backoff_s * (0.5 + random.random()))
-                backoff_s = min(backoff_s * 2, LONGEST_BACKOFF_S)
-        if away_since is not None:
-            self._app.telemetry.emit(BrokerBack(self.queue, time.monotonic() - away_since))
+                backoff_s = self._back_off(backoff_s)
+        self._outage.back(self.queue)
         self._take_in(turn, answer)
 
+    def _next(self, settlements: list[Settlement], wanted: int) -> Turn:
+        self._seq += 1
+        return Turn(self._worker_id(), self._lane.queue, self._seq, settlements, wanted)
+
+    def _back_off(self, pause_s: float) -> float:
+        """Wait a while, spread by chance; returns how long to wait the next time."""
+        self._quit.wait(pause_s * (0.5 + random.random()))
+        return min(pause_s * 2, LONGEST_BACKOFF_S)
+
     def _take_in(self, turn: Turn, answer: Answer) -> None:
-        with self._lock:
-            self._in_flight = False
-            self._answered = max(self._answered, answer.token)
-            for settlement in turn.settlements:
-                token = settlement.claim.token
-                left = self._held.get(token, 0) - 1
-                if left > 0:
-                    self._held[token] = left
-                else:
-                    self._held.pop(token, None)
-            # Declared dead since the turn was taken: its claims are given back with all the others.
-            claims = answer.claims if turn.worker == self._worker_id() else []
-            if claims:
-                self._held[answer.token] = len(claims)
+        # Declared dead since the turn was taken: its claims are given back with all the others.
+        mine = turn.worker == self._worker_id()
+        self.holdings.take_in(turn.settlements, answer, keep=mine)
         self.due = len(answer.claims) >= turn.limit
+        if answer.claims and mine:
+            self._bus.put(self._lane, answer.claims)
         if self._stopping:
             self.wake()  # what this turn brought goes back as well
-        if claims:
-            self._bus.put(self._lane, claims)
         if answer.refused:
             self._app.telemetry.emit(SettlementRefused(self.queue, answer.refused))
         self._count(turn.settlements, set(answer.refused))
 
     def _count(self, settlements: Sequence[Settlement], refused: set[str]) -> None:
-        buried = []
+        exhausted = []
         for settlement in settlements:
+            if settlement.claim.key in refused:
+                continue
             if settlement.verdict == "done":
                 self.processed += 1
             elif settlement.verdict in ("retry", "bury"):
                 self.failed += 1
-                if settlement.verdict == "bury" and settlement.claim.key not in refused:
-                    buried.append(settlement)
-        if buried:
-            self._buried(buried)
+                if settlement.verdict == "bury":
+                    exhausted.append(settlement)
+        if exhausted:
+            self._told_buried(exhausted)
+
+
+def _without_outbox(settlement: Settlement, error: EnqueueError) -> Settlement:
+    if not settlement.outbox:
+        return settlement
+    return buried(settlement.claim, f"What the run enqueued was refused. {describe(error)}")

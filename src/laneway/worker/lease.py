@@ -18,6 +18,7 @@ from ..telemetry import Reclaimed
 if TYPE_CHECKING:
     from ..app import Laneway
     from .fetcher import Fetcher
+    from .outage import Outage
 
 
 class Observer:
@@ -26,6 +27,10 @@ class Observer:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._seen: dict[str, tuple[int, float]] = {}
+
+    def reset(self) -> None:
+        """Begin anew: for a while nobody could have renewed."""
+        self._seen.clear()
 
     def expired(self, leases: dict[str, tuple[int, float]]) -> list[tuple[str, int]]:
         """Those of `leases` that have not moved for their length, each with its counter."""
@@ -48,6 +53,7 @@ class Keeper:
         app: Laneway,
         clock: Clock,
         fetchers: Sequence[Fetcher],
+        outage: Outage,
         *,
         lease_s: float,
         worker_id: Callable[[], str],
@@ -56,12 +62,25 @@ class Keeper:
         self._app = app
         self._clock = clock
         self._fetchers = fetchers
+        self._outage = outage
         self._lease_s = lease_s
         self._worker_id = worker_id
         self._lost = lost
         self._observer = Observer(clock)
+        #: When the last renewal that succeeded was begun.
+        self._renewed_at = clock.monotonic()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._main, name="laneway-lease", daemon=True)
+
+    @property
+    def valid_until(self) -> float:
+        """Until then nobody else takes our claims, on the monotonic clock. What is started later may run twice."""
+        return self._renewed_at + self._lease_s
+
+    def joined(self, began: float) -> None:
+        """The worker has a new lease, asked for at `began`."""
+        self._renewed_at = began
+        self._observer.reset()
 
     def start(self) -> None:
         """Begin to renew and to sweep."""
@@ -73,45 +92,46 @@ class Keeper:
         self._thread.join(5.0)
 
     def _main(self) -> None:
-        renewed = self._clock.monotonic()
-        self._try(self.sweep)
+        self._beat()
         while not self._stop.wait(min(1.0, self._lease_s / 6)):
-            now = self._clock.monotonic()
-            if now - renewed >= self._lease_s / 3 and self._try(self.renew):
-                renewed = now
-            self._try(self.sweep)
+            self._beat()
 
-    def _try(self, step: Callable[[], None]) -> bool:
+    def _beat(self) -> None:
+        worker = self._worker_id()
         try:
-            step()
+            if self._clock.monotonic() - self._renewed_at >= self._lease_s / 3:
+                self.renew(worker)
+            self.sweep(worker)
         except LeaseLost:
-            self._lost(self._worker_id())
-        except Exception:
-            # The fetchers say that the broker is away; here it is tried again at the next beat.
-            self._app.logger.debug("the lease could not be kept", exc_info=True)
-            return False
-        return True
+            self._lost(worker)
+        except Exception as error:
+            self._outage.away("lease", error)
+        else:
+            self._outage.back("lease")
 
-    def renew(self) -> None:
+    def renew(self, worker: str) -> None:
         """Count up the lease, and have the broker give back claims whose answer never arrived."""
+        # First how far all have got, then what each holds: a turn answered in between has a later token than this.
+        latest = max(fetcher.holdings.answered for fetcher in self._fetchers)
         held: set[int] = set()
-        limits: list[int] = []
-        latest = 0
+        limits = [latest]
         for fetcher in self._fetchers:
-            tokens, in_flight_after, answered = fetcher.holdings()
+            tokens, limit = fetcher.holdings.report()
             held |= tokens
-            latest = max(latest, answered)
-            if in_flight_after is not None:
-                # The turn under way has a later token than this: its claims are not judged yet.
-                limits.append(in_flight_after)
-        self._app.broker.renew(self._worker_id(), held, min([*limits, latest]))
+            if limit is not None:
+                limits.append(limit)
+        before, began = self._renewed_at, self._clock.monotonic()
+        self._app.broker.renew(worker, held, min(limits))
+        self._renewed_at = began
+        if self._clock.monotonic() - before > self._lease_s * 2 / 3:
+            # The broker was away, or this process was stopped: what was seen before that says nothing of the others.
+            self._observer.reset()
 
-    def sweep(self) -> None:
+    def sweep(self, worker: str) -> None:
         """Declare dead whoever is, and give back what the dead hold."""
         broker = self._app.broker
-        mine = self._worker_id()
-        others = {worker: lease for worker, lease in broker.leases().items() if worker != mine}
-        dead = [worker for worker, counter in self._observer.expired(others) if broker.declare_dead(worker, counter)]
+        others = {other: lease for other, lease in broker.leases().items() if other != worker}
+        dead = [other for other, counter in self._observer.expired(others) if broker.declare_dead(other, counter)]
         count = broker.reclaim()
         if dead or count:
             self._app.telemetry.emit(Reclaimed(count, dead))

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .bus import Bus
@@ -14,17 +15,21 @@ if TYPE_CHECKING:
 class AsyncLoop:
     """Runs async jobs, each with the permit that came with it."""
 
-    def __init__(self, bus: Bus, runner: Runner) -> None:
+    def __init__(self, bus: Bus, fatal: Callable[[BaseException], None]) -> None:
         self._bus = bus
-        self._runner = runner
+        self._fatal = fatal
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def submit(self, run: Run) -> None:
+    def submit(self, run: Run, runner: Runner) -> None:
         """Run this, and with the same permit whatever async job comes next."""
-        self._started().call_soon_threadsafe(self._spawn, run)
+        self._started().call_soon_threadsafe(self._spawn, run, runner)
+
+    def wait_for(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
+        """Run a coroutine on the loop and wait for its result, in a runner's thread."""
+        return asyncio.run_coroutine_threadsafe(coroutine, self._started()).result()
 
     def _started(self) -> asyncio.AbstractEventLoop:
         with self._lock:
@@ -44,17 +49,24 @@ class AsyncLoop:
         finally:
             loop.close()
 
-    def _spawn(self, run: Run) -> None:
+    def _spawn(self, run: Run, runner: Runner) -> None:
         assert self._loop is not None
-        task = self._loop.create_task(self._go(run))
+        task = self._loop.create_task(self._go(run, runner))
         self._tasks.add(task)  # the loop itself keeps weak references only
         task.add_done_callback(self._tasks.discard)
 
-    async def _go(self, run: Run) -> None:
-        await self._runner.execute_async(run)
+    async def _go(self, run: Run, runner: Runner) -> None:
+        try:
+            await runner.execute_async(run)
+            self._go_on(runner)
+        except BaseException as error:
+            # What a job raises is dealt with in the runner; this is an error handler that exits, or a mistake of ours.
+            self._fatal(error)
+
+    def _go_on(self, runner: Runner) -> None:
         while True:
             taken = self._bus.take_nowait()
-            following = self._runner.read(*taken) if isinstance(taken, tuple) else taken
+            following = runner.read(*taken) if isinstance(taken, tuple) else taken
             if taken is None:
                 self._bus.give_back()
                 return
@@ -64,7 +76,7 @@ class AsyncLoop:
                 self._bus.give_back(following)
                 return
             # A task of its own, so that no job inherits the context variables of the one before.
-            self._spawn(following)
+            self._spawn(following, runner)
             return
 
     def stop(self) -> None:

@@ -8,7 +8,7 @@ waker ─► fetchers (one a queue) ─► bus ─► runner threads, event loop
 from __future__ import annotations
 
 import os
-import queue
+import random
 import signal
 import socket
 import threading
@@ -18,16 +18,18 @@ from typing import TYPE_CHECKING
 
 from ..clock import Clock, SystemClock
 from ..config import WorkerOptions, raise_problems
-from ..errors import ConfigError
+from ..errors import BrokerAwayError, BrokerError, ConfigError
 from ..ids import new_id
-from ..job import JobView, WorkerView
-from ..outcome import Settlement
+from ..job import WorkerView
+from ..logs import EventLog
 from ..shards import DEFAULT_SHARDS
 from ..telemetry import LeaseEnded, WorkerStarted, WorkerStopped, WorkerStopping
 from .bus import Bus, Lane
-from .fetcher import Fetcher
+from .fetcher import LONGEST_BACKOFF_S, Fetcher
+from .hooks import Hooks
 from .lease import Keeper
 from .loop import AsyncLoop
+from .outage import Outage
 from .runner import Run, Runner
 from .signals import handle_signals, restore_signals, stacks
 from .waker import Waker
@@ -48,20 +50,23 @@ class Worker:
         self._clock = clock or SystemClock()
         raise_problems(self.options.validate())
         self.id = ""
+        self._started = False
         self._threads: list[threading.Thread] = []
         self._stop_asked = threading.Event()
         self._give_up = threading.Event()
         self._died: BaseException | None = None
         self._identity = threading.Lock()
-        self._hooks: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._growing = threading.Lock()
+        #: A job may end the worker before it has quite started.
+        self._lifecycle = threading.Lock()
+        self._in_process = False
 
     # -- as a process ----------------------------------------------------------------------------------
 
     def run(self) -> int:
         """Run until told to stop. 0: everything was finished or given back; 1: jobs were abandoned, or it died."""
-        self._stop_asked.clear()
-        self._give_up.clear()
         before = handle_signals(self._signalled, self._show_stacks)
+        self._in_process = True
         try:
             self.start()
             while not self._stop_asked.wait(0.05 if self.options.until_empty else None):
@@ -69,6 +74,9 @@ class Worker:
                     break
             finished = self.stop()
         finally:
+            self._in_process = False
+            self._stop_asked.clear()
+            self._give_up.clear()
             restore_signals(before)
         return 0 if finished and self._died is None else 1
 
@@ -82,40 +90,53 @@ class Worker:
 
     def is_empty(self) -> bool:
         """Whether nothing is due and nothing runs in its queues, here or elsewhere."""
-        if self._runner.running or any(lane.waiting or lane.finished for lane in self._lanes):
+        if self._unfinished():
             return False
-        names = [lane.queue for lane in self._lanes]
-        if self.app.broker.wait(names, 0):
-            return False
-        return not any(stats.busy for stats in self.app.broker.stats() if stats.queue in names)
+        names = {lane.queue for lane in self._lanes}
+        try:
+            queues = [stats for stats in self.app.broker.stats() if stats.queue in names]
+        except BrokerError:
+            return False  # the fetchers say that it is away
+        return all(stats.busy == 0 and stats.length == stats.delayed for stats in queues)
 
     # -- in threads ------------------------------------------------------------------------------------
 
     def start(self) -> None:
         """Begin to fetch and run, in threads of this process. After `stop` it may be started again."""
+        with self._lifecycle:
+            self._start()
+
+    def stop(self, timeout_s: float | None = None) -> bool:
+        """Stop fetching, give back what has not started, and let what runs finish. False: some had to be abandoned."""
+        with self._lifecycle:
+            return self._stop(timeout_s)
+
+    def _start(self) -> None:
+        if self._started:
+            raise ConfigError("The worker is running already; stop it first, or make another one.")
         self.app.load()
         if not len(self.app.registry):
             raise ConfigError(
                 "The app has no tasks; declare some with @app.task, or name their modules in imports=[…]."
             )
         queues = list(self.options.queues or self.app.queues())
-        for name in queues:
-            self.app.broker.declare(name, DEFAULT_SHARDS)
         concurrency = self.options.concurrency
         self._lanes = [Lane(name, concurrency) for name in queues]
         self._bus = Bus(self._lanes, concurrency)
         self._bus.grow = self._start_runner
-        self._runner = Runner(self.app, self._die)
-        self._loop = AsyncLoop(self._bus, self._runner)
+        self._bus.on_room = self._wake_fetchers
+        self._loop = AsyncLoop(self._bus, self._die)
+        self._outage = Outage(self.app.telemetry)
         worker_id = lambda: self.id  # noqa: E731 - it changes when a lease is lost
         self._fetchers = [
             Fetcher(
                 self.app,
                 lane,
                 self._bus,
+                self._outage,
                 worker_id=worker_id,
                 lost=self._rejoin,
-                buried=self._buried,
+                told_buried=lambda settlements: self._hooks.told_buried(settlements),
                 fatal=self._die,
             )
             for lane in self._lanes
@@ -125,23 +146,39 @@ class Worker:
             self.app,
             self._clock,
             self._fetchers,
+            self._outage,
             lease_s=self.options.lease_s,
             worker_id=worker_id,
             lost=self._rejoin,
         )
+        self._runner = Runner(
+            self.app,
+            fatal=self._die,
+            wait_for=self._loop.wait_for,
+            valid_until=lambda: self._keeper.valid_until,
+        )
+        self._hooks = Hooks(self.app.logger, self._runner, self._clock)
         self._died = None
         self._threads = []
-        self._join()
+        self._log = EventLog(self.app, verbose=self.options.verbose, slow_s=self.options.slow_s)
+        self._log.start()
+        try:
+            self._insist(self._join)
+        except BaseException:
+            self._log.stop()
+            raise
+        self._started = True
         self.app.telemetry.emit(WorkerStarted(self.id, queues, concurrency, len(self.app.registry)))
-        self._hook_thread = threading.Thread(target=self._run_hooks, name="laneway-hooks", daemon=True)
-        self._hook_thread.start()
+        self._hooks.start()
         for fetcher in self._fetchers:
             fetcher.start()
         self._waker.start()
         self._keeper.start()
 
-    def stop(self, timeout_s: float | None = None) -> bool:
-        """Stop fetching, give back what has not started, and let what runs finish. False: some had to be abandoned."""
+    def _stop(self, timeout_s: float | None) -> bool:
+        if not self._started:
+            return True
+        self._started = False
         deadline = time.monotonic() + (self.options.shutdown_timeout_s if timeout_s is None else timeout_s)
         for fetcher in self._fetchers:
             fetcher.stop()
@@ -152,34 +189,53 @@ class Worker:
         abandoned = len(running)
         self._bus.close()
         for fetcher in self._fetchers:
-            fetcher.finish(LAST_TURN_S)
+            fetcher.finish()
+        deadline = time.monotonic() + LAST_TURN_S
+        settled = [fetcher.join(deadline - time.monotonic()) for fetcher in self._fetchers]
+        if self._died is None:  # the claim that ended the worker is unsettled too, but nothing runs it any more
+            abandoned = max(abandoned, settled.count(False))
         self._waker.stop()
         self._keeper.stop()
         self._loop.stop()
-        self._hooks.put(None)
-        self._hook_thread.join(LAST_TURN_S)
+        self._hooks.stop(LAST_TURN_S)
         if not abandoned:
             # What still runs must not be handed out while it does: then the lease is left to run out.
             self._leave()
         processed = sum(fetcher.processed for fetcher in self._fetchers)
         failed = sum(fetcher.failed for fetcher in self._fetchers)
         self.app.telemetry.emit(WorkerStopped(self.id, abandoned, processed, failed))
+        self._log.stop()
         return not abandoned
 
     def _unfinished(self) -> bool:
         """Whether a claim is still waiting, running or unsettled; the one that ended the worker does not count."""
         if self._died is not None:
             return bool(self._runner.running)
-        return bool(self._runner.running) or any(fetcher.holds_any for fetcher in self._fetchers)
+        return bool(self._runner.running) or any(fetcher.holdings for fetcher in self._fetchers)
 
     # -- its parts' questions --------------------------------------------------------------------------
 
+    def _insist(self, step: Callable[[], None]) -> None:
+        """Carry out a step, however long the broker is away, unless the worker is told to stop."""
+        backoff_s = 0.05
+        while True:
+            try:
+                step()
+                break
+            except BrokerAwayError as error:
+                self._outage.away("worker", error)
+                if self._stop_asked.wait(backoff_s * (0.5 + random.random())):
+                    raise
+                backoff_s = min(backoff_s * 2, LONGEST_BACKOFF_S)
+        self._outage.back("worker")
+
     def _join(self) -> None:
-        self.id = new_id()
-        now = self._clock.now()
+        for lane in self._lanes:
+            self.app.broker.declare(lane.queue, DEFAULT_SHARDS)
+        id, now, began = new_id(), self._clock.now(), self._clock.monotonic()
         self.app.broker.join(
             WorkerView(
-                id=self.id,
+                id=id,
                 host=socket.gethostname(),
                 pid=os.getpid(),
                 queues=[lane.queue for lane in self._lanes],
@@ -189,16 +245,24 @@ class Worker:
                 seen_at=now,
             )
         )
+        self.id = id
+        self._keeper.joined(began)
 
     def _rejoin(self, lost: str) -> None:
         """Go on under a new id after the lease was lost. What waits belongs to others now."""
         with self._identity:
             if self.id != lost:
                 return  # another part has noticed it already
+            try:
+                self._join()
+            except BrokerError as error:
+                # Whoever asked has the old id still, and so it comes here again.
+                self._outage.away("worker", error)
+                return
+            self._outage.back("worker")
             self.app.telemetry.emit(LeaseEnded(lost))
             for fetcher in self._fetchers:
                 fetcher.forget()
-            self._join()
 
     def _leave(self) -> None:
         try:
@@ -206,8 +270,12 @@ class Worker:
         except Exception as error:
             self.app.logger.warning("could not say goodbye to the broker (%s); the lease will run out", error)
 
+    def _wake_fetchers(self) -> None:
+        for fetcher in self._fetchers:
+            fetcher.wake()
+
     def _start_runner(self) -> None:
-        with self._identity:
+        with self._growing:
             if len(self._threads) >= self.options.concurrency:
                 return
             number = len(self._threads) + 1
@@ -216,6 +284,14 @@ class Worker:
         thread.start()
 
     def _run_jobs(self) -> None:
+        try:
+            self._take_jobs()
+        except BaseException as error:
+            # What a job raises is dealt with in the runner; this is a serializer or an error handler that exits, or
+            # a mistake of ours. A runner that is gone and a claim that nobody settles must not go unseen.
+            self._die(error)
+
+    def _take_jobs(self) -> None:
         bus, runner, holding = self._bus, self._runner, False
         while taken := bus.take(holding):
             holding = True
@@ -223,50 +299,26 @@ class Worker:
             if run is None:
                 continue
             if run.call.task.is_async:
-                self._loop.submit(run)
+                self._loop.submit(run, runner)
                 holding = False  # the permit goes with it
             else:
+                bus.call_for_help()
                 runner.execute(run)
 
-    def _die(self, error: BaseException) -> None:
-        """A handler raised what is not an Exception, or a fetcher broke: the worker ends, its claims are taken back."""
-        self.app.logger.critical("%s ends the worker", type(error).__name__, exc_info=error)
-        self._died = error
-        self._stop_asked.set()
+    def _die(self, error: BaseException, run: Run | None = None) -> None:
+        """A handler raised what is not an Exception, or a part of the worker broke: the worker ends.
 
-    def _buried(self, settlements: list[Settlement]) -> None:
-        for settlement in settlements:
-            self._hooks.put(lambda settlement=settlement: self._tell_exhausted(settlement))  # type: ignore[misc]  # mypy cannot infer a lambda with a default
-
-    def _tell_exhausted(self, settlement: Settlement) -> None:
-        task = self._runner.task_of(settlement.claim)
-        if task is not None and task.options.retries_exhausted is not None:
-            task.options.retries_exhausted([_dead(settlement, self._clock.now())])
-
-    def _run_hooks(self) -> None:
-        while hook := self._hooks.get():
-            try:
-                hook()
-            except Exception:
-                self.app.logger.exception("a hook failed")
+        The claim stays unsettled and is taken back, its retry_count unchanged.
+        """
+        job = f" in {run.call.task.name} {run.claim.key}" if run else ""
+        self.app.logger.critical("%s%s ends the worker", type(error).__name__, job, exc_info=error)
+        first, self._died = self._died is None, error
+        if self._in_process:
+            self._stop_asked.set()
+        elif first:
+            # Inside another program nobody waits for it: it stops itself. Not in this thread, which it waits for.
+            threading.Thread(target=self.stop, name="laneway-stop", daemon=True).start()
 
 
 def _names(running: dict[int, Run]) -> list[str]:
     return [f"{run.call.task.name} {run.claim.key}" for run in list(running.values())]
-
-
-def _dead(settlement: Settlement, now: float) -> JobView:
-    claim = settlement.claim
-    return JobView(
-        queue=claim.queue,
-        key=claim.key,
-        status="dead",
-        shard=0,
-        payloads=claim.payloads,
-        perform_at=claim.perform_at,
-        retry_count=settlement.retry_count,
-        attempt=claim.attempt,
-        deaths=claim.deaths,
-        error=settlement.error,
-        updated_at=now,
-    )

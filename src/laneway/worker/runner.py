@@ -9,8 +9,8 @@ broker: what it decides is recorded by the fetcher of the lane that the claim ca
 from __future__ import annotations
 
 from asyncio import CancelledError
-from collections.abc import Callable
-from time import perf_counter
+from collections.abc import Callable, Coroutine
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from ..config import TaskOptions
@@ -19,7 +19,7 @@ from ..delays import seconds
 from ..errors import Bury, Retry, TicketError
 from ..job import Claim
 from ..middleware import Stack, overriding, surround
-from ..outcome import Settlement, buried, done, failed, postponed
+from ..outcome import Settlement, buried, done, failed, postponed, released
 from ..retry import default_retry_in
 from ..telemetry import RunEnded, RunStarted
 from ..ticket import Call
@@ -47,15 +47,24 @@ class Run:
         self.call = call
         self.context = context
         self.stack = stack
-        self.began = perf_counter()
+        self.began = monotonic()
 
 
 class Runner:
     """Carries out claims, in whatever thread it is called."""
 
-    def __init__(self, app: Laneway, fatal: Callable[[BaseException], None]) -> None:
+    def __init__(
+        self,
+        app: Laneway,
+        *,
+        fatal: Callable[[BaseException, Run], None],
+        wait_for: Callable[[Any], Any],
+        valid_until: Callable[[], float],
+    ) -> None:
         self._app = app
         self._fatal = fatal
+        self._await = wait_for
+        self._valid_until = valid_until
         self._loads = app.serializer.loads
         self._around_deserialization = overriding(app.middleware, "around_deserialization")
         self._around_execution = overriding(app.middleware, "around_execution")
@@ -66,11 +75,16 @@ class Runner:
 
     def read(self, lane: Lane, claim: Claim) -> Run | None:
         """Make a run of a claim. None: it is settled already, because there is nothing in it that can be run."""
-        began = perf_counter()
+        began = monotonic()
+        if began >= self._valid_until():
+            # This process was stopped or cut off for so long that the claim may be somebody else's by now.
+            lane.finish(released(claim), 0.0)
+            return None
         try:
             call = self._deserialize(claim)
-        except Exception as error:
-            self._conclude(lane, claim, None, None, error, began)
+        except FAILURES as error:
+            task = error.task if isinstance(error, TicketError) else None
+            self._conclude(lane, claim, task, None, error, began)
             return None
         if call is None:  # the serializer has no use for it
             lane.finish(done(claim), 0.0)
@@ -88,6 +102,9 @@ class Runner:
         result = error = None
         try:
             result = run.call.task.invoke(run.call.params, run.context)
+            if isinstance(result, Coroutine):
+                # A decorator has hidden that the task is async.
+                result = self._await(result)
         except FAILURES as raised:
             error = raised
         except BaseException as raised:
@@ -145,7 +162,7 @@ class Runner:
         claim = run.claim
         if self._started:
             self._app.telemetry.emit(RunStarted(claim.queue, run.call.task.name, claim.key, claim.attempt))
-        run.began = perf_counter()
+        run.began = monotonic()
         if run.stack is None:
             return True
         try:
@@ -173,20 +190,20 @@ class Runner:
                 self._die(run, raised)
                 return
         del self.running[id(run)]
-        self._conclude(run.lane, run.claim, run.call, run.context, error, run.began)
+        self._conclude(run.lane, run.claim, run.call.task, run.context, error, run.began)
 
     def _conclude(
         self,
         lane: Lane,
         claim: Claim,
-        call: Call | None,
+        task: AnyTask | None,
         context: Context | None,
         error: BaseException | None,
         began: float,
     ) -> None:
         """Decide what becomes of the claim, tell whoever listens, and hand it to the lane."""
-        duration_s = perf_counter() - began
-        options = call.task.options if call else UNKNOWN
+        duration_s = monotonic() - began
+        options = task.options if task else UNKNOWN
         if context is not None and context.postponed_s is not None:
             settlement = postponed(claim, context.postponed_s)
         elif error is None:
@@ -194,12 +211,12 @@ class Runner:
         else:
             settlement = self._failed(claim, options, error)
         if error is not None:
-            self._tell_handlers(error, context or Context(self._app, claim, _Nameless()))
+            self._tell_handlers(error, context or Context(self._app, claim, task or _Nameless()))
         if self._ended:
             self._app.telemetry.emit(
                 RunEnded(
                     claim.queue,
-                    call.task.name if call else "?",
+                    task.name if task else "?",
                     claim.key,
                     claim.attempt,
                     settlement.verdict,
@@ -238,7 +255,7 @@ class Runner:
     def _die(self, run: Run, error: BaseException) -> None:
         # The claim stays unsettled: it is taken back when this worker has left, and its retry_count is unchanged.
         del self.running[id(run)]
-        self._fatal(error)
+        self._fatal(error, run)
 
 
 class _Nameless:

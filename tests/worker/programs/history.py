@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 import threading
@@ -9,7 +10,7 @@ import time
 
 from laneway import Context, Laneway, Worker
 from laneway.config import WorkerOptions
-from laneway.logs import LogWriter
+from laneway.logs import LineHandler
 
 app = Laneway()
 _history = os.open(os.environ["HISTORY"], os.O_APPEND | os.O_CREAT | os.O_WRONLY)
@@ -47,8 +48,6 @@ if __name__ == "__main__":
         until_empty="--until-empty" in sys.argv,
         shutdown_timeout_s=float(os.environ.get("SHUTDOWN_TIMEOUT", "25")),
     )
-    log = LogWriter(app)
-    log.start()
-    code = Worker(app, options).run()
-    log.stop()
-    sys.exit(code)
+    app.logger.addHandler(LineHandler())
+    app.logger.setLevel(logging.INFO)
+    sys.exit(Worker(app, options).run())

@@ -46,6 +46,8 @@ class Database:
         self._synchronous = synchronous
         self._timeout_s = timeout_s
         self._schema = read_statements("schema.sql")
+        self._file: tuple[int, int] | None = None
+        self._looked_at = 0.0
         self._connections: dict[str, sqlite3.Connection] = {}
         self._make_locks()
         _databases.add(self)
@@ -92,6 +94,24 @@ class Database:
             except sqlite3.Error as error:
                 raise self._explain(error) from error
 
+    def is_replaced(self) -> bool:
+        """Whether the path leads to another file than the one that is open; looked at once a second at most.
+
+        Whoever deletes the file, or puts another in its place, leaves this process with one that nobody else can see.
+        """
+        now = time.monotonic()
+        if now - self._looked_at < 1.0 or self._file is None:
+            return False
+        self._looked_at = now
+        return self._file != self._identity()
+
+    def _identity(self) -> tuple[int, int] | None:
+        try:
+            found = self.path.stat()
+        except OSError:
+            return None
+        return found.st_dev, found.st_ino
+
     def _begin(self, connection: sqlite3.Connection) -> None:
         self._patiently(connection, "BEGIN IMMEDIATE")
 
@@ -120,6 +140,7 @@ class Database:
             except BaseException:
                 connection.close()
                 raise
+            self._file = self._identity()
             return connection
 
     def _prepare(self, connection: sqlite3.Connection) -> None:
@@ -185,6 +206,7 @@ class Database:
         for purpose, lock in self._locks.items():
             with lock:
                 self._close(purpose)
+        self._file = None
 
     def _close(self, purpose: str) -> None:
         connection = self._connections.pop(purpose, None)

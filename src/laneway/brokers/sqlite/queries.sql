@@ -124,15 +124,17 @@ SELECT json_group_array(json_array(:name, id, key, token, json(quote(perform_at)
   FROM (SELECT * FROM jobs WHERE worker = :worker AND token = :token ORDER BY priority DESC, perform_at, id);
 
 -- name: next_due
--- When the earliest job of a queue is due. It reads shards and priorities itself: others may have added some.
-WITH RECURSIVE shard (number, shards) AS (
-    SELECT 0, shards FROM queues WHERE name = :name
-    UNION ALL SELECT number + 1, shards FROM shard WHERE number + 1 < shards
+-- When the earliest job of each of the queues :names is due. It reads shards and priorities itself: others may have
+-- added some.
+WITH RECURSIVE shard (queue, number, shards) AS (
+    SELECT id, 0, shards FROM queues WHERE name IN (SELECT value FROM json_each(:names))
+    UNION ALL SELECT queue, number + 1, shards FROM shard WHERE number + 1 < shards
 )
-SELECT min((SELECT perform_at FROM jobs
-             WHERE queue = q.id AND shard = shard.number AND priority = p.value AND worker IS NULL
-             ORDER BY perform_at LIMIT 1))
-  FROM queues q, shard, json_each(q.priorities) p WHERE q.name = :name;
+SELECT q.name, min((SELECT perform_at FROM jobs
+                     WHERE queue = shard.queue AND shard = shard.number AND priority = p.value AND worker IS NULL
+                     ORDER BY perform_at LIMIT 1))
+  FROM shard JOIN queues q ON q.id = shard.queue, json_each(q.priorities) p
+ GROUP BY q.id;
 
 -- ----------------------------------------------------------------------------------------------------- leases
 

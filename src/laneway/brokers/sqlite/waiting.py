@@ -14,6 +14,7 @@ from typing import Any
 
 from ...clock import Clock
 from .database import Database
+from .storing import to_json
 
 #: A worker is to be awake 30 ms after another process has enqueued.
 TICK_S = 0.018
@@ -51,6 +52,7 @@ class Waiting:
     def wait(self, next_due: str, queues: Collection[str], timeout_s: float) -> set[str]:
         """The queues with a job due now; waits for one until `timeout_s` have passed."""
         deadline = time.monotonic() + timeout_s
+        names = {"names": to_json(list(queues))}
         nudges = self._nudges
         bell = threading.Lock()
         bell.acquire()
@@ -61,12 +63,12 @@ class Waiting:
                 wakes = self._wakes
                 with self._db.watch() as db:
                     version = _version(db)
-                    dues = {name: db.execute(next_due, {"name": name}).fetchone()[0] for name in queues}
+                    dues = {name: due for name, due in db.execute(next_due, names).fetchall() if due is not None}
                 now = self._clock.now()
-                ready = {name for name, due in dues.items() if due is not None and due <= now}
+                ready = {name for name, due in dues.items() if due <= now}
                 if ready or nudges != self._nudges or time.monotonic() >= deadline:
                     return ready
-                soonest = min((due - now for due in dues.values() if due is not None), default=timeout_s)
+                soonest = min((due - now for due in dues.values()), default=timeout_s)
                 self._sleep(bell, min(deadline, time.monotonic() + soonest), (wakes, nudges), version)
         finally:
             self._bells.remove(bell)
