@@ -167,6 +167,10 @@ class Task(Generic[P, Call, Result]):
             return self.signature.read_back(self.signature.bind((), {**params}))
         fields = _fields(instance)
         if fields is not None:
+            if lost := [
+                name for name in self.signature.defaults if name not in fields and _is_init_var(instance, name)
+            ]:
+                raise Refused(f"an instance does not keep its InitVar {lost[0]}; give the class a to_dict() that does")
             return self.signature.bind((), fields)
         if self.signature.required or self._has_changed(instance):
             raise Refused(
@@ -176,9 +180,13 @@ class Task(Generic[P, Call, Result]):
         return {}
 
     def _has_changed(self, instance: Any) -> bool:
-        """Whether an optional argument of the constructor was given, as far as an attribute of its name tells."""
+        """Whether an optional argument of the constructor was given, as far as attributes `name` and `_name` tell."""
         defaults = self.signature.defaults
-        return any(getattr(instance, name, default) != default for name, default in defaults.items())
+        return any(
+            getattr(instance, attribute, default) != default
+            for name, default in defaults.items()
+            for attribute in (name, f"_{name}")
+        )
 
     def __repr__(self) -> str:
         return f"<Task {self.name}>"
@@ -249,6 +257,11 @@ def _run_parameters(target: Any) -> list[inspect.Parameter]:
         for p in parameters
         if p.name == "context" or (p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD))
     ]
+
+
+def _is_init_var(instance: Any, name: str) -> bool:
+    field = getattr(instance, "__dataclass_fields__", {}).get(name)
+    return field is not None and field not in dataclasses.fields(instance)
 
 
 def _fields(instance: Any) -> Params | None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.acceptance.cli import Shop
+from tests.acceptance.cli import APP, Shop
 
 pytestmark = pytest.mark.acceptance
 
@@ -35,6 +35,14 @@ def test_file_may_be_named_as_something_that_is_imported_already(shop: Shop) -> 
     )
     shop.write("elsewhere/helper.py", "def f() -> None: ...\n")
     assert "1 task: f" in shop.ok("check", "elsewhere/queue.py")
+
+
+@pytest.mark.parametrize("name", ["queue.py", "asyncio.py", "my.jobs.py", "my-jobs.py"])
+def test_worker_runs_a_file_whatever_its_name(shop: Shop, name: str) -> None:
+    shop.write(f"elsewhere/{name}", APP)
+    done = shop.run("worker", f"elsewhere/{name}", "--until-empty")
+    assert done.returncode == 0, done.stderr
+    assert "started: 3 tasks" in done.stderr
 
 
 def test_one_app_under_two_names_is_one_app(shop: Shop) -> None:

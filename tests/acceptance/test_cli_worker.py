@@ -104,7 +104,7 @@ def test_worker_that_gives_up_ends_with_1(shop: Shop) -> None:
     process.send_signal(signal.SIGINT)
     _, said = process.communicate(timeout=30)
     assert process.returncode == 1
-    assert "1 jobs still running" in said
+    assert "1 jobs unfinished" in said
 
 
 def test_dev_says_what_it_serves_and_logs_every_job(shop: Shop) -> None:
@@ -145,3 +145,7 @@ def test_ticket_that_does_not_fit_shows_no_argument(shop: Shop) -> None:
     assert shop.run("worker", "shop", "--until-empty", "-v").returncode == 0
     assert shop.json("stats")["queues"][0]["retries"] == 2
     shop.ok("jobs", "--which", "retries")
+
+
+def test_no_queue_is_not_all_queues(shop: Shop) -> None:
+    assert "queue must be 1 to 80 letters" in shop.wrong("worker", "shop", "-Q", "")

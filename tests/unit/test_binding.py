@@ -56,7 +56,7 @@ def test_a_required_keyword_only_argument_is_missed(app, refused):
     @app.task
     def task(a=1, *, b): ...
 
-    with refused("missing a required argument: 'b'"):
+    with refused("missing a required", "argument: 'b'"):
         task.enqueue(1)
 
 

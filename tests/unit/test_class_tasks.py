@@ -12,7 +12,7 @@ import msgspec
 import pydantic
 import pytest
 
-from laneway import Context
+from laneway import Context, DeclarationError, EnqueueError
 
 pytestmark = pytest.mark.unit
 
@@ -272,3 +272,37 @@ def test_many_instances_are_stored_or_none(app, refused, stored):
     handles = app.using(queue="mail", delay=60).enqueue_many([Data("a"), Data("b")])
     assert [(job.queue, job.key) for job in stored()] == [("mail", handle.id) for handle in handles]
     assert {handle.status() for handle in handles} == {"delayed"}
+
+
+def test_a_method_cannot_be_a_task(app):
+    with pytest.raises(DeclarationError, match="a method cannot be a task"):
+
+        class Shop:
+            @app.task
+            def resize(self, path: str) -> None: ...
+
+
+def test_an_init_var_that_is_not_kept_is_refused(app, refused):
+    @app.task
+    @dataclass
+    class Scaled:
+        size: int
+        factor: InitVar[int] = 3
+
+        def run(self) -> None: ...
+
+    with refused("Task Scaled: an instance does not keep its InitVar factor"):
+        app.enqueue(Scaled(1, 9))
+
+
+def test_an_optional_argument_kept_under_a_private_name_is_not_lost_silently(app, refused):
+    @app.task
+    class Counted:
+        def __init__(self, number: int = 5) -> None:
+            self._number = number
+
+        def run(self) -> None: ...
+
+    app.enqueue(Counted())
+    with pytest.raises(EnqueueError, match="cannot be rebuilt"):
+        app.enqueue(Counted(9))

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from laneway import ConfigError, Laneway
+from laneway import ConfigError, Laneway, Middleware
 from laneway.brokers.memory import MemoryBroker
 from laneway.brokers.sqlite import SQLiteBroker
 from laneway.config import URL_VARIABLES, Url, WorkerOptions, open_broker, resolve_url, without_secrets
@@ -181,3 +181,15 @@ def test_a_bad_option_of_the_worker_is_a_sentence(options, sentence):
     [problem] = WorkerOptions(**options).validate()
     assert sentence in problem
     assert WorkerOptions().validate() == []
+
+
+def test_middleware_is_given_as_instances():
+    class Tenant(Middleware): ...
+
+    with pytest.raises(ConfigError, match=r"give Tenant\(\), not"):
+        Laneway("memory:", middleware=[Tenant])
+
+
+def test_imports_are_a_list():
+    with pytest.raises(ConfigError, match=r"imports must be a list of modules, such as \['shop'\]"):
+        Laneway("memory:", imports="shop")

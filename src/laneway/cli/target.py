@@ -96,11 +96,10 @@ def _load_file(path: Path) -> ModuleType:
         raise ConfigError(f"There is no file {path}.")
     if path.suffix != ".py":
         raise ConfigError(f"{path} is not a Python file; its name must end in .py.")
-    root, name = _module_name(path.resolve())
+    root, parts = _module_name(path.resolve())
     _put_on_path(root)
     try:
-        by_name = "." in name and all(part.isidentifier() for part in name.split("."))
-        return importlib.import_module(name) if by_name else _load_by_path(name, path)
+        return importlib.import_module(".".join(parts)) if len(parts) > 1 else _load_by_path(parts[0], path)
     except (Exception, SystemExit) as error:
         raise _import_error(str(path), error) from error
 
@@ -116,14 +115,14 @@ def _load_by_path(name: str, path: Path) -> ModuleType:
     return module
 
 
-def _module_name(path: Path) -> tuple[Path, str]:
+def _module_name(path: Path) -> tuple[Path, list[str]]:
     """The folder to import from, and the name to import: a file of a package is imported as part of it."""
     parts = [path.stem]
     folder = path.parent
     while path.stem.isidentifier() and (folder / "__init__.py").is_file():
         parts.insert(0, folder.name)
         folder = folder.parent
-    return folder, ".".join(parts).removesuffix(".__init__")
+    return folder, parts[:-1] if parts[-1] == "__init__" else parts
 
 
 def _put_on_path(folder: Path) -> None:
