@@ -116,3 +116,22 @@ def test_large_bodies_are_cut_into_several_statements(broker: SQLiteBroker) -> N
     """SQLite takes no parameter over a billion bytes; a call may hold more than fits into one."""
     broker.enqueue([job(f"k{n}", "x" * broker.max_body) for n in range(40)])
     assert numbers(broker).length == 40
+
+
+@pytest.mark.parametrize("another_made_it_again", [False, True])
+def test_a_database_that_was_deleted_is_opened_anew(
+    path: Path, broker: SQLiteBroker, monkeypatch: pytest.MonkeyPatch, another_made_it_again: bool
+) -> None:
+    """Without noticing, this process would go on with a file that nobody else can see."""
+    put(broker, "lost")
+    for name in (path, Path(f"{path}-wal"), Path(f"{path}-shm")):
+        name.unlink(missing_ok=True)
+    if another_made_it_again:
+        other = SQLiteBroker(path)
+        other.declare("before", 1)  # so that the queue has another number here than it had
+        other.close()
+    monkeypatch.setattr(broker._db, "_looked_at", float("-inf"))  # a second has passed
+    put(broker, "kept")
+    other = SQLiteBroker(path)
+    assert [job.key for job in other.listing("q", "queued").jobs] == ["kept"]
+    other.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 import threading
@@ -23,7 +24,8 @@ class Programs:
     """Starts worker processes on one SQLite file and reads the history that they leave."""
 
     def __init__(self, folder: Path) -> None:
-        self.url = f"sqlite:///{folder / 'jobs.db'}"
+        self.database = folder / "jobs.db"
+        self.url = f"sqlite:///{self.database}"
         self.history = folder / "history"
         self.history.touch()
         self._started: list[subprocess.Popen[str]] = []
@@ -196,3 +198,20 @@ def test_a_worker_can_be_started_again_after_it_was_stopped(tmp_path):
         assert worker.stop()
     assert app.broker.workers() == []
     app.close()
+
+
+def test_told_to_stop_while_the_broker_is_away_it_admits_what_is_unsettled(programs):
+    """Exit code 1, because a finished run could not be recorded: it will run again elsewhere."""
+    programs.work.enqueue(1, 0.3)
+    process = programs.start(SHUTDOWN_TIMEOUT="0.2", LANEWAY_URL=f"{programs.url}?timeout=0.1")
+    programs.wait_for(1)
+    lock = sqlite3.connect(programs.database, isolation_level=None)
+    lock.execute("BEGIN IMMEDIATE")
+    programs.wait_for(1, mark="E")
+    process.terminate()
+    _, errors = process.communicate(timeout=PATIENCE_S)
+    lock.close()
+    assert process.returncode == 1
+    assert "1 jobs unfinished" in errors
+    programs.run_until_empty()
+    assert programs.ended() == Counter({"1": 2})
