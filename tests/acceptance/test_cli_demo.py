@@ -26,7 +26,10 @@ def shop(tmp_path: Path) -> Shop:
 
 
 def test_demo_shows_jobs_running_and_sums_up(shop: Shop) -> None:
-    text = shop.ok("demo", "--seconds", "2")
+    done = shop.run("demo", "--seconds", "2")
+    assert done.returncode == 0
+    assert done.stderr == "", "nothing is written across the table"
+    text = done.stdout
     assert "\x1b" not in text
     assert "after 1 s" in text
     for task in ("checkout", "thumbnail", "charge", "Receipt", "exchange_rate", "reminder", "daily_report"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import signal
 import tempfile
 import time
@@ -60,6 +61,7 @@ def demo(ctx: click.Context, seconds: float | None, concurrency: int) -> None:
         url = f"sqlite:///{Path(folder) / 'demo.db'}"
         app.use(url)
         tally = Tally(app)
+        app.logger.addHandler(logging.NullHandler())  # the table says it all; lines would tear it apart
         worker = Worker(app, WorkerOptions(concurrency=concurrency))
         customers = Thread(target=open_shop, args=(stop,), name="customers", daemon=True)
         output.print(f"A small shop. Look at it from another terminal:\n  laneway stats --url {url}\n", soft_wrap=True)
