@@ -8,10 +8,13 @@ from typing import Any
 
 import pytest
 
-from laneway import Laneway, Worker
+from laneway import JobView, Laneway, QueueStats, Worker
 from laneway.config import WorkerOptions
 
 Drain = Callable[..., int]
+
+#: How long a test waits for what must happen; long enough for a machine that is busy with something else.
+PATIENCE_S = 60.0
 
 
 @pytest.fixture(params=["sqlite", "memory"])
@@ -45,3 +48,25 @@ def drain(app: Laneway, **options: Any) -> int:
 @pytest.fixture(name="drain")
 def drain_fixture() -> Drain:
     return drain
+
+
+class Running:
+    """A worker in the background of a test."""
+
+    def __init__(self, app: Laneway, **options) -> None:
+        self.worker = Worker(app, WorkerOptions(**options))
+
+    def __enter__(self) -> Worker:
+        self.worker.start()
+        return self.worker
+
+    def __exit__(self, *exc: object) -> None:
+        self.worker.stop(PATIENCE_S)
+
+
+def stats(app: Laneway, queue: str = "default") -> QueueStats:
+    return next(each for each in app.broker.stats() if each.queue == queue)
+
+
+def dead(app: Laneway, queue: str = "default") -> list[JobView]:
+    return app.broker.listing(queue, "dead").jobs

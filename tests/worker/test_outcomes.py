@@ -1,0 +1,284 @@
+"""What becomes of a job by how its run ended."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from laneway import Bury, Context, Retry, Serializer
+from tests.worker.conftest import dead, stats
+
+
+class Unprintable(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("no text for you")
+
+
+def test_a_failure_is_retried_until_the_morgue(app, drain):
+    runs = []
+
+    @app.task(max_retry_count=2, retry_in=lambda n: runs.append(f"retry {n}") or 0)
+    def bad() -> None:
+        runs.append("run")
+        raise ValueError("boom")
+
+    handle = bad.enqueue()
+    drain(app)
+    assert runs == ["run", "retry 0", "run", "retry 1", "run"]
+    assert handle.status() == "dead"
+    [job] = dead(app)
+    assert job.error is not None
+    assert job.error.startswith("ValueError: boom\n")
+    assert "test_outcomes.py" in job.error
+    assert (stats(app).failed, stats(app).dead) == (3, 1)
+
+
+def test_max_retry_count_0_is_one_run(app, drain):
+    runs = []
+
+    @app.task(max_retry_count=0)
+    def bad() -> None:
+        runs.append(1)
+        raise ValueError
+
+    bad.enqueue()
+    drain(app)
+    assert runs == [1]
+    assert len(dead(app)) == 1
+
+
+def test_a_revived_job_has_all_its_retries_again(app, drain):
+    runs = []
+
+    @app.task(max_retry_count=1, retry_in=lambda n: 0)
+    def bad() -> None:
+        runs.append(1)
+        raise ValueError
+
+    handle = bad.enqueue()
+    drain(app)
+    assert app.broker.revive("default", [handle.id]) == 1
+    assert handle.status() == "queued"
+    drain(app)
+    assert len(runs) == 4
+
+
+def test_retry_says_when(app, drain):
+    @app.task
+    def later() -> None:
+        raise Retry(after=3600)
+
+    handle = later.enqueue()
+    drain(app)
+    [job] = app.broker.find("default", handle.id)
+    assert (job.status, job.retry_count) == ("delayed", 0)
+    assert job.error is not None
+
+
+def test_bury_goes_straight_to_the_morgue(app, drain):
+    @app.task
+    def never() -> None:
+        raise Bury("the order does not exist")
+
+    never.enqueue()
+    drain(app)
+    assert dead(app)[0].error.startswith("Bury: the order does not exist")
+
+
+def test_named_exceptions_are_never_retried(app, drain):
+    @app.task(bury_on=[LookupError])
+    def find() -> None:
+        raise KeyError("nobody")
+
+    find.enqueue()
+    drain(app)
+    assert len(dead(app)) == 1
+
+
+@pytest.mark.parametrize("then_raises", [False, True])
+def test_postponing_counts_no_failure_and_sends_nothing(make_app, drain, then_raises):
+    errors = []
+    app = make_app(error_handlers=[lambda error, context: errors.append(str(error))])
+
+    @app.task(context=True)
+    def wait(context: Context) -> None:
+        context.enqueue(wait)
+        context.postpone(3600)
+        if then_raises:
+            raise ValueError("too early")
+
+    handle = wait.enqueue()
+    drain(app)
+    [job] = app.broker.find("default", handle.id)
+    assert (job.status, job.retry_count, job.error) == ("delayed", -1, None)
+    assert stats(app).length == 1
+    assert errors == (["too early"] if then_raises else [])
+
+
+def test_postponing_by_0_is_a_postponement(app, drain):
+    runs = []
+
+    @app.task(context=True)
+    def twice(context: Context) -> None:
+        runs.append(context.retry_count)
+        if len(runs) == 1:
+            context.postpone(0)
+
+    twice.enqueue()
+    drain(app)
+    assert runs == [-1, -1]
+
+
+def test_a_cancelled_error_in_a_handler_is_a_failure(app, drain):
+    @app.task(max_retry_count=0)
+    async def cancelled() -> None:
+        raise asyncio.CancelledError
+
+    @app.task(max_retry_count=0)
+    def cancelled_in_a_thread() -> None:
+        raise asyncio.CancelledError
+
+    cancelled.enqueue()
+    cancelled_in_a_thread.enqueue()
+    assert drain(app) == 0
+    assert len(dead(app)) == 2
+
+
+@pytest.mark.parametrize(
+    ("body", "sentence"),
+    [
+        ("no json", "TicketError: The body is not a ticket"),
+        ('{"_job_class":"os.system","_job_params":{"command":"true"}}', "There is no task named 'os.system'"),
+        ('{"_job_class":"add","_job_params":{"a":"x"}}', "The params do not fit the task add"),
+        ('{"_job_class":"add","_job_params":{"a":1,"b":2}}', "The params do not fit the task add"),
+        ("[1,2]", "The body is not a ticket"),
+    ],
+)
+def test_what_cannot_be_run_fails_like_any_other_job(app, drain, body, sentence):
+    ran = []
+
+    @app.task
+    def add(a: int) -> None:
+        ran.append(a)
+
+    handle = app.enqueue_body(body)
+    add.enqueue(1)
+    assert drain(app) == 0
+    assert ran == [1], "the worker lives"
+    [job] = app.broker.find("default", handle.id)
+    assert (job.status, job.retry_count) == ("delayed", 0)
+    assert sentence in job.error
+
+
+def test_exhausted_retries_are_told_after_they_are_settled(app, drain):
+    told = []
+
+    @app.task(max_retry_count=0, retries_exhausted=lambda jobs: told.append((jobs, handle.status())))
+    def bad() -> None:
+        raise ValueError("boom")
+
+    handle = bad.enqueue()
+    drain(app)
+    [([job], status)] = told
+    assert (job.key, status) == (handle.id, "dead")
+    assert job.error.startswith("ValueError: boom")
+
+
+def test_failing_hooks_harm_nothing(make_app, drain, caplog):
+    def broken(*args: object) -> float:
+        raise RuntimeError("the hook itself is broken")
+
+    app = make_app(error_handlers=[broken])
+
+    @app.task(max_retry_count=1, retry_in=broken, retries_exhausted=broken)
+    def bad() -> None:
+        raise ValueError("boom")
+
+    handle = bad.enqueue()
+    assert drain(app) == 0
+    [job] = app.broker.find("default", handle.id)
+    assert (job.status, job.retry_count) == ("delayed", 0)
+    app.broker.reschedule("default", handle.id)
+    assert drain(app) == 0
+    assert handle.status() == "dead"
+
+
+def test_what_ends_the_process_leaves_the_job_to_be_taken_back(app, drain):
+    @app.task
+    def leave() -> None:
+        raise SystemExit(3)
+
+    handle = leave.enqueue()
+    assert drain(app) == 1
+    [job] = app.broker.find("default", handle.id)
+    assert (job.status, job.retry_count, job.attempt) == ("queued", -1, 1)
+
+
+@pytest.mark.parametrize("kind", ["sync", "async"])
+def test_an_error_that_cannot_be_printed_is_a_failure_like_any_other(app, drain, kind):
+    ran = []
+
+    @app.task(max_retry_count=0)
+    def bad() -> None:
+        raise Unprintable
+
+    @app.task(max_retry_count=0)
+    async def bad_too() -> None:
+        raise Unprintable
+
+    @app.task
+    def good() -> None:
+        ran.append(1)
+
+    (bad if kind == "sync" else bad_too).enqueue_many([()] * 7)
+    good.enqueue()
+    assert drain(app) == 0
+    assert ran == [1]
+    assert {job.error.partition("\n")[0] for job in dead(app)} == {
+        "Unprintable: (its text cannot be shown: RuntimeError)"
+    }
+
+
+def test_a_task_whose_params_do_not_fit_fails_by_its_own_options(app, drain):
+    @app.task(max_retry_count=0)
+    def once(number: int) -> None: ...
+
+    handle = app.enqueue_body('{"_job_class":"once","_job_params":{"number":"x"}}')
+    drain(app)
+    assert handle.status() == "dead"
+
+
+def test_a_serializer_that_exits_ends_the_worker_and_loses_nothing(make_app, drain):
+    class Exiting(Serializer):
+        def loads(self, body: str):
+            raise SystemExit(4)
+
+    app = make_app(serializer=Exiting)
+
+    @app.task
+    def ping() -> None: ...
+
+    handle = ping.enqueue()
+    assert drain(app) == 1
+    assert handle.status() == "queued"
+
+
+@pytest.mark.parametrize("kind", ["sync", "async"])
+def test_an_error_handler_that_exits_ends_the_worker_and_loses_nothing(make_app, drain, kind):
+    def leave(error: BaseException, context: Context) -> None:
+        raise SystemExit(4)
+
+    app = make_app(error_handlers=[leave])
+
+    @app.task
+    def bad() -> None:
+        raise ValueError("boom")
+
+    @app.task
+    async def bad_too() -> None:
+        raise ValueError("boom")
+
+    handle = (bad if kind == "sync" else bad_too).enqueue()
+    assert drain(app) == 1
+    assert handle.status() == "queued"
