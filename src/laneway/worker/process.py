@@ -253,6 +253,9 @@ class Worker:
         with self._identity:
             if self.id != lost:
                 return  # another part has noticed it already
+            # Before there is a new id: what is claimed under that one must not be forgotten.
+            for fetcher in self._fetchers:
+                fetcher.forget()
             try:
                 self._join()
             except BrokerError as error:
@@ -261,8 +264,6 @@ class Worker:
                 return
             self._outage.back("worker")
             self.app.telemetry.emit(LeaseEnded(lost))
-            for fetcher in self._fetchers:
-                fetcher.forget()
 
     def _leave(self) -> None:
         try:
