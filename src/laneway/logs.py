@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import sys
 import threading
+import traceback
 from collections import deque
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -85,7 +86,10 @@ class EventLog:
             if not self._stopping:
                 gather.wait(FLUSH_S)  # let more lines gather
             self._wake.clear()
-            self._write()
+            try:
+                self._write()
+            except Exception:  # a handler that raises must not silence the log for good
+                traceback.print_exc()
             if self._stopping and not self._events:
                 return
 

@@ -118,20 +118,37 @@ def test_large_bodies_are_cut_into_several_statements(broker: SQLiteBroker) -> N
     assert numbers(broker).length == 40
 
 
-@pytest.mark.parametrize("another_made_it_again", [False, True])
-def test_a_database_that_was_deleted_is_opened_anew(
-    path: Path, broker: SQLiteBroker, monkeypatch: pytest.MonkeyPatch, another_made_it_again: bool
+def a_second_passes(broker: SQLiteBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(broker._db, "_looked_at", float("-inf"))
+
+
+def test_a_file_that_was_moved_away_is_missed_and_used_again_when_it_is_back(
+    path: Path, broker: SQLiteBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Without noticing, this process would go on with a file that nobody else can see."""
-    put(broker, "lost")
-    for name in (path, Path(f"{path}-wal"), Path(f"{path}-shm")):
-        name.unlink(missing_ok=True)
-    if another_made_it_again:
-        other = SQLiteBroker(path)
-        other.declare("before", 1)  # so that the queue has another number here than it had
-        other.close()
-    monkeypatch.setattr(broker._db, "_looked_at", float("-inf"))  # a second has passed
-    put(broker, "kept")
-    other = SQLiteBroker(path)
-    assert [job.key for job in other.listing("q", "queued").jobs] == ["kept"]
+    put(broker, "before")
+    path.rename(f"{path}.away")
+    a_second_passes(broker, monkeypatch)
+    for _ in range(2):
+        with pytest.raises(BrokerAwayError, match="is gone while it was in use; put it back"):
+            put(broker, "meanwhile")
+    assert not path.exists(), "no empty one is put in its place"
+    Path(f"{path}.away").rename(path)
+    put(broker, "after")
+    assert keys(broker.listing("q", "queued").jobs) == ["before", "after"]
+
+
+def test_a_file_that_was_replaced_is_noticed(
+    path: Path, broker: SQLiteBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(broker, "before")
+    other = SQLiteBroker(tmp_path / "other.db")
+    other.declare("q", 1)
     other.close()
+    path.rename(f"{path}.away")
+    (tmp_path / "other.db").rename(path)
+    a_second_passes(broker, monkeypatch)
+    with pytest.raises(BrokerAwayError, match="was replaced by another file while it was in use"):
+        put(broker, "meanwhile")
+    path.unlink()
+    Path(f"{path}.away").rename(path)
+    put(broker, "after")

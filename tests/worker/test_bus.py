@@ -132,3 +132,22 @@ def test_help_is_called_only_when_there_is_work_and_a_permit_and_nobody_idle():
     assert bus.take(holding=False)
     bus.call_for_help()
     assert grown == [1], "both permits are held"
+
+
+def test_a_woken_runner_counts_as_idle_until_it_has_taken_its_claim():
+    """Its claim counts as waiting until then; otherwise the fetcher would believe that there is no room."""
+    lane = Lane("a", 1)
+    bus = Bus([lane], concurrency=1)
+    idle = threading.Event()
+    bus.on_room = idle.set
+    thread = threading.Thread(target=bus.take, args=(False,))
+    thread.start()
+    assert idle.wait(30)
+    with bus._work:  # waits for the runner to wait, and keeps it from going on
+        lane.waiting.extend(claims("a", 1))
+        bus._idle -= 1
+        bus._woken += 1
+        bus._work.notify()
+        assert bus.idle - len(lane.waiting) == 0
+    thread.join(30)
+    assert bus.idle - len(lane.waiting) == 0

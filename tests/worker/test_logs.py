@@ -172,3 +172,24 @@ def test_an_app_with_a_logger_of_its_own_writes_there(make_app, drain):
         bad.enqueue()
         drain(app)
     assert "ValueError: boom" in log.text
+
+
+def test_a_handler_that_raises_does_not_silence_the_log(app, drain, capsys):
+    class Broken(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            raise OSError("the log server is away")
+
+    @app.task(max_retry_count=1, retry_in=lambda n: 0.3)
+    def bad() -> None:
+        raise ValueError("boom")
+
+    broken = Broken()
+    with Log(app) as log:
+        app.logger.addHandler(broken)
+        handle = bad.enqueue()
+        drain(app)
+        app.logger.removeHandler(broken)
+        app.broker.reschedule("default", handle.id)
+        drain(app)
+    assert "the log server is away" in capsys.readouterr().err
+    assert f"{handle.id} buried" in log.text

@@ -282,3 +282,32 @@ def test_an_error_handler_that_exits_ends_the_worker_and_loses_nothing(make_app,
     handle = (bad if kind == "sync" else bad_too).enqueue()
     assert drain(app) == 1
     assert handle.status() == "queued"
+
+
+def test_a_hook_that_exits_harms_nothing_else(app, drain):
+    told = []
+
+    def leave(jobs) -> None:
+        told.append(jobs[0].key)
+        raise SystemExit(3)
+
+    @app.task(max_retry_count=0, retries_exhausted=leave)
+    def bad() -> None:
+        raise ValueError("boom")
+
+    handles = bad.enqueue_many([(), ()])
+    assert drain(app) == 0
+    assert sorted(told) == sorted(handle.id for handle in handles)
+
+
+def test_something_left_on_the_loop_that_exits_ends_the_worker(app, drain):
+    @app.task
+    async def careless() -> None:
+        async def later() -> None:
+            raise SystemExit(3)
+
+        careless.left = asyncio.get_running_loop().create_task(later())
+        await asyncio.sleep(0.5)
+
+    careless.enqueue()
+    assert drain(app) == 1

@@ -8,7 +8,8 @@ from collections import Counter
 
 import pytest
 
-from laneway import ConfigError, Worker
+from laneway import ConfigError, Worker, WorkerOptions
+from laneway.clock import ManualClock
 from laneway.telemetry import WorkerStopped
 from tests.worker.conftest import PATIENCE_S, Running
 
@@ -229,3 +230,13 @@ def test_an_embedded_worker_that_dies_stops_itself_and_gives_back_the_job(app):
     worker.start()
     assert stopped.wait(PATIENCE_S)
     assert handle.status() == "queued"
+
+
+def test_a_worker_may_have_a_clock_of_its_own(app):
+    @app.task
+    def ping() -> None: ...
+
+    handle = ping.enqueue()
+    worker = Worker(app, WorkerOptions(until_empty=True), clock=ManualClock())
+    assert worker.run() == 0
+    assert handle.status() == "gone"

@@ -42,7 +42,8 @@ def check_jobs(jobs: Iterable[NewJob]) -> None:
         try:
             job.key.encode()
             job.body.encode()
-            for text in job.headers.values() if job.headers else ():
+            for name, text in job.headers.items() if job.headers else ():
+                name.encode()
                 text.encode()
         except UnicodeEncodeError:
             raise EnqueueError(

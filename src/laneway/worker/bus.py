@@ -88,6 +88,8 @@ class Bus:
         #: so that nobody relies on a thread that has been woken for something else.
         self._idle = 0
         self._queueing = 0
+        #: Threads that were woken and have not taken anything yet: what they were woken for still counts as waiting.
+        self._woken = 0
         self._closed = False
         #: Starts one more runner thread, if there may be one; set by the worker.
         self.grow: Callable[[], None] = lambda: None
@@ -105,6 +107,7 @@ class Bus:
         with self._work:
             woken = min(count, self._idle)
             self._idle -= woken
+            self._woken += woken
             self._work.notify(woken)
             short_handed = woken < count and self._free > 0 and not self._queueing
         if short_handed:
@@ -133,6 +136,10 @@ class Bus:
                 self._idle += 1
                 self.on_room()
                 self._work.wait()
+                taken = self.take_nowait() if not self._closed else None
+                self._woken -= 1
+                if taken:
+                    return taken
             if holding:
                 self._free += 1
         return None
@@ -180,12 +187,13 @@ class Bus:
     @property
     def idle(self) -> int:
         """How many more jobs could be running now."""
-        return self._free + self._idle
+        return self._free + self._idle + self._woken
 
     def close(self) -> None:
         """Send all runners home; what is waiting is not handed out any more."""
         with self._work:
             self._closed = True
+            self._woken += self._idle
             self._idle = self._queueing = 0
             self._work.notify_all()
             self._permit.notify_all()

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from ..broker import Answer, Turn
+from ..brokers.common import check_jobs
 from ..errors import BrokerError, EnqueueError, LeaseLost
 from ..outcome import Settlement, buried, released
 from ..telemetry import SettlementRefused
@@ -21,7 +22,7 @@ from .holdings import Holdings
 
 if TYPE_CHECKING:
     from ..app import Laneway
-    from ..job import Claim
+    from ..job import Claim, NewJob
     from .bus import Bus, Lane
     from .outage import Outage
 
@@ -216,7 +217,7 @@ class Fetcher:
             except EnqueueError as error:
                 # The broker refuses what a run has enqueued, and will again: that run has failed.
                 self._app.logger.error("%s: what a run enqueued cannot be stored: %s", self.queue, error)
-                settlements = [_without_outbox(settlement, error) for settlement in settlements]
+                settlements = _without_refused(settlements, error)
                 turn = self._next(settlements, wanted)
             except Exception as error:
                 if not isinstance(error, BrokerError):
@@ -265,7 +266,20 @@ class Fetcher:
             self._told_buried(exhausted)
 
 
-def _without_outbox(settlement: Settlement, error: EnqueueError) -> Settlement:
-    if not settlement.outbox:
-        return settlement
-    return buried(settlement.claim, f"What the run enqueued was refused. {describe(error)}")
+def _without_refused(settlements: list[Settlement], error: EnqueueError) -> list[Settlement]:
+    """Bury the runs whose outbox cannot be stored: those that are to blame, or all if that cannot be told."""
+    blamed = {id(settlement) for settlement in settlements if settlement.outbox and _unstorable(settlement.outbox)}
+    return [
+        buried(settlement.claim, f"What the run enqueued was refused. {describe(error)}")
+        if settlement.outbox and (id(settlement) in blamed or not blamed)
+        else settlement
+        for settlement in settlements
+    ]
+
+
+def _unstorable(outbox: list[NewJob]) -> bool:
+    try:
+        check_jobs(outbox)
+    except EnqueueError:
+        return True
+    return False

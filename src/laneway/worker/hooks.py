@@ -43,7 +43,7 @@ class Hooks:
         while settlement := self._waiting.get():
             try:
                 self._tell(settlement)
-            except Exception:
+            except BaseException:
                 self._logger.exception("retries_exhausted failed for %s", settlement.claim.key)
 
     def _tell(self, settlement: Settlement) -> None:

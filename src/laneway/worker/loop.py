@@ -46,6 +46,8 @@ class AsyncLoop:
         try:
             loop.run_forever()
             loop.run_until_complete(loop.shutdown_asyncgens())
+        except BaseException as error:
+            self._fatal(error)  # something that a job has left running on the loop exits
         finally:
             loop.close()
 
@@ -84,5 +86,6 @@ class AsyncLoop:
         with self._lock:
             if self._loop is None or self._thread is None:
                 return
-            self._loop.call_soon_threadsafe(self._loop.stop)
+            if not self._loop.is_closed():
+                self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join(1.0)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from ..clock import Clock, SystemClock
 from ..config import WorkerOptions, raise_problems
-from ..errors import BrokerAwayError, BrokerError, ConfigError
+from ..errors import BrokerAwayError, ConfigError, LanewayError
 from ..ids import new_id
 from ..job import WorkerView
 from ..logs import EventLog
@@ -58,7 +58,7 @@ class Worker:
         self._identity = threading.Lock()
         self._growing = threading.Lock()
         #: A job may end the worker before it has quite started.
-        self._lifecycle = threading.Lock()
+        self._lifecycle = threading.RLock()
         self._in_process = False
 
     # -- as a process ----------------------------------------------------------------------------------
@@ -69,8 +69,9 @@ class Worker:
         self._in_process = True
         try:
             self.start()
-            while not self._stop_asked.wait(0.05 if self.options.until_empty else None):
-                if self.is_empty():
+            # Not without a timeout: a signal that another thread receives does not end the main thread's waiting.
+            while not self._stop_asked.wait(0.05 if self.options.until_empty else 0.5):
+                if self.options.until_empty and self.is_empty():
                     break
             finished = self.stop()
         finally:
@@ -95,7 +96,7 @@ class Worker:
         names = {lane.queue for lane in self._lanes}
         try:
             queues = [stats for stats in self.app.broker.stats() if stats.queue in names]
-        except BrokerError:
+        except LanewayError:
             return False  # the fetchers say that it is away
         return all(stats.busy == 0 and stats.length == stats.delayed for stats in queues)
 
@@ -108,8 +109,13 @@ class Worker:
 
     def stop(self, timeout_s: float | None = None) -> bool:
         """Stop fetching, give back what has not started, and let what runs finish. False: some had to be abandoned."""
+        self._stop_asked.set()  # also for a start that waits for the broker
         with self._lifecycle:
-            return self._stop(timeout_s)
+            try:
+                return self._stop(timeout_s)
+            finally:
+                if not self._in_process:
+                    self._stop_asked.clear()
 
     def _start(self) -> None:
         if self._started:
@@ -155,6 +161,7 @@ class Worker:
             self.app,
             fatal=self._die,
             wait_for=self._loop.wait_for,
+            clock=self._clock,
             valid_until=lambda: self._keeper.valid_until,
         )
         self._hooks = Hooks(self.app.logger, self._runner, self._clock)
@@ -258,7 +265,7 @@ class Worker:
                 fetcher.forget()
             try:
                 self._join()
-            except BrokerError as error:
+            except Exception as error:
                 # Whoever asked has the old id still, and so it comes here again.
                 self._outage.away("worker", error)
                 return

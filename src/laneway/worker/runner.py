@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from asyncio import CancelledError
 from collections.abc import Callable, Coroutine
-from time import monotonic
 from typing import TYPE_CHECKING, Any
 
+from ..clock import Clock
 from ..config import TaskOptions
 from ..context import Context
 from ..delays import seconds
@@ -47,7 +47,7 @@ class Run:
         self.call = call
         self.context = context
         self.stack = stack
-        self.began = monotonic()
+        self.began = 0.0
 
 
 class Runner:
@@ -59,11 +59,13 @@ class Runner:
         *,
         fatal: Callable[[BaseException, Run], None],
         wait_for: Callable[[Any], Any],
+        clock: Clock,
         valid_until: Callable[[], float],
     ) -> None:
         self._app = app
         self._fatal = fatal
         self._await = wait_for
+        self._monotonic = clock.monotonic
         self._valid_until = valid_until
         self._loads = app.serializer.loads
         self._around_deserialization = overriding(app.middleware, "around_deserialization")
@@ -75,7 +77,7 @@ class Runner:
 
     def read(self, lane: Lane, claim: Claim) -> Run | None:
         """Make a run of a claim. None: it is settled already, because there is nothing in it that can be run."""
-        began = monotonic()
+        began = self._monotonic()
         if began >= self._valid_until():
             # This process was stopped or cut off for so long that the claim may be somebody else's by now.
             lane.finish(released(claim), 0.0)
@@ -162,7 +164,7 @@ class Runner:
         claim = run.claim
         if self._started:
             self._app.telemetry.emit(RunStarted(claim.queue, run.call.task.name, claim.key, claim.attempt))
-        run.began = monotonic()
+        run.began = self._monotonic()
         if run.stack is None:
             return True
         try:
@@ -202,7 +204,7 @@ class Runner:
         began: float,
     ) -> None:
         """Decide what becomes of the claim, tell whoever listens, and hand it to the lane."""
-        duration_s = monotonic() - began
+        duration_s = self._monotonic() - began
         options = task.options if task else UNKNOWN
         if context is not None and context.postponed_s is not None:
             settlement = postponed(claim, context.postponed_s)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -26,8 +25,6 @@ MAX_TIMEOUT_S = 3_600
 
 _read_ids = msgspec.json.Decoder(list[int]).decode
 _read_keys = msgspec.json.Decoder(list[str]).decode
-
-_log = logging.getLogger("laneway")
 
 
 class SQLiteBroker:
@@ -94,14 +91,8 @@ class SQLiteBroker:
             self._queues = learned = storing.queues(db, self._sql)
         return learned
 
-    def _notice_replacement(self) -> None:
-        """Let go of a file that was deleted or replaced, and of what is known of it; the next use opens the new one."""
-        if self._db.is_replaced():
-            _log.warning("the database %s was deleted or replaced; it is opened anew", self.path)
-            self.close()
-
     def _queue(self, name: str) -> Queue:
-        self._notice_replacement()
+        self._db.check_file()
         queue = self._queues.get(name) or self._learn_queues().get(name)
         if queue is None:
             raise unknown_queue(name)
@@ -109,7 +100,7 @@ class SQLiteBroker:
 
     def _know_queues(self, jobs: Iterable[NewJob]) -> dict[str, Queue]:
         """Make queues and priorities that are new, before the jobs that are the first to use them."""
-        self._notice_replacement()
+        self._db.check_file()
         wanted = {(job.queue, job.priority) for job in jobs}
         for name, priority in wanted:
             if name not in self._queues:
@@ -158,7 +149,7 @@ class SQLiteBroker:
         return Answer(claims, token, settled.refused)
 
     def wait(self, queues: Collection[str], timeout_s: float) -> set[str]:
-        self._notice_replacement()
+        self._db.check_file()
         return self._waiting.wait(self._sql["next_due"], queues, timeout_s)
 
     def nudge(self) -> None:
@@ -226,7 +217,7 @@ class SQLiteBroker:
 
     def stats(self) -> list[QueueStats]:
         with self._db.read() as db:
-            return looking.stats(db, self._sql, self._clock.now())
+            return looking.stats(db, self._sql, self._clock)
 
     def workers(self) -> list[WorkerView]:
         with self._db.read() as db:

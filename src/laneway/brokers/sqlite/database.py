@@ -48,6 +48,7 @@ class Database:
         self._schema = read_statements("schema.sql")
         self._file: tuple[int, int] | None = None
         self._looked_at = 0.0
+        self._astray = False
         self._connections: dict[str, sqlite3.Connection] = {}
         self._make_locks()
         _databases.add(self)
@@ -94,16 +95,23 @@ class Database:
             except sqlite3.Error as error:
                 raise self._explain(error) from error
 
-    def is_replaced(self) -> bool:
-        """Whether the path leads to another file than the one that is open; looked at once a second at most.
+    def check_file(self) -> None:
+        """Raise BrokerAwayError if the path does not lead to the file that is open; looked at once a second.
 
-        Whoever deletes the file, or puts another in its place, leaves this process with one that nobody else can see.
+        Whoever moves the file away, or puts another in its place, leaves this process with one that nobody else can
+        see. Opening the other one would be no help: when SQLite lets go of the first it removes the second's log.
         """
         now = time.monotonic()
-        if now - self._looked_at < 1.0 or self._file is None:
-            return False
+        if self._file is None or (not self._astray and now - self._looked_at < 1.0):
+            return
         self._looked_at = now
-        return self._file != self._identity()
+        found = self._identity()
+        self._astray = found != self._file
+        if self._astray:
+            what = "is gone" if found is None else "was replaced by another file"
+            raise BrokerAwayError(
+                f"The database {self.path} {what} while it was in use; put it back, or restart this process."
+            )
 
     def _identity(self) -> tuple[int, int] | None:
         try:

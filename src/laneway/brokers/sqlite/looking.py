@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from ...broker import Listing, Page
+from ...clock import Clock
 from ...errors import BrokerError
 from ...job import JobView, Payload, QueueStats, Status, WorkerView
 from .storing import Queue
@@ -60,8 +61,17 @@ class _Row(msgspec.Struct, array_like=True):
 _read_row = msgspec.json.Decoder(_Row).decode
 
 
-def stats(db: Any, sql: Sql, now: float) -> list[QueueStats]:
+def stats(db: Any, sql: Sql, clock: Clock) -> list[QueueStats]:
     """Every queue in numbers."""
+    db.execute("BEGIN")
+    try:
+        # The first read fixes what is seen, and only then is it asked what time it is: a job that was stored in
+        # between would otherwise count as delayed.
+        db.execute(sql["token"]).fetchone()
+        now = clock.now()
+        rows = db.execute(sql["stats"], {"now": now}).fetchall()
+    finally:
+        db.execute("ROLLBACK")
     return [
         QueueStats(
             queue=name,
@@ -76,9 +86,7 @@ def stats(db: Any, sql: Sql, now: float) -> list[QueueStats]:
             failed=failed,
             lag=max(0.0, now - earliest),
         )
-        for name, shards, processed, failed, length, delayed, retries, busy, earliest, dead in db.execute(
-            sql["stats"], {"now": now}
-        ).fetchall()
+        for name, shards, processed, failed, length, delayed, retries, busy, earliest, dead in rows
     ]
 
 
