@@ -86,26 +86,28 @@ class EventLog:
             if not self._stopping:
                 gather.wait(FLUSH_S)  # let more lines gather
             self._wake.clear()
-            try:
-                self._write()
-            except Exception:  # a handler that raises must not silence the log for good
-                traceback.print_exc()
+            self._write()
             if self._stopping and not self._events:
                 return
 
     def _write(self) -> None:
-        logger = self._logger
         with ExitStack() as batches:
-            for handler in logger.handlers:
+            for handler in self._logger.handlers:
                 if isinstance(handler, LineHandler):
                     batches.enter_context(handler.batch())
             for _ in range(len(self._events)):
-                at, event = self._events.popleft()
-                level, line = self._sentence(event)
-                if logger.isEnabledFor(level):
-                    record = logger.makeRecord(logger.name, level, "", 0, line, (), None)
-                    record.created, record.msecs = at, at % 1 * 1000  # when it happened
-                    logger.handle(record)
+                try:
+                    self._log(*self._events.popleft())
+                except Exception:  # a handler that raises must not silence the log for good
+                    traceback.print_exc()
+
+    def _log(self, at: float, event: Any) -> None:
+        logger = self._logger
+        level, line = self._sentence(event)
+        if logger.isEnabledFor(level):
+            record = logger.makeRecord(logger.name, level, "", 0, line, (), None)
+            record.created, record.msecs = at, at % 1 * 1000  # when it happened
+            logger.handle(record)
 
     def _sentence(self, event: Any) -> Sentence:
         if isinstance(event, RunEnded):

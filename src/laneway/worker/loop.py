@@ -21,7 +21,8 @@ class AsyncLoop:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
-        self._tasks: set[asyncio.Task[None]] = set()
+        #: What runs on the loop; it keeps weak references only.
+        self._tasks: dict[asyncio.Task[None], tuple[Run, Runner]] = {}
 
     def submit(self, run: Run, runner: Runner) -> None:
         """Run this, and with the same permit whatever async job comes next."""
@@ -47,20 +48,25 @@ class AsyncLoop:
             loop.run_forever()
             loop.run_until_complete(loop.shutdown_asyncgens())
         except BaseException as error:
-            self._fatal(error)  # something that a job has left running on the loop exits
+            # Something that a job has left running on the loop exits, and takes all runs on it along.
+            for run, runner in self._tasks.values():
+                runner.running.pop(id(run), None)
+            self._fatal(error)
         finally:
             loop.close()
 
     def _spawn(self, run: Run, runner: Runner) -> None:
         assert self._loop is not None
         task = self._loop.create_task(self._go(run, runner))
-        self._tasks.add(task)  # the loop itself keeps weak references only
-        task.add_done_callback(self._tasks.discard)
+        self._tasks[task] = run, runner
+        task.add_done_callback(self._tasks.pop)
 
     async def _go(self, run: Run, runner: Runner) -> None:
         try:
             await runner.execute_async(run)
             self._go_on(runner)
+        except GeneratorExit:
+            raise  # abandoned with the loop, and being cleared away
         except BaseException as error:
             # What a job raises is dealt with in the runner; this is an error handler that exits, or a mistake of ours.
             self._fatal(error)

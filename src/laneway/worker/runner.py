@@ -121,6 +121,8 @@ class Runner:
         result = error = None
         try:
             result = await run.call.task.invoke(run.call.params, run.context)
+        except GeneratorExit:
+            raise  # the loop is gone: the run was abandoned, and is only being cleared away
         except FAILURES as raised:
             error = raised
         except BaseException as raised:
@@ -256,7 +258,7 @@ class Runner:
 
     def _die(self, run: Run, error: BaseException) -> None:
         # The claim stays unsettled: it is taken back when this worker has left, and its retry_count is unchanged.
-        del self.running[id(run)]
+        self.running.pop(id(run), None)
         self._fatal(error, run)
 
 
