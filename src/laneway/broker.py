@@ -19,6 +19,12 @@ MAX_BODY = 1_048_576
 
 #: Which jobs a listing shows; `delayed` and `retries` are parts of `queued`.
 Listing = Literal["queued", "delayed", "retries", "running", "dead"]
+#: What a listing is sorted by. Ties: by due time (dead: burial), then arrival. `updated_at` is for dead jobs alone,
+#: `perform_at` and `retry_count` are for all others; dead and running jobs have no order by `retry_count`.
+Order = Literal["perform_at", "key", "retry_count", "updated_at"]
+
+#: A key in bytes at most.
+MAX_KEY = 512
 
 
 class Turn(msgspec.Struct):
@@ -35,16 +41,33 @@ class Turn(msgspec.Struct):
     limit: int = 0
     #: The shards to claim from; None means all.
     shards: Sequence[int] | None = None
+    #: Jobs are taken so many at a time from one shard: the one with the most overdue job first or, with `in_order`,
+    #: the next in the order of `shards`, round and round. (Priorities come before either.)
+    batch: int = 1
+    in_order: bool = False
+    #: The payloads of a key in one claim; None: 100 calls of a keyed job, 1,000 payloads of a collecting one.
+    max_payloads: int | None = None
+    #: The queue's epoch for which `shards` was chosen; in another one the turn settles and claims nothing. 0: any.
+    epoch: int = 0
 
 
 class Answer(msgspec.Struct):
-    """What a turn brought: claims, highest priority first, then by due time; and the settlements that came too late."""
+    """What a turn brought: claims, and the settlements that came too late.
+
+    Claims are in the order in which they were taken: highest priority first, then by due time; with a batch or in
+    order of shards, those taken together from one shard stand together.
+    """
 
     claims: list[Claim]
     #: The token of all claims of this turn.
     token: int = 0
     #: Keys whose settlement was refused, because the claim belongs to somebody else by now.
     refused: list[str] = []
+    #: The queue's epoch and shard count now.
+    epoch: int = 1
+    shards: int = 1
+    #: The shard count that the queue is being changed to; 0 when it is not. Until then nothing is claimed.
+    resharding: int = 0
 
 
 class Page(msgspec.Struct):
@@ -52,6 +75,16 @@ class Page(msgspec.Struct):
 
     jobs: list[JobView]
     after: str | None = None
+
+
+class Resharding(msgspec.Struct):
+    """How far a queue's change of its shard count has come."""
+
+    total: int
+    moved: int
+    #: Claims that must be settled, or taken back, before it can be finished.
+    running: int
+    done: bool
 
 
 @runtime_checkable
@@ -68,16 +101,19 @@ class Broker(Protocol):
         ...
 
     def enqueue(self, jobs: Sequence[NewJob]) -> None:
-        """Store all jobs, or none. A key that is queued or running already is not stored twice.
+        """Store all jobs, or none. Queues that nobody has declared are made.
 
-        Queues that nobody has declared are made. Raises EnqueueError for what cannot be stored.
+        A plain key that is queued or running already is not stored twice. Keyed and collecting jobs merge with the
+        one of their key: payloads are united, equal ones (by identity) keep the smaller score, and while the key is
+        being run they are set aside. Raises EnqueueError for what cannot be stored.
         """
         ...
 
     # -- a worker's verbs ------------------------------------------------------------------------------
 
     def join(self, worker: WorkerView) -> None:
-        """Make a worker known. Ids are never used twice: joining again under one changes nothing."""
+        """Make a worker known. Ids are never used twice: joining again under one tells which shards it serves now,
+        and changes nothing else."""
         ...
 
     def turn(self, turn: Turn) -> Answer:
@@ -129,32 +165,75 @@ class Broker(Protocol):
         """Every worker, the dead ones of the last hour included."""
         ...
 
-    def status(self, queue: str, key: str) -> Status:
-        """Where a job is."""
+    def status(self, queue: str, key: str, identity: str | None = None) -> Status:
+        """Where a job is; with `identity`, where one payload of it is."""
         ...
 
     def find(self, queue: str, key: str) -> list[JobView]:
-        """A key's job in the queue and in the morgue, whichever there are."""
+        """A key's job that runs, the one in the queue or set aside, and the one in the morgue: whichever there are."""
         ...
 
-    def listing(self, queue: str, which: Listing, *, after: str | None = None, limit: int = 100) -> Page:
-        """A page of jobs by due time, then arrival; of dead ones by the time of their burial."""
+    def listing(
+        self,
+        queue: str,
+        which: Listing,
+        *,
+        order: Order | None = None,
+        reverse: bool = False,
+        start: float | str | None = None,
+        after: str | None = None,
+        limit: int = 100,
+    ) -> Page:
+        """A page of jobs, by due time (dead ones: by the time of their burial) unless `order` says otherwise.
+
+        `start` is the value of `order` to begin with, itself included; `after` goes on from a page before. What is set
+        aside is not listed: its key is among the running ones.
+        """
         ...
 
     # -- acting ----------------------------------------------------------------------------------------
 
-    def cancel(self, queue: str, key: str) -> bool:
-        """Remove a queued job. False for what is running or gone."""
+    def cancel(self, queue: str, key: str, identity: str | None = None) -> bool:
+        """Remove a queued job with all its payloads or, with `identity`, one of them; what is set aside counts as
+        queued. False for what is running or gone."""
         ...
 
-    def reschedule(self, queue: str, key: str, *, delay_s: float = 0.0, perform_at: float | None = None) -> bool:
-        """Move a queued job to another time. False for what is running or gone."""
+    def reschedule(
+        self,
+        queue: str,
+        key: str,
+        identity: str | None = None,
+        *,
+        delay_s: float = 0.0,
+        perform_at: float | None = None,
+    ) -> bool:
+        """Move a queued job to another time. False for what is running or gone, and for a job set aside.
+
+        A keyed job rests until then, and calls that were due later are due then. With `identity` one call of a
+        keyed job is moved; a collecting job is moved as a whole in any case.
+        """
+        ...
+
+    def run_now(self, queue: str, keys: Sequence[str]) -> int:
+        """Have queued jobs be due now, retries included, as `reschedule` does. Returns how many."""
+        ...
+
+    def bury_failed(self, queue: str, keys: Sequence[str]) -> int:
+        """Move queued jobs that have failed to the morgue, without waiting for their retries. Returns how many.
+
+        Of a keyed job, the call that failed; of a collecting one, all its payloads. Others are left alone.
+        """
+        ...
+
+    def delete_failed(self, queue: str, keys: Sequence[str]) -> int:
+        """Remove for good what `bury_failed` would bury. Returns how many."""
         ...
 
     def revive(self, queue: str, keys: Sequence[str]) -> int:
         """Move jobs from the morgue back into the queue, due now, with all their retries. Returns how many.
 
-        A job whose key is being run stays in the morgue.
+        They merge with what is queued, and are set aside while their key is being run; a plain job, which cannot
+        be, stays in the morgue then.
         """
         ...
 
@@ -162,10 +241,25 @@ class Broker(Protocol):
         """Remove jobs from the morgue for good. Returns how many."""
         ...
 
+    # -- shards ----------------------------------------------------------------------------------------
+
+    def reshard(self, queue: str, shards: int, *, limit: int = 1_000) -> Resharding:
+        """Take the next step of changing a queue's shard count, moving `limit` jobs at most; the first begins it.
+
+        From the first step to the last nothing is claimed; enqueueing goes on, into the new shards. It is done when
+        all has moved and nothing runs; the epoch then grows. Anybody may take any step, so a crash delays it only.
+        Raises ConfigError while the queue is being changed to another count.
+        """
+        ...
+
     # -- itself ----------------------------------------------------------------------------------------
 
     def check(self) -> list[str]:
         """What is unwell, a sentence each; nothing when all is."""
+        ...
+
+    def repair(self) -> list[str]:
+        """Mend what can be mended of that. Returns what was done, a sentence each."""
         ...
 
     def close(self) -> None:

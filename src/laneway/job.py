@@ -1,10 +1,12 @@
 """What a job is: on its way in (NewJob), handed to a worker (Claim), and as somebody sees it (JobView).
 
-Plain data, shared by the core and every broker. A plain task's job is a job whose key is its own id.
+Plain data, shared by the core and every broker. There are three kinds of job and one model: a key, and payloads in
+order. A plain task's job is a job whose key is its own id.
 """
 
 from __future__ import annotations
 
+from enum import IntEnum
 from typing import Literal
 
 import msgspec
@@ -14,22 +16,58 @@ Status = Literal["delayed", "queued", "running", "dead", "cancelled", "done", "g
 Headers = dict[str, str]
 
 
+class Kind(IntEnum):
+    """What a job's key and payloads are."""
+
+    #: The key is the job's own id, and its one payload a ticket.
+    PLAIN = 0
+    #: The key is the caller's; its payloads are tickets, run one by one by due time, then arrival.
+    KEYED = 1
+    #: The key is the caller's; its payloads are values, gathered and handed over together by score.
+    COLLECTING = 2
+
+
 class Payload(msgspec.Struct, array_like=True, frozen=True):
     """One payload of a job."""
 
     body: str
+    #: What orders the payloads of a key: a collecting payload's score, a keyed call's due time.
     score: float = 0.0
+    #: What makes it the same payload: a keyed call's own id, a digest of a collecting one; none for a plain job.
+    identity: str = ""
+    #: How often a keyed call has been handed out; a plain or collecting job counts in its claim.
+    attempt: int = 0
+    #: What travels beside a keyed call; a plain job's lie in its claim.
+    headers: Headers | None = None
+
+
+class Quiet(msgspec.Struct, frozen=True):
+    """How a collecting job waits for more before it is due; it matters while nothing of it has failed."""
+
+    #: Seconds without another payload. Every payload starts them anew.
+    grace_s: float
+    #: No longer than this after the first payload.
+    max_wait_s: float | None = None
+    #: Due at once when so many payloads have gathered.
+    max_size: int | None = None
 
 
 class NewJob(msgspec.Struct, kw_only=True):
-    """A job to be stored. `delay_s` counts from the broker's now; `perform_at` is stored as given."""
+    """A job to be stored, or one more payload for it. `delay_s` counts from the broker's now; `perform_at` is stored
+    as given."""
 
     queue: str
     key: str
     body: str
+    kind: Kind = Kind.PLAIN
+    #: For keyed and collecting jobs: what makes it the same payload (see Payload).
+    identity: str = ""
+    #: Of a collecting payload; None gives it one larger than any that its key has.
     score: float | None = None
     delay_s: float = 0.0
     perform_at: float | None = None
+    #: Only for a collecting job that was given neither delay nor time.
+    quiet: Quiet | None = None
     priority: int = 0
     expires: float | None = None
     headers: Headers | None = None
@@ -45,26 +83,36 @@ class Claim(msgspec.Struct, array_like=True):
     #: Grows with every claim; settling with an old one is refused. The handler sees it as `context.fence`.
     token: int
     perform_at: float
+    #: Of the first payload; those behind it have not failed.
     retry_count: int
     #: How often the job has been handed out, this time included; giving it back unstarted does not count.
     attempt: int
     deaths: int
+    #: Those that are to be run now, in order. A key may have more: not due yet, or too many for one claim.
     payloads: list[Payload]
     error: str | None = None
     headers: Headers | None = None
+    kind: Kind = Kind.PLAIN
+    shard: int = 0
 
 
 class JobView(msgspec.Struct, kw_only=True):
-    """A job as it stands in its queue or in the morgue."""
+    """A job as it stands in its queue or in the morgue.
+
+    What is set aside while its key is being run is a job in the queue, beside the one that runs.
+    """
 
     queue: str
     key: str
     status: Status
     shard: int
+    #: The first of its payloads, in order; `size` says how many there are.
     payloads: list[Payload]
     perform_at: float
     retry_count: int
     attempt: int
+    kind: Kind = Kind.PLAIN
+    size: int = 1
     deaths: int = 0
     priority: int = 0
     error: str | None = None
@@ -75,7 +123,7 @@ class JobView(msgspec.Struct, kw_only=True):
 
 
 class QueueStats(msgspec.Struct, kw_only=True):
-    """A queue in numbers. `length` is what is queued, delayed included, being run not."""
+    """A queue in numbers, counted in keys. `length` is what is queued, delayed and set aside included, being run not."""
 
     queue: str
     shards: int
@@ -104,3 +152,5 @@ class WorkerView(msgspec.Struct, kw_only=True):
     seen_at: float
     dead: bool = False
     busy: int = 0
+    #: The shards that it serves, for those queues of which it does not serve all.
+    shards: dict[str, list[int]] = {}

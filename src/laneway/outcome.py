@@ -1,6 +1,8 @@
 """How a run ended, and what is to be recorded of it. The core decides here; brokers only store.
 
 A Settlement is the decision for one claim. Times in it are delays, so that the broker's clock is the only one.
+A claim's payloads are in order, and what became of them is told from the front: the first `done` are finished, the
+next `buried` go to the morgue, and the rest goes back to the queue.
 """
 
 from __future__ import annotations
@@ -9,10 +11,10 @@ from typing import Literal
 
 import msgspec
 
-from .job import Claim, NewJob
+from .job import Claim, Kind, NewJob
 from .retry import exhausted
 
-#: done: gone from the queue · retry: again later, counted · bury: into the morgue ·
+#: done: all of it is gone from the queue · retry: again later, counted · bury: into the morgue ·
 #: postpone: again later, not counted · release: given back as it was, never started.
 Verdict = Literal["done", "retry", "bury", "postpone", "release"]
 
@@ -29,31 +31,52 @@ class Settlement(msgspec.Struct):
     retry_count: int = -1
     error: str | None = None
     outbox: list[NewJob] | None = None
+    #: How many payloads, from the front, are finished; with the verdict `done` all are.
+    done: int = 0
+    #: With the verdict `bury`: how many of the payloads behind those go to the morgue.
+    buried: int = 0
 
 
 def done(claim: Claim, outbox: list[NewJob] | None = None) -> Settlement:
     """The run succeeded; what it enqueued is sent."""
-    return Settlement(claim, "done", 0.0, -1, None, outbox or None)
+    return Settlement(claim, "done", 0.0, -1, None, outbox or None, len(claim.payloads))
 
 
-def failed(claim: Claim, error: str, max_retry_count: int, retry_in_s: float) -> Settlement:
-    """The run failed: again in `retry_in_s`, or to the morgue when its retries are used up."""
-    retry_count = claim.retry_count + 1
+def failed(
+    claim: Claim,
+    error: str,
+    max_retry_count: int,
+    retry_in_s: float,
+    *,
+    done: int = 0,
+    outbox: list[NewJob] | None = None,
+) -> Settlement:
+    """A run failed after `done` of the claim's payloads were finished: again in `retry_in_s`, or, when its retries are
+    used up, one payload to the morgue: the first that is not finished."""
+    retry_count = retry_count_after(claim, done) + 1
     if exhausted(retry_count, max_retry_count):
-        return Settlement(claim, "bury", 0.0, retry_count, error)
-    return Settlement(claim, "retry", retry_in_s, retry_count, error)
+        return Settlement(claim, "bury", 0.0, retry_count, error, outbox or None, done, 1)
+    return Settlement(claim, "retry", retry_in_s, retry_count, error, outbox or None, done)
 
 
-def buried(claim: Claim, error: str) -> Settlement:
-    """The run asked for the morgue outright."""
-    return Settlement(claim, "bury", 0.0, claim.retry_count + 1, error)
+def buried(claim: Claim, error: str, *, done: int = 0, outbox: list[NewJob] | None = None) -> Settlement:
+    """The run asked for the morgue outright: for its call, or for everything that a collecting run was given."""
+    count = len(claim.payloads) - done if claim.kind is Kind.COLLECTING else 1
+    return Settlement(
+        claim, "bury", 0.0, retry_count_after(claim, done) + 1, error, outbox or None, done, max(count, 1)
+    )
 
 
-def postponed(claim: Claim, delay_s: float) -> Settlement:
-    """The run asked to be repeated later: not a failure, and nothing that it enqueued is sent."""
-    return Settlement(claim, "postpone", delay_s, claim.retry_count)
+def postponed(claim: Claim, delay_s: float, *, done: int = 0, outbox: list[NewJob] | None = None) -> Settlement:
+    """The run asked to be repeated later: not a failure. `outbox` is what the `done` calls before it enqueued."""
+    return Settlement(claim, "postpone", delay_s, retry_count_after(claim, done), None, outbox or None, done)
 
 
-def released(claim: Claim) -> Settlement:
-    """The claim was never started: it goes back as it was."""
-    return Settlement(claim, "release", 0.0, claim.retry_count)
+def released(claim: Claim, *, done: int = 0, outbox: list[NewJob] | None = None) -> Settlement:
+    """What is left of the claim was never started: it goes back as it was."""
+    return Settlement(claim, "release", 0.0, retry_count_after(claim, done), None, outbox or None, done)
+
+
+def retry_count_after(claim: Claim, done: int) -> int:
+    """The retry_count of the first payload that is not finished: a success resets it."""
+    return -1 if done else claim.retry_count

@@ -61,12 +61,12 @@ def test_a_job_lives_as_many_days_as_the_seeds_say(monkeypatch, max_retry_count,
 
 def test_a_success_sends_what_the_run_enqueued():
     job = NewJob(queue="default", key="a", body="{}")
-    assert done(claim(3), [job]) == Settlement(claim(3), "done", outbox=[job])
+    assert done(claim(3), [job]) == Settlement(claim(3), "done", outbox=[job], done=1)
     assert done(claim(), []).outbox is None
 
 
 def test_a_burial_counts_as_a_failure_and_waits_for_nothing():
-    assert buried(claim(2), "no") == Settlement(claim(2), "bury", 0.0, 3, "no")
+    assert buried(claim(2), "no") == Settlement(claim(2), "bury", 0.0, 3, "no", buried=1)
 
 
 def test_a_postponement_counts_as_nothing_and_sends_nothing():

@@ -1,0 +1,57 @@
+"""What becomes of two jobs of one key when they meet: the small decisions that every broker makes alike.
+
+Pure functions. The whole of it, as a model of one key from its first payload to its last, is
+`laneway.testing.model`; a broker is right when it cannot be told from that.
+"""
+
+from __future__ import annotations
+
+import math
+from hashlib import blake2b
+
+from .job import Kind, Quiet
+
+#: A call that failed or was postponed stands before all others of its key, whatever their due times. Nobody's score
+#: may be as small.
+HEAD = -1.0e300
+#: The largest score, and its negative the smallest, that a payload may be given.
+LARGEST_SCORE = 1.0e290
+
+#: Payloads of a key in one claim, unless the turn says otherwise.
+MAX_PAYLOADS = {Kind.PLAIN: 1, Kind.KEYED: 100, Kind.COLLECTING: 1_000}
+
+
+def identity_of(body: str) -> str:
+    """What makes two values the same payload: a digest of their encoded bytes."""
+    return blake2b(body.encode(), digest_size=16).hexdigest()
+
+
+def next_score(now: float, largest: float | None) -> float:
+    """The score of a payload that was given none: arrival, and larger than the `largest` of its key in any case."""
+    if largest is None or largest < now:
+        return now
+    # A microsecond, or the smallest step that a float of this size can make.
+    return largest + max(1e-6, abs(largest) * 2.3e-16)
+
+
+def smaller(first: float, second: float) -> float:
+    """The score of two equal payloads that have become one."""
+    return first if first <= second else second
+
+
+def due_when_queued(kind: Kind, queued_at: float, new_at: float, *, resting: bool) -> float:
+    """When a queued job is due after one more payload, due at `new_at`, was added to it.
+
+    Collecting: enqueueing does not move it. Keyed: with its earliest call, unless a failure has it rest.
+    """
+    if kind is Kind.KEYED and not resting:
+        return min(queued_at, new_at)
+    return queued_at
+
+
+def quiet_until(now: float, since: float, size: int, quiet: Quiet) -> float:
+    """When a collecting job is due that waits for quiet since its first payload came; `size` counts the new one."""
+    if quiet.max_size is not None and size >= quiet.max_size:
+        return now
+    latest = math.inf if quiet.max_wait_s is None else since + quiet.max_wait_s
+    return min(now + quiet.grace_s, latest)
