@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
 import msgspec
@@ -11,7 +11,8 @@ import pytest
 
 from laneway.broker import Answer, Listing, Page, Turn
 from laneway.brokers.memory import MemoryBroker
-from laneway.brokers.memory_queue import Job, Queue
+from laneway.brokers.memory_job import Job
+from laneway.brokers.memory_queue import Queue
 from laneway.clock import Clock, ManualClock
 from laneway.job import NewJob, WorkerView
 from laneway.outcome import Settlement
@@ -33,11 +34,13 @@ def run(test: str, make_broker: Callable[[Clock], Any]) -> None:
 class TokenUnchecked(MemoryBroker):
     """Completes by id alone."""
 
-    def _settle(self, counted: Queue, settlement: Settlement, now: float) -> bool:
-        job = self._queues[settlement.claim.queue].by_ref.get(settlement.claim.ref)
-        if job is not None and job.worker is not None:
-            settlement.claim.token = job.token
-        return super()._settle(counted, settlement, now)
+    def _still_held(self, worker: Any, settlements: Iterable[Settlement]) -> Any:
+        for claim in (settlement.claim for settlement in settlements):
+            job = self._queues[claim.queue].by_ref.get(claim.ref)
+            if job is not None and job.worker is not None:
+                claim.token = job.token
+                worker.claims[claim.ref] = job
+        return super()._still_held(worker, settlements)
 
 
 class OutboxOfTheRefused(MemoryBroker):
@@ -49,25 +52,21 @@ class OutboxOfTheRefused(MemoryBroker):
         return super().turn(turn)
 
 
-class OutboxOfTheFailed(MemoryBroker):
-    """Sends what a run enqueued whatever came of it."""
+class OutboxOfTheDoneAlone(MemoryBroker):
+    """Throws away what the calls before a failure have enqueued."""
 
-    def _settle(self, counted: Queue, settlement: Settlement, now: float) -> bool:
-        held = super()._settle(counted, settlement, now)
-        if held:
-            self._store(settlement.outbox or (), now)
-        return held
+    def _still_held(self, worker: Any, settlements: Iterable[Settlement]) -> Any:
+        for settlement in settlements:
+            settlement.outbox = settlement.outbox if settlement.verdict == "done" else None
+        return super()._still_held(worker, settlements)
 
 
 class ReleaseCounts(MemoryBroker):
     """Counts an attempt that was never made."""
 
-    def _settle(self, counted: Queue, settlement: Settlement, now: float) -> bool:
-        job = self._queues[settlement.claim.queue].by_ref.get(settlement.claim.ref)
-        held = super()._settle(counted, settlement, now)
-        if held and job is not None and settlement.verdict == "release":
-            job.attempt += 1
-        return held
+    def _settle(self, counted: Queue, worker: Any, job: Job, settlement: Settlement, now: float) -> None:
+        super()._settle(counted, worker, job, settlement, now)
+        job.attempt += settlement.verdict == "release"
 
 
 class RepeatIsNew(MemoryBroker):
@@ -104,10 +103,10 @@ class Early(MemoryBroker):
 class ReclaimCountsAFailure(MemoryBroker):
     """Blames the job for its worker's death."""
 
-    def _give_back(self, worker: Any, jobs: Sequence[Job]) -> int:
+    def _give_back(self, worker: Any, jobs: Sequence[Job], *, started: bool = True) -> int:
         for job in jobs:
             job.retry_count += 1
-        return super()._give_back(worker, jobs)
+        return super()._give_back(worker, jobs, started=started)
 
 
 class DeadByHearsay(MemoryBroker):
@@ -159,16 +158,16 @@ class Deaf(MemoryBroker):
 class PagesByNumber(MemoryBroker):
     """Counts jobs to find the next page."""
 
-    def listing(self, queue: str, which: Listing, *, after: str | None = None, limit: int = 100) -> Page:
-        start = int(after or 0)
-        jobs = super().listing(queue, which, limit=10_000).jobs[start : start + limit]
-        return Page(jobs, str(start + limit) if len(jobs) == limit else None)
+    def listing(self, queue: str, which: Listing, *, after: str | None = None, limit: int = 100, **how: Any) -> Page:
+        begin = int(after or 0)
+        jobs = super().listing(queue, which, limit=10_000, **how).jobs[begin : begin + limit]
+        return Page(jobs, str(begin + limit) if len(jobs) == limit else None)
 
 
 SEEN = {
     TokenUnchecked: "test_a_stale_settlement_is_refused_and_sends_nothing",
-    OutboxOfTheRefused: "test_a_stale_settlement_is_refused_and_sends_nothing",
-    OutboxOfTheFailed: "test_a_failed_job_does_not_send_what_it_enqueued",
+    OutboxOfTheRefused: "test_the_outbox_of_the_refused_is_not_stored",
+    OutboxOfTheDoneAlone: "test_the_outbox_is_stored_with_any_verdict",
     ReleaseCounts: "test_a_released_job_is_as_if_it_had_not_been_claimed",
     RepeatIsNew: "test_a_repeated_turn_settles_nothing_twice",
     TokenIsTheTime: "test_tokens_only_grow",

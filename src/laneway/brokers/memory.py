@@ -11,15 +11,20 @@ from collections.abc import Collection, Iterable, Sequence
 
 import msgspec
 
-from ..broker import MAX_BODY, Answer, Listing, Page, Turn
+from ..broker import MAX_BODY, Answer, Listing, Order, Page, Resharding, Turn
 from ..clock import Clock, SystemClock
 from ..config import Url
 from ..errors import ConfigError, LeaseLost
-from ..job import Claim, JobView, NewJob, QueueStats, Status, WorkerView
+from ..job import JobView, NewJob, QueueStats, Status, WorkerView
 from ..outcome import Settlement
 from ..shards import DEFAULT_SHARDS
-from .common import REMEMBER_DEAD_S, REMEMBER_ENDED_S, again_at, check_jobs, due_at, storable, unknown_queue
-from .memory_queue import Job, Queue
+from . import memory_acting as acting
+from . import memory_looking as looking
+from . import memory_settling as settling
+from . import memory_shards as sharding
+from .common import REMEMBER_DEAD_S, REMEMBER_ENDED_S, check_jobs, due_at, unknown_queue
+from .memory_job import Job
+from .memory_queue import Queue, check_kinds
 
 
 class _Worker(msgspec.Struct):
@@ -63,76 +68,74 @@ class MemoryBroker:
     def enqueue(self, jobs: Sequence[NewJob]) -> None:
         with self._changed:
             check_jobs(jobs)
+            check_kinds(jobs, self._queues)
             self._store(jobs, self._clock.now())
             self._changed.notify_all()
 
     def _store(self, jobs: Iterable[NewJob], now: float) -> None:
         for job in jobs:
             self.declare(job.queue, DEFAULT_SHARDS)
-            self._queues[job.queue].add(job, due_at(now, job.delay_s, job.perform_at))
+            self._queues[job.queue].add(job, due_at(now, job.delay_s, job.perform_at), now)
 
     # -- a worker's verbs ------------------------------------------------------------------------------
 
     def join(self, worker: WorkerView) -> None:
         now = self._clock.now()
-        view = msgspec.structs.replace(worker, started_at=now, seen_at=now, dead=False)
+        view = msgspec.structs.replace(_copy(worker), started_at=now, seen_at=now, dead=False)
         with self._changed:
-            self._workers.setdefault(worker.id, _Worker(view))
+            self._workers.setdefault(worker.id, _Worker(view)).view.shards = view.shards
 
     def turn(self, turn: Turn) -> Answer:
         with self._changed:
             queue = self._queue(turn.queue)
             worker = self._living(turn.worker)
-            last_seq, last_token, last_refused = worker.turns.get(turn.queue, (None, 0, []))
-            if last_seq == turn.seq:  # its answer was lost
-                return Answer(_claimed(worker, last_token), last_token, list(last_refused))
-            for settlement in turn.settlements:
-                check_jobs(settlement.outbox or ())
-            now = self._clock.now()
-            token = self._last_token = max(self._last_token + 1, int(now * 1e6))
-            held = [self._settle(queue, settlement, now) for settlement in turn.settlements]
-            refused = [each.claim.key for each, was_held in zip(turn.settlements, held, strict=True) if not was_held]
-            for settlement, was_held in zip(turn.settlements, held, strict=True):
-                if was_held and settlement.verdict == "done":
-                    self._store(settlement.outbox or (), now)
-            self._claim(queue, worker, token, turn, now)
-            worker.turns[turn.queue] = (turn.seq, token, refused)
-            self._changed.notify_all()
-            return Answer(_claimed(worker, token), token, list(refused))
+            last_seq, token, refused = worker.turns.get(turn.queue, (None, 0, []))
+            if last_seq != turn.seq:  # else its answer was lost
+                for settlement in turn.settlements:
+                    check_jobs(settlement.outbox or ())
+                held, refused = self._still_held(worker, turn.settlements)
+                outbox = [job for settlement, _ in held for job in settlement.outbox or ()]
+                check_kinds(outbox, self._queues)
+                now = self._clock.now()
+                token = self._last_token = max(self._last_token + 1, int(now * 1e6))
+                for settlement, job in held:
+                    self._settle(queue, worker, job, settlement, now)
+                self._store(outbox, now)
+                self._claim(queue, worker, token, turn, now)
+                worker.turns[turn.queue] = (turn.seq, token, refused)
+                self._changed.notify_all()
+            claims = [job.claim() for job in worker.claims.values() if job.token == token]
+            return Answer(claims, token, list(refused), queue.epoch, queue.shards, queue.resharding)
 
-    def _settle(self, counted: Queue, settlement: Settlement, now: float) -> bool:
-        """Record the end of a run, unless the claim belongs to somebody else by now."""
-        claim, verdict = settlement.claim, settlement.verdict
-        queue = self._queues.get(claim.queue)
-        job = queue and queue.by_ref.get(claim.ref)
-        if not queue or not job or job.token != claim.token or job.worker is None:
-            return False
-        self._workers[job.worker].claims.pop(job.ref, None)
-        if verdict == "done":
-            queue.remove(job)
-            counted.processed += 1
-            return True
-        if verdict == "retry":
-            job.retry_count, job.error = settlement.retry_count, storable(settlement.error)
-        if verdict in ("retry", "postpone"):
-            job.perform_at = again_at(now, settlement.delay_s)
-        if verdict == "release":
-            job.attempt -= 1
-        if verdict == "bury":
-            queue.bury(job, settlement.retry_count, storable(settlement.error), now)
-        else:
-            queue.put_back(job)
-        counted.failed += verdict in ("retry", "bury")
-        return True
+    def _still_held(
+        self, worker: _Worker, settlements: Iterable[Settlement]
+    ) -> tuple[list[tuple[Settlement, Job]], list[str]]:
+        """The settlements whose claim is still the worker's, once each, and the keys of all others."""
+        held: dict[int, tuple[Settlement, Job]] = {}
+        refused: list[str] = []
+        for settlement in settlements:
+            claim = settlement.claim
+            job = worker.claims.get(claim.ref)
+            if job is None or job.token != claim.token or claim.ref in held:
+                refused.append(claim.key)
+            else:
+                held[claim.ref] = (settlement, job)
+        return list(held.values()), refused
+
+    def _settle(self, counted: Queue, worker: _Worker, job: Job, settlement: Settlement, now: float) -> None:
+        """Record the end of a run."""
+        del worker.claims[job.ref]
+        settling.settle(self._queues[job.queue], job, settlement, now)
+        counted.processed += settlement.verdict == "done" or settlement.done > 0
+        counted.failed += settlement.verdict in ("retry", "bury")
 
     def _claim(self, queue: Queue, worker: _Worker, token: int, turn: Turn, now: float) -> None:
+        """Hand out what is due, unless its shards are not what the worker takes them for."""
+        if queue.resharding or turn.epoch not in (0, queue.epoch):
+            return
         shards = range(queue.shards) if turn.shards is None else turn.shards
-        for _ in range(turn.limit):
-            job = queue.take_due(shards, now)
-            if job is None:
-                return
-            job.worker, job.token = worker.view.id, token
-            job.attempt += 1
+        for job in queue.lanes.take(shards, turn.limit, turn.batch, now, in_order=turn.in_order):
+            job.start(worker.view.id, token, turn.max_payloads, now)
             worker.claims[job.ref] = job
 
     def wait(self, queues: Collection[str], timeout_s: float) -> set[str]:
@@ -141,8 +144,9 @@ class MemoryBroker:
             nudges = self._nudges
             while True:
                 now = self._clock.now()
-                known = [self._queues[name] for name in queues if name in self._queues]
-                dues = {queue.name: due for queue in known if (due := queue.next_due()) is not None}
+                # What is held back until its queue has its new shards is as good as not there.
+                known = [queue for name in queues if (queue := self._queues.get(name)) and not queue.resharding]
+                dues = {queue.name: due for queue in known if (due := queue.lanes.next_due()) is not None}
                 ready = {name for name, due in dues.items() if due <= now}
                 left = deadline - time.monotonic()
                 if ready or nudges != self._nudges or left <= 0:
@@ -162,9 +166,7 @@ class MemoryBroker:
             known.view.seen_at = self._clock.now()
             # Their answer never reached the worker, so they were never started.
             lost = [job for job in known.claims.values() if job.token < before and job.token not in held]
-            for job in lost:
-                job.attempt -= 1
-            self._give_back(known, lost)
+            self._give_back(known, lost, started=False)
 
     def leave(self, worker: str) -> int:
         with self._changed:
@@ -196,13 +198,13 @@ class MemoryBroker:
                 if worker.view.seen_at < now - REMEMBER_DEAD_S:
                     del self._workers[worker.view.id]
             for queue in self._queues.values():
-                queue.forget_cancelled(now - REMEMBER_ENDED_S)
+                acting.forget_cancelled(queue, now - REMEMBER_ENDED_S)
             return count
 
-    def _give_back(self, worker: _Worker, jobs: Sequence[Job]) -> int:
+    def _give_back(self, worker: _Worker, jobs: Sequence[Job], *, started: bool = True) -> int:
         for job in jobs:
             del worker.claims[job.ref]
-            self._queues[job.queue].put_back(job)
+            settling.give_back(self._queues[job.queue], job, started=started)
         self._changed.notify_all()
         return len(jobs)
 
@@ -225,61 +227,120 @@ class MemoryBroker:
 
     def stats(self) -> list[QueueStats]:
         with self._changed:
-            return [self._queues[name].stats(self._clock.now()) for name in sorted(self._queues)]
+            return [looking.stats(self._queues[name], self._clock.now()) for name in sorted(self._queues)]
 
     def workers(self) -> list[WorkerView]:
         with self._changed:
-            return [msgspec.structs.replace(each.view, busy=len(each.claims)) for each in self._workers.values()]
+            return [msgspec.structs.replace(_copy(each.view), busy=len(each.claims)) for each in self._workers.values()]
 
-    def status(self, queue: str, key: str) -> Status:
+    def status(self, queue: str, key: str, identity: str | None = None) -> Status:
         with self._changed:
-            return self._queue(queue).status(key, self._clock.now())
+            return looking.status(self._queue(queue), key, identity, self._clock.now())
 
     def find(self, queue: str, key: str) -> list[JobView]:
         with self._changed:
-            return self._queue(queue).find(key, self._clock.now())
+            return looking.find(self._queue(queue), key, self._clock.now())
 
-    def listing(self, queue: str, which: Listing, *, after: str | None = None, limit: int = 100) -> Page:
+    def listing(
+        self,
+        queue: str,
+        which: Listing,
+        *,
+        order: Order | None = None,
+        reverse: bool = False,
+        start: float | str | None = None,
+        after: str | None = None,
+        limit: int = 100,
+    ) -> Page:
         with self._changed:
-            return self._queue(queue).listing(which, after, limit, self._clock.now())
+            known, now = self._queue(queue), self._clock.now()
+            return looking.listing(
+                known, which, order=order, reverse=reverse, start=start, after=after, limit=limit, now=now
+            )
 
     # -- acting ----------------------------------------------------------------------------------------
 
-    def cancel(self, queue: str, key: str) -> bool:
+    def cancel(self, queue: str, key: str, identity: str | None = None) -> bool:
         with self._changed:
-            return self._queue(queue).cancel(key, self._clock.now())
+            return acting.cancel(self._queue(queue), key, identity, self._clock.now())
 
-    def reschedule(self, queue: str, key: str, *, delay_s: float = 0.0, perform_at: float | None = None) -> bool:
+    def reschedule(
+        self,
+        queue: str,
+        key: str,
+        identity: str | None = None,
+        *,
+        delay_s: float = 0.0,
+        perform_at: float | None = None,
+    ) -> bool:
         with self._changed:
-            moved = self._queue(queue).reschedule(key, due_at(self._clock.now(), delay_s, perform_at))
+            at = due_at(self._clock.now(), delay_s, perform_at)
             self._changed.notify_all()
-            return moved
+            return acting.reschedule(self._queue(queue), key, identity, at)
+
+    def run_now(self, queue: str, keys: Sequence[str]) -> int:
+        with self._changed:
+            self._changed.notify_all()
+            return sum(acting.run_now(self._queue(queue), key, self._clock.now()) for key in dict.fromkeys(keys))
+
+    def bury_failed(self, queue: str, keys: Sequence[str]) -> int:
+        return self._end_failed(queue, keys, bury=True)
+
+    def delete_failed(self, queue: str, keys: Sequence[str]) -> int:
+        return self._end_failed(queue, keys, bury=False)
+
+    def _end_failed(self, queue: str, keys: Sequence[str], *, bury: bool) -> int:
+        with self._changed:
+            self._changed.notify_all()
+            return sum(acting.end_failed(self._queue(queue), key, self._clock.now(), bury=bury) for key in keys)
 
     def revive(self, queue: str, keys: Sequence[str]) -> int:
         with self._changed:
-            revived = sum(self._queue(queue).revive(key, self._clock.now()) for key in keys)
             self._changed.notify_all()
-            return revived
+            return sum(self._queue(queue).revive(key, self._clock.now()) for key in keys)
 
     def delete_dead(self, queue: str, keys: Sequence[str]) -> int:
         with self._changed:
             return sum(self._queue(queue).morgue.pop(key, None) is not None for key in keys)
 
+    # -- shards ----------------------------------------------------------------------------------------
+
+    def reshard(self, queue: str, shards: int, *, limit: int = 1_000) -> Resharding:
+        with self._changed:
+            self._changed.notify_all()
+            return sharding.reshard(self._queue(queue), shards, limit)
+
     # -- itself ----------------------------------------------------------------------------------------
 
     def check(self) -> list[str]:
         with self._changed:
+            problems = [problem for queue in self._queues.values() for problem in sharding.problems(queue)]
             if any(worker.view.dead and worker.claims for worker in self._workers.values()):
-                return ["There are claims of workers that are dead; start a worker, and it takes them over."]
-            return []
+                problems.append("There are claims of workers that are dead; start a worker, and it takes them over.")
+            nobodys = len(self._claims_of_nobody())
+            return [*problems, f"There are claims of nobody's: {nobodys}."] if nobodys else problems
+
+    def repair(self) -> list[str]:
+        with self._changed:
+            mended = [line for queue in self._queues.values() for line in sharding.mend(queue)]
+            for job in (nobodys := self._claims_of_nobody()):
+                settling.give_back(self._queues[job.queue], job, started=True)
+            given_back = self.reclaim() + len(nobodys)
+            self._changed.notify_all()
+            return [*mended, f"Claims given back: {given_back}."] if given_back else mended
+
+    def _claims_of_nobody(self) -> list[Job]:
+        """Jobs that are said to run, though no worker holds them."""
+        held = {job.ref for worker in self._workers.values() for job in worker.claims.values()}
+        jobs = (job for queue in self._queues.values() for job in queue.by_key.values())
+        return [job for job in jobs if job.worker is not None and job.ref not in held]
 
     def close(self) -> None:
         """End every wait. The jobs stay for as long as the broker itself."""
         self.nudge()
 
 
-def _claimed(worker: _Worker, token: int) -> list[Claim]:
-    """What the worker holds under a token, in the order of its claims."""
-    jobs = [job for job in worker.claims.values() if job.token == token]
-    jobs.sort(key=lambda job: (-job.priority, job.perform_at, job.ref))
-    return [job.claim() for job in jobs]
+def _copy(view: WorkerView) -> WorkerView:
+    """A worker's view whose lists are its own."""
+    shards = {queue: list(shards) for queue, shards in view.shards.items()}
+    return msgspec.structs.replace(view, queues=list(view.queues), shards=shards)

@@ -61,16 +61,39 @@ class Settling(Kit):
         assert (again.retry_count, again.error, again.attempt) == (0, "ValueError: no", 2)
         assert (again.payloads, again.headers, again.key) == (claim.payloads, {"h": "1"}, "a")
 
-    def test_a_failed_job_does_not_send_what_it_enqueued(self, broker: Broker) -> None:
-        """Only a run that is done sends its outbox, even if the settlement of another holds one."""
-        put(broker, "a", "b", "c")
+    def test_the_outbox_is_stored_with_any_verdict(self, broker: Broker) -> None:
+        """What is in it has been decided before: a run of many calls fails at one, and the others' jobs are sent."""
+        put(broker, *"abcde")
         hand = Hand(broker)
-        first, second, third = hand.claim()
-        settlements = [failed(first, "no", 25, 60.0), postponed(second, 60.0), buried(third, "no")]
+        first, second, third, fourth, fifth = hand.claim()
+        settlements = [
+            failed(first, "no", 25, 60.0),
+            postponed(second, 60.0),
+            buried(third, "no"),
+            released(fourth),
+            done(fifth),
+        ]
         for settlement in settlements:
-            settlement.outbox = [job(f"child of {settlement.claim.key}")]
-        hand.settle(*settlements)
-        assert hand.claim() == []
+            settlement.outbox = [job(f"child of {settlement.claim.key}", delay_s=60)]
+        assert hand.settle(*settlements) == []
+        assert [broker.status("q", f"child of {key}") for key in "abcde"] == ["delayed"] * 5
+
+    def test_the_outbox_of_the_refused_is_not_stored(self, broker: Broker) -> None:
+        """Whatever the verdict: if the claim does not hold any more, the run has not happened."""
+        put(broker, "a")
+        hand = Hand(broker)
+        stale = hand.one()
+        hand.settle(released(stale))
+        child = [job("child")]
+        for settlement in (
+            done(stale, child),
+            failed(stale, "no", 25, 60.0, outbox=child),
+            buried(stale, "no", outbox=child),
+            postponed(stale, 60.0, outbox=child),
+            released(stale, outbox=child),
+        ):
+            assert hand.settle(settlement) == ["a"]
+        assert broker.status("q", "child") == "gone"
 
     def test_the_error_stays_until_the_job_succeeds(self, broker: Broker, clock: ManualClock) -> None:
         """Being postponed, released or taken back does not clear it."""

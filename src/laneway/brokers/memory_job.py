@@ -1,0 +1,146 @@
+"""One job of the in-memory broker, and what others get to see of it: copies, never the thing itself."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+import msgspec
+
+from ..job import Claim, Headers, JobView, Kind, Status
+from ..merge import MAX_PAYLOADS
+from .memory_payloads import Entry, Pile
+
+#: How many payloads a view holds: of a key that was asked for, and of a job in a listing.
+FIND_PAYLOADS = 1_000
+LIST_PAYLOADS = 10
+
+
+class Job(msgspec.Struct, kw_only=True, eq=False):
+    """A key's job in the queue or, with `updated_at`, in the morgue."""
+
+    queue: str
+    ref: int
+    key: str
+    kind: Kind
+    shard: int
+    perform_at: float
+    #: Queued ones, set aside included, or the dead ones.
+    payloads: Pile
+    #: Those of the claim that is held, in its order.
+    running: list[Entry] = []
+    #: A keyed job rests until then.
+    not_before: float | None = None
+    #: While it runs: when what was set aside is due; None when nothing was.
+    next_at: float | None = None
+    #: When the first payload came of those that wait for quiet; None when none does.
+    since: float | None = None
+    priority: int = 0
+    expires: float | None = None
+    headers: Headers | None = None
+    retry_count: int = -1
+    attempt: int = 0
+    deaths: int = 0
+    error: str | None = None
+    #: Who runs it; None while it is queued.
+    worker: str | None = None
+    token: int = 0
+    updated_at: float | None = None
+    #: The number of its entry in the lanes, while it is queued.
+    slot: int | None = None
+
+    def start(self, worker: str, token: int, max_payloads: int | None, now: float) -> None:
+        """Queued → running, with its first payloads: calls only if they are due."""
+        limit = MAX_PAYLOADS[self.kind]
+        if max_payloads is not None and self.kind is not Kind.PLAIN:
+            limit = max(max_payloads, 1)
+        self.running = self.payloads.take(limit, now if self.kind is Kind.KEYED else math.inf)
+        assert self.running, f"the key {self.key} is due without a payload that is"
+        self.worker, self.token = worker, token
+        self.attempt += 1
+        self.since = self.next_at = None
+        if self.kind is Kind.KEYED:
+            for entry in self.running:
+                entry.attempt += 1
+        if self.payloads:
+            self.next_at = self.payloads.smallest if self.kind is Kind.KEYED else self.perform_at
+
+    def claim(self) -> Claim:
+        """The job as a worker gets it; what the worker does to it changes nothing here."""
+        return Claim(
+            queue=self.queue,
+            ref=self.ref,
+            key=self.key,
+            token=self.token,
+            perform_at=self.perform_at,
+            retry_count=self.retry_count,
+            attempt=self.attempt,
+            deaths=self.deaths,
+            payloads=[entry.payload(self.kind) for entry in self.running],
+            error=self.error,
+            headers=dict(self.headers) if self.headers else None,
+            kind=self.kind,
+            shard=self.shard,
+        )
+
+    def become_fresh(self) -> None:
+        """Forget the failures: what is first now has not had any."""
+        self.retry_count, self.error, self.not_before = -1, None, None
+        self.attempt = self.deaths = 0
+
+    # -- looking ---------------------------------------------------------------------------------------
+
+    def status(self, now: float) -> Status:
+        if self.updated_at is not None:
+            return "dead"
+        if self.worker is not None:
+            return "running"
+        return "delayed" if self.perform_at > now else "queued"
+
+    def status_of(self, identity: str, now: float) -> Status | None:
+        """Where one payload is; None if it is not one of this job's."""
+        entry = self.payloads.get(identity)
+        if entry is None:
+            return "running" if any(each.identity == identity for each in self.running) else None
+        if self.updated_at is not None:
+            return "dead"
+        due = self.perform_at if self.next_at is None else self.next_at
+        if self.kind is Kind.KEYED:
+            due = max(due, entry.perform_at)
+        return "delayed" if due > now else "queued"
+
+    def view(self, now: float, payloads: int = LIST_PAYLOADS) -> JobView:
+        """The job as it runs, is queued or dead."""
+        if self.worker is None:
+            return self._view(self.status(now), self.payloads.first(payloads), len(self.payloads))
+        return self._view("running", self.running[:payloads], len(self.running))
+
+    def views(self, now: float) -> list[JobView]:
+        """The job, and what is set aside while it runs."""
+        views = [self.view(now, FIND_PAYLOADS)]
+        if self.next_at is not None:
+            status: Status = "delayed" if self.next_at > now else "queued"
+            aside = self._view(status, self.payloads.first(FIND_PAYLOADS), len(self.payloads))
+            aside.perform_at, aside.worker, aside.error = self.next_at, None, None
+            aside.retry_count, aside.attempt, aside.deaths = -1, 0, 0
+            views.append(aside)
+        return views
+
+    def _view(self, status: Status, entries: Iterable[Entry], size: int) -> JobView:
+        return JobView(
+            queue=self.queue,
+            key=self.key,
+            status=status,
+            shard=self.shard,
+            payloads=[entry.payload(self.kind) for entry in entries],
+            perform_at=self.perform_at,
+            retry_count=self.retry_count,
+            attempt=self.attempt,
+            kind=self.kind,
+            size=size,
+            deaths=self.deaths,
+            priority=self.priority,
+            error=self.error,
+            updated_at=self.updated_at,
+            worker=self.worker,
+        )

@@ -1,0 +1,79 @@
+"""Which queued job is due next: a heap for each priority and shard. Its caller holds the lock."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from collections.abc import Iterator, Sequence
+
+from .memory_job import Job
+
+#: perform_at, arrival, the number of this entry, and the job.
+_Lane = list[tuple[float, int, int, Job]]
+
+_slots = itertools.count(1)
+
+
+class Lanes:
+    """The queued jobs of a queue by priority, highest first, and shard.
+
+    A job that was moved or removed leaves its entry behind; it is dropped when it comes to the top.
+    """
+
+    def __init__(self) -> None:
+        self._by_priority: dict[int, dict[int, _Lane]] = {}
+
+    def put(self, job: Job) -> None:
+        """Put a job where it belongs by its priority, shard and due time, and nowhere else."""
+        if job.priority not in self._by_priority:
+            self._by_priority[job.priority] = {}
+            self._by_priority = dict(sorted(self._by_priority.items(), reverse=True))
+        job.slot = next(_slots)
+        lane = self._by_priority[job.priority].setdefault(job.shard, [])
+        heapq.heappush(lane, (job.perform_at, job.ref, job.slot, job))
+
+    def keep_shards(self, count: int) -> None:
+        """Forget the shards from `count` on: all that was in them has moved."""
+        for lanes in self._by_priority.values():
+            for shard in [shard for shard in lanes if shard >= count]:
+                del lanes[shard]
+
+    def take(self, shards: Sequence[int], limit: int, batch: int, now: float, *, in_order: bool) -> Iterator[Job]:
+        """Take out the jobs that are due, `batch` at a time from one shard, highest priority first."""
+        for lanes in self._by_priority.values():
+            wanted = [lanes[shard] for shard in dict.fromkeys(shards) if shard in lanes]
+            for lane in self._round(wanted, now) if in_order else self._most_overdue(wanted, now):
+                for _ in range(max(batch, 1)):
+                    if limit <= 0:
+                        return
+                    if not self._is_due(lane, now):
+                        break
+                    limit -= 1
+                    job = heapq.heappop(lane)[3]
+                    job.slot = None
+                    yield job
+
+    def _most_overdue(self, lanes: Sequence[_Lane], now: float) -> Iterator[_Lane]:
+        while due := [lane for lane in lanes if self._is_due(lane, now)]:
+            yield min(due, key=lambda lane: lane[0][:2])
+
+    def _round(self, lanes: Sequence[_Lane], now: float) -> Iterator[_Lane]:
+        while due := [lane for lane in lanes if self._is_due(lane, now)]:
+            yield from due
+
+    def _is_due(self, lane: _Lane, now: float) -> bool:
+        at = self._earliest(lane)
+        return at is not None and at <= now
+
+    def next_due(self) -> float | None:
+        """When the earliest job is due."""
+        earliest = (self._earliest(lane) for lanes in self._by_priority.values() for lane in lanes.values())
+        return min((at for at in earliest if at is not None), default=None)
+
+    def _earliest(self, lane: _Lane) -> float | None:
+        while lane:
+            at, _, slot, job = lane[0]
+            if job.slot == slot:
+                return at
+            heapq.heappop(lane)
+        return None

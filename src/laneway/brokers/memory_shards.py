@@ -1,0 +1,68 @@
+"""How a queue of the in-memory broker changes its shard count. Its caller holds the lock."""
+
+from __future__ import annotations
+
+from collections import deque
+from itertools import chain
+
+from ..broker import Resharding
+from ..errors import ConfigError
+from .memory_job import Job
+from .memory_queue import Queue
+
+
+def move(queue: Queue, job: Job) -> None:
+    """Put a job into the shard where it belongs; one that runs gets there when it is settled."""
+    job.shard = queue.shard_of(job.key)
+    if job.slot is not None:
+        queue.lanes.put(job)
+
+
+def reshard(queue: Queue, shards: int, limit: int) -> Resharding:
+    """Begin, or go on, or finish."""
+    if shards < 1:
+        raise ConfigError(f"The queue {queue.name} needs at least 1 shard, not {shards}.")
+    if not queue.resharding:
+        if shards == queue.shards:
+            return Resharding(total=0, moved=0, running=0, done=True)
+        queue.resharding = shards
+        # What comes from now on goes into the new shards, so this is all that has to be moved.
+        queue.unmoved = deque(chain(queue.by_key.values(), queue.morgue.values()))
+        queue.to_move = len(queue.unmoved)
+    elif queue.resharding != shards:
+        raise ConfigError(
+            f"The queue {queue.name} is being changed to {queue.resharding} shards; finish that first, "
+            f"with `laneway reshard {queue.name} {queue.resharding}`."
+        )
+    for _ in range(min(max(limit, 1), len(queue.unmoved))):
+        move(queue, queue.unmoved.popleft())
+    running = sum(job.worker is not None for job in queue.by_key.values())
+    done = not queue.unmoved and not running
+    if done:
+        queue.shards, queue.resharding = shards, 0
+        queue.epoch += 1
+        queue.lanes.keep_shards(shards)
+    return Resharding(total=queue.to_move, moved=queue.to_move - len(queue.unmoved), running=running, done=done)
+
+
+def problems(queue: Queue) -> list[str]:
+    """What is unwell with the shards of a queue, a sentence each."""
+    if queue.resharding:
+        return [
+            f"The queue {queue.name} is being changed to {queue.resharding} shards and hands out nothing until then; "
+            f"unless somebody is at it, run `laneway reshard {queue.name} {queue.resharding}`."
+        ]
+    lost = len(_astray(queue))
+    return [f"The queue {queue.name} has keys in a shard that is not theirs: {lost}."] if lost else []
+
+
+def mend(queue: Queue) -> list[str]:
+    """Put what is in a wrong shard into the right one."""
+    astray = [] if queue.resharding else _astray(queue)
+    for job in astray:
+        move(queue, job)
+    return [f"Keys of the queue {queue.name} put into their own shard: {len(astray)}."] if astray else []
+
+
+def _astray(queue: Queue) -> list[Job]:
+    return [job for job in chain(queue.by_key.values(), queue.morgue.values()) if job.shard != queue.shard_of(job.key)]
