@@ -19,11 +19,25 @@ from __future__ import annotations
 import pytest
 
 # Before the imports below, so that failed asserts say what they saw.
-_MODULES = ("kit", "acting", "enqueueing", "leases", "listings", "looking", "settling", "turns", "waiting")
+_MODULES = (
+    "kit",
+    "acting",
+    "enqueueing",
+    "heads",
+    "keyed",
+    "leases",
+    "listings",
+    "looking",
+    "settling",
+    "turns",
+    "waiting",
+)
 pytest.register_assert_rewrite(*(f"{__name__}.{module}" for module in _MODULES))
 
 from .acting import Acting  # noqa: E402 - see above
 from .enqueueing import Enqueueing  # noqa: E402
+from .heads import Heads  # noqa: E402
+from .keyed import Keyed  # noqa: E402
 from .leases import Leases  # noqa: E402
 from .listings import Listings  # noqa: E402
 from .looking import Looking  # noqa: E402
@@ -34,5 +48,13 @@ from .waiting import Waiting  # noqa: E402
 __all__ = ["BrokerConformance"]
 
 
-class BrokerConformance(Enqueueing, Turns, Settling, Leases, Looking, Listings, Acting, Waiting):
+class _Plain(Enqueueing, Turns, Settling, Leases, Looking, Listings, Acting, Waiting):
+    """What is promised of every job."""
+
+
+class _Ordered(Keyed, Heads):
+    """What is promised of keyed and collecting jobs beyond that."""
+
+
+class BrokerConformance(_Plain, _Ordered):
     """Every rule of the broker contract. Subclass it and override the fixture `make_broker`."""

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pytest
 
 from ...broker import Answer, Broker, Turn
 from ...clock import Clock, ManualClock
-from ...job import Claim, JobView, NewJob, QueueStats, WorkerView
+from ...job import Claim, JobView, Kind, NewJob, QueueStats, WorkerView
+from ...merge import identity_of
 from ...outcome import Settlement
 
 #: Long enough that reaching it means that nobody woke the waiter.
@@ -43,6 +44,26 @@ def job(key: str, body: str = "{}", *, queue: str = "q", **fields: Any) -> NewJo
     return NewJob(queue=queue, key=key, body=body, **fields)
 
 
+def call(key: str, id: str, *, queue: str = "q", **fields: Any) -> NewJob:
+    """A call of a keyed task for the queue `q`; its body is its id unless another is given."""
+    return NewJob(queue=queue, key=key, kind=Kind.KEYED, identity=id, **{"body": id, **fields})
+
+
+def value(key: str, body: str = "", *, queue: str = "q", **fields: Any) -> NewJob:
+    """A payload of a collecting task for the queue `q`."""
+    return NewJob(queue=queue, key=key, body=body, kind=Kind.COLLECTING, identity=identity_of(body), **fields)
+
+
+def calls(broker: Broker, key: str, *ids: str, **fields: Any) -> None:
+    """Enqueue calls for a key, in this order."""
+    broker.enqueue([call(key, id, **fields) for id in ids])
+
+
+def values(broker: Broker, key: str, scores: Mapping[str, float | None], **fields: Any) -> None:
+    """Enqueue payloads with their scores for a key, in this order."""
+    broker.enqueue([value(key, body, score=score, **fields) for body, score in scores.items()])
+
+
 def put(broker: Broker, *keys: str, **fields: Any) -> None:
     """Enqueue jobs with these keys, in one call."""
     broker.enqueue([job(key, **fields) for key in keys])
@@ -50,6 +71,32 @@ def put(broker: Broker, *keys: str, **fields: Any) -> None:
 
 def keys(jobs: Sequence[Claim] | Sequence[JobView]) -> list[str]:
     return [each.key for each in jobs]
+
+
+def bodies(job: Claim | JobView) -> list[str]:
+    """What is in the payloads of a job, in order."""
+    return [payload.body for payload in job.payloads]
+
+
+def scores(job: Claim | JobView) -> dict[str, float]:
+    """Each payload's score, in order."""
+    return {payload.body: payload.score for payload in job.payloads}
+
+
+def attempts(job: Claim | JobView) -> dict[str, int]:
+    """How often each call was handed out, in order."""
+    return {payload.body: payload.attempt for payload in job.payloads}
+
+
+def places(broker: Broker, key: str, queue: str = "q") -> dict[str, list[str]]:
+    """Where the payloads of a key are, by status."""
+    return {view.status: bodies(view) for view in broker.find(queue, key)}
+
+
+def declare_dead(broker: Broker, hand: Hand) -> bool:
+    """End a worker's lease as an observer does: with the counter that it saw last."""
+    counter, _ = broker.leases()[hand.name]
+    return broker.declare_dead(hand.name, counter)
 
 
 def numbers(broker: Broker, queue: str = "q") -> QueueStats:
@@ -84,11 +131,10 @@ class Hand:
             )
         )
 
-    def turn(
-        self, limit: int, *settlements: Settlement, queue: str = "q", shards: Sequence[int] | None = None
-    ) -> Answer:
+    def turn(self, limit: int, *settlements: Settlement, queue: str = "q", **fields: Any) -> Answer:
+        """Take a turn; `fields` are any others that a turn has."""
         self.seq += 1
-        self.last = Turn(self.name, queue, self.seq, settlements, limit, shards)
+        self.last = Turn(self.name, queue, self.seq, settlements, limit, **fields)
         return self.broker.turn(self.last)
 
     def again(self) -> Answer:
@@ -96,12 +142,12 @@ class Hand:
         assert self.last is not None
         return self.broker.turn(self.last)
 
-    def claim(self, limit: int = 1_000, *, queue: str = "q", shards: Sequence[int] | None = None) -> list[Claim]:
-        return self.turn(limit, queue=queue, shards=shards).claims
+    def claim(self, limit: int = 1_000, *, queue: str = "q", **fields: Any) -> list[Claim]:
+        return self.turn(limit, queue=queue, **fields).claims
 
-    def one(self, queue: str = "q") -> Claim:
+    def one(self, queue: str = "q", **fields: Any) -> Claim:
         """Claim the only job that is due."""
-        (claim,) = self.claim(queue=queue)
+        (claim,) = self.claim(queue=queue, **fields)
         return claim
 
     def settle(self, *settlements: Settlement, queue: str = "q") -> list[str]:

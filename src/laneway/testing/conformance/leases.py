@@ -9,13 +9,7 @@ from ...clock import ManualClock
 from ...errors import LeaseLost
 from ...job import WorkerView
 from ...outcome import done, failed
-from .kit import Hand, Kit, job, keys, only, put
-
-
-def declare_dead(broker: Broker, hand: Hand) -> bool:
-    """End a worker's lease as an observer does: with the counter that it saw last."""
-    counter, _ = broker.leases()[hand.name]
-    return broker.declare_dead(hand.name, counter)
+from .kit import Hand, Kit, declare_dead, job, keys, only, put
 
 
 class Leases(Kit):

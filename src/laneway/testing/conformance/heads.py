@@ -1,0 +1,206 @@
+"""Keyed jobs that fail: the call that failed stays at the head of its key, and nothing overtakes it."""
+
+from __future__ import annotations
+
+from ...broker import Broker
+from ...clock import ManualClock
+from ...job import JobView
+from ...outcome import buried, done, failed, postponed, released
+from .kit import Hand, Kit, attempts, bodies, calls, declare_dead, numbers, only, places, scores
+
+
+class Heads(Kit):
+    def test_those_before_the_failed_call_are_done(self, broker: Broker, clock: ManualClock) -> None:
+        """It and those behind it come back at its retry time; only it has failed, and been started."""
+        calls(broker, "k", "a", "b", "c")
+        hand = Hand(broker)
+        hand.settle(failed(hand.one(), "no", 5, 60.0, done=1))
+        view = only(broker, "k")
+        assert (view.status, bodies(view), view.size) == ("delayed", ["b", "c"], 2)
+        assert (view.retry_count, view.error, view.perform_at) == (0, "no", clock.now() + 60)
+        assert (numbers(broker).processed, numbers(broker).failed, numbers(broker).retries) == (1, 1, 1)
+        assert hand.claim() == []
+        clock.advance(60)
+        claim = hand.one()
+        assert (attempts(claim), claim.retry_count, claim.error) == ({"b": 2, "c": 1}, 0, "no")
+
+    def test_nothing_overtakes_a_failed_call(self, broker: Broker, clock: ManualClock) -> None:
+        """Not even a call with an earlier due time; nor does one wake the key before the retry."""
+        calls(broker, "k", "head", "next")
+        hand = Hand(broker)
+        hand.settle(failed(hand.one(), "no", 5, 60.0))
+        calls(broker, "k", "early", perform_at=-5.0)
+        assert only(broker, "k").perform_at == clock.now() + 60
+        assert hand.claim() == []
+        clock.advance(60)
+        assert bodies(hand.one()) == ["head", "early", "next"]
+
+    def test_what_came_while_the_head_failed_waits_behind_it(self, broker: Broker, clock: ManualClock) -> None:
+        """United with the rest; the time and the count are those of the failure."""
+        calls(broker, "k", "head", "next")
+        hand = Hand(broker)
+        claim = hand.one()
+        calls(broker, "k", "early", perform_at=-5.0)
+        hand.settle(failed(claim, "no", 5, 60.0))
+        view = only(broker, "k")
+        assert (bodies(view), view.retry_count, view.perform_at) == (["head", "early", "next"], 0, clock.now() + 60)
+        assert hand.claim() == []
+
+    def test_a_head_keeps_its_own_due_time_for_all_to_see(self, broker: Broker, clock: ManualClock) -> None:
+        """How a broker keeps it in front is its own business: in claims, views and the morgue."""
+        at = clock.now() - 7
+        calls(broker, "k", "head", perform_at=at)
+        calls(broker, "k", "next")
+        hand = Hand(broker)
+        hand.settle(failed(hand.one(), "no", 5, 0.0))
+        assert scores(only(broker, "k")) == {"head": at, "next": clock.now()}
+        assert scores(broker.listing("q", "retries").jobs[0]) == {"head": at, "next": clock.now()}
+        claim = hand.one()
+        assert scores(claim) == {"head": at, "next": clock.now()}
+        hand.settle(failed(claim, "no", 1, 0.0))
+        assert [scores(view) for view in broker.find("q", "k")] == [{"next": clock.now()}, {"head": at}]
+
+    def test_a_head_that_fails_again_counts_on(self, broker: Broker) -> None:
+        """And a success resets it: the next call to fail begins anew."""
+        calls(broker, "k", "a", "b")
+        hand = Hand(broker)
+        for count in range(3):
+            claim = hand.one()
+            assert (claim.retry_count, claim.attempt) == (count - 1, count + 1)
+            hand.settle(failed(claim, f"no {count}", 5, 0.0))
+        claim = hand.one()
+        assert attempts(claim) == {"a": 4, "b": 1}
+        hand.settle(failed(claim, "b now", 5, 0.0, done=1))
+        view = only(broker, "k")
+        assert (bodies(view), view.retry_count, view.error) == (["b"], 0, "b now")
+
+    def test_when_its_retries_are_used_up_the_head_alone_is_buried(self, broker: Broker, clock: ManualClock) -> None:
+        """What is left goes back with all its retries, each call due at its own time."""
+        calls(broker, "k", "a", "b")
+        calls(broker, "k", "later", delay_s=30)
+        hand = Hand(broker)
+        hand.settle(failed(hand.one(), "boom", 0, 0.0))
+        queued, dead = broker.find("q", "k")
+        assert (bodies(queued), queued.status, queued.perform_at) == (["b", "later"], "queued", clock.now())
+        assert (queued.retry_count, queued.error, queued.attempt) == (-1, None, 0)
+        assert (bodies(dead), dead.status, dead.error, dead.retry_count) == (["a"], "dead", "boom", 0)
+        claim = hand.one()
+        assert (bodies(claim), attempts(claim), claim.attempt) == (["b"], {"b": 1}, 1)
+        hand.settle(buried(claim, "asked"))
+        assert only_queued(broker).perform_at == clock.now() + 30
+        assert places(broker, "k") == {"delayed": ["later"], "dead": ["a", "b"]}
+
+    def test_burying_in_the_middle_leaves_nothing_undone(self, broker: Broker) -> None:
+        """The first are done, one is buried, the others wait, and so does what came meanwhile."""
+        calls(broker, "k", *"abcd")
+        hand = Hand(broker)
+        claim = hand.one()
+        calls(broker, "k", "e")
+        hand.settle(buried(claim, "no", done=2))
+        assert places(broker, "k") == {"queued": ["d", "e"], "dead": ["c"]}
+        assert attempts(hand.one()) == {"d": 1, "e": 1}
+        assert (numbers(broker).processed, numbers(broker).failed) == (1, 1)
+
+    def test_the_last_call_buried_takes_its_job_along(self, broker: Broker) -> None:
+        """Nothing is left in the queue but what was set aside."""
+        calls(broker, "k", "a")
+        hand = Hand(broker)
+        claim = hand.one()
+        calls(broker, "k", "b")
+        hand.settle(buried(claim, "no"))
+        assert places(broker, "k") == {"queued": ["b"], "dead": ["a"]}
+        hand.settle(buried(hand.one(), "no"))
+        assert places(broker, "k") == {"dead": ["a", "b"]}
+        assert (numbers(broker).length, numbers(broker).dead) == (0, 1)
+
+    def test_a_postponed_call_stays_at_the_head_uncounted(self, broker: Broker, clock: ManualClock) -> None:
+        """Nothing overtakes it either; that it was started is not forgotten."""
+        calls(broker, "k", "a", "b")
+        hand = Hand(broker)
+        hand.settle(postponed(hand.one(), 30.0))
+        calls(broker, "k", "early", perform_at=-5.0)
+        view = only(broker, "k")
+        assert (view.perform_at, view.retry_count, view.error) == (clock.now() + 30, -1, None)
+        assert numbers(broker).failed == 0
+        assert hand.claim() == []
+        clock.advance(30)
+        claim = hand.one()
+        assert attempts(claim) == {"a": 2, "early": 1, "b": 1}
+
+    def test_postponing_behind_a_success_forgets_the_old_failure(self, broker: Broker) -> None:
+        """Its error was that of the call that has succeeded since."""
+        calls(broker, "k", "a", "b")
+        hand = Hand(broker)
+        hand.settle(failed(hand.one(), "of a", 5, 0.0))
+        hand.settle(postponed(hand.one(), 0.0))
+        assert (only(broker, "k").error, only(broker, "k").retry_count) == ("of a", 0)
+        hand.settle(postponed(hand.one(), 0.0, done=1))
+        view = only(broker, "k")
+        assert (bodies(view), view.error, view.retry_count) == (["b"], None, -1)
+
+    def test_what_is_released_behind_a_success_was_never_started(self, broker: Broker, clock: ManualClock) -> None:
+        """The finished calls are gone; the others are as fresh as on their first day."""
+        at = clock.now()
+        calls(broker, "k", "a", "b", "c", perform_at=at)
+        hand = Hand(broker)
+        hand.settle(failed(hand.one(), "of a", 5, 0.0))
+        clock.advance(5)
+        hand.settle(released(hand.one(), done=1))
+        view = only(broker, "k")
+        assert (attempts(view), view.attempt, view.retry_count) == ({"b": 0, "c": 0}, 0, -1)
+        assert (view.error, view.perform_at, view.status) == (None, at, "queued")
+        assert (numbers(broker).processed, numbers(broker).failed) == (1, 1)
+
+    def test_a_released_head_is_still_the_head(self, broker: Broker, clock: ManualClock) -> None:
+        """With its count, its error and its place, also if an earlier call came meanwhile."""
+        calls(broker, "k", "head", "next")
+        hand = Hand(broker)
+        hand.settle(failed(hand.one(), "no", 5, 60.0))
+        clock.advance(60)
+        before = only(broker, "k")
+        hand.settle(released(hand.one()))
+        assert only(broker, "k") == before
+        claim = hand.one()
+        calls(broker, "k", "early", perform_at=-5.0)
+        hand.settle(released(claim))
+        assert (bodies(only(broker, "k")), only(broker, "k").retry_count) == (["head", "early", "next"], 0)
+
+    def test_a_key_taken_back_from_the_dead_is_as_it_was(self, broker: Broker, clock: ManualClock) -> None:
+        """United with what came meanwhile, in order; handed out is counted, failed is not."""
+        calls(broker, "k", "a", "b")
+        hand, other = Hand(broker), Hand(broker, "worker-2")
+        hand.one()
+        calls(broker, "k", "early", perform_at=-5.0)
+        declare_dead(broker, hand)
+        assert broker.reclaim() == 1
+        view = only(broker, "k")
+        assert (view.retry_count, view.error, view.perform_at, view.attempt) == (-1, None, -5.0, 1)
+        claim = other.one()
+        assert attempts(claim) == {"early": 1, "a": 2, "b": 2}
+        assert claim.attempt == 2
+
+    def test_calls_that_never_reached_their_worker_were_not_handed_out(self, broker: Broker) -> None:
+        """A renewal that does not know of them gives them back as they were."""
+        calls(broker, "k", "a", "b")
+        before = broker.find("q", "k")
+        hand = Hand(broker)
+        token = hand.turn(1).token
+        broker.renew(hand.name, [], token + 1)
+        assert broker.find("q", "k") == before
+
+    def test_success_ends_the_rest_of_a_key(self, broker: Broker, clock: ManualClock) -> None:
+        """After it an earlier call makes the key due again as ever."""
+        calls(broker, "k", "a")
+        hand = Hand(broker)
+        hand.settle(failed(hand.one(), "no", 5, 60.0))
+        clock.advance(60)
+        claim = hand.one()
+        calls(broker, "k", "later", delay_s=60)
+        hand.settle(done(claim))
+        calls(broker, "k", "soon", delay_s=10)
+        view = only(broker, "k")
+        assert (view.perform_at, view.retry_count, view.error) == (clock.now() + 10, -1, None)
+
+
+def only_queued(broker: Broker) -> JobView:
+    return next(view for view in broker.find("q", "k") if view.status in ("queued", "delayed"))
