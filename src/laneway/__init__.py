@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from .app import Laneway
+from .batch import Batch
+from .collecting import Collecting
 from .config import WorkerOptions
 from .context import Context
 from .errors import (
@@ -16,13 +18,16 @@ from .errors import (
     EnqueueError,
     LanewayError,
     LeaseLost,
+    NotInBatchError,
     Retry,
     TicketError,
 )
 from .handle import Handle
 from .job import JobView, QueueStats
+from .keys import Key
 from .middleware import Middleware
-from .task import Item, Task
+from .sending import Item
+from .task import Task
 from .ticket import Call, Serializer
 
 if TYPE_CHECKING:
@@ -31,10 +36,12 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "Batch",
     "BrokerAwayError",
     "BrokerError",
     "Bury",
     "Call",
+    "Collecting",
     "ConfigError",
     "Context",
     "DeclarationError",
@@ -42,10 +49,12 @@ __all__ = [
     "Handle",
     "Item",
     "JobView",
+    "Key",
     "Laneway",
     "LanewayError",
     "LeaseLost",
     "Middleware",
+    "NotInBatchError",
     "QueueStats",
     "Retry",
     "Serializer",

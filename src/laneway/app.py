@@ -7,13 +7,13 @@ import logging
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, Protocol, TypeVar, overload
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from .brokers.common import check_jobs
 from .codec import Refused
+from .collecting import Collecting
 from .config import (
     DEFAULT_QUEUE,
-    TaskOptions,
     name_problem,
     open_broker,
     raise_problems,
@@ -21,48 +21,29 @@ from .config import (
     without_secrets,
 )
 from .context import Context
-from .errors import ConfigError, DeclarationError, EnqueueError
+from .declaring import Declaring
+from .errors import ConfigError, EnqueueError
 from .handle import Handle
 from .ids import new_id
-from .job import NewJob
+from .job import Kind, NewJob
+from .keys import UNSET
+from .merge import identity_of
 from .middleware import Middleware, overriding, surround
 from .registry import Registry
-from .retry import DEFAULT_MAX_RETRY_COUNT, RetryIn, default_retry_in
-from .task import AnyTask, Runnable, Sending, Task, declare
+from .sending import Sender, Sending
+from .shards import DEFAULT_SHARDS
+from .task import Runnable, Task, TicketTask
 from .telemetry import Telemetry
-from .ticket import Serializer
+from .ticket import Serializer, takes_id
 
 if TYPE_CHECKING:
     from .broker import Broker
-    from .job import JobView
 
-P = ParamSpec("P")
-Result = TypeVar("Result")
-Class = TypeVar("Class", bound=Runnable)
 ErrorHandler = Callable[[BaseException, Context], object]
 What = TypeVar("What")
 
 
-class Declare(Protocol):
-    """What `@app.task(…)` returns: it makes a function a Task and leaves a class a class."""
-
-    # A class is a callable too; for one with run() the first overload is meant, and is taken.
-    @overload
-    def __call__(self, target: type[Class], /) -> type[Class]: ...  # type: ignore[overload-overlap]  # pyright: ignore[reportOverlappingOverload]
-
-    @overload
-    def __call__(self, target: Callable[P, Result], /) -> Task[P, P, Result]: ...
-
-
-class DeclareWithContext(Protocol):
-    """What `@app.task(context=True, …)` returns: callers of `enqueue` do not give the context."""
-
-    def __call__(
-        self, target: Callable[Concatenate[Context, P], Result], /
-    ) -> Task[P, Concatenate[Context, P], Result]: ...
-
-
-class Laneway:
+class Laneway(Declaring):
     """An app: its tasks, its broker, and what surrounds them.
 
     Args:
@@ -75,6 +56,15 @@ class Laneway:
         middleware: Outermost first.
         error_handlers: Called with (error, context) after every run that raised.
         imports: Modules that declare tasks, loaded before a worker fetches.
+        dump_payload: Makes text of a collecting task's payload, instead of canonical JSON. Equal texts are one payload.
+        load_payload: Makes a payload of that text again.
+        format_error: Makes text of the exception that a run ended with, instead of its traceback.
+        dump_error: Makes of that text what is stored.
+        load_error: Makes of what is stored what is shown.
+        on_start: Called when a worker process starts, before it fetches.
+        last_words: Called with the exception when a worker process ends by one.
+        scheduler: Chooses among the shards of a queue.
+        splitter: Chooses the shards of a queue that a worker process serves.
     """
 
     def __init__(
@@ -89,9 +79,33 @@ class Laneway:
         middleware: Iterable[Middleware] = (),
         error_handlers: Iterable[ErrorHandler] = (),
         imports: Iterable[str] = (),
+        dump_payload: Callable[[Any], str] | None = None,
+        load_payload: Callable[[str], Any] | None = None,
+        format_error: Callable[[BaseException], str] | None = None,
+        dump_error: Callable[[str], str] | None = None,
+        load_error: Callable[[str], str] | None = None,
+        on_start: Callable[[], object] | None = None,
+        last_words: Callable[[BaseException], object] | None = None,
+        scheduler: Callable[..., Any] | None = None,
+        splitter: Callable[..., Any] | None = None,
     ) -> None:
         problems = [name_problem(what, value) for what, value in (("name", name), ("env", env)) if value is not None]
         raise_problems([problem for problem in problems if problem])
+        functions: dict[str, object] = {
+            "dump_payload": dump_payload,
+            "load_payload": load_payload,
+            "format_error": format_error,
+            "dump_error": dump_error,
+            "load_error": load_error,
+            "on_start": on_start,
+            "last_words": last_words,
+            "scheduler": scheduler,
+            "splitter": splitter,
+        }
+        wrong = {what: value for what, value in functions.items() if value is not None and not callable(value)}
+        raise_problems([f"{what} must be a function, not {value!r}." for what, value in wrong.items()])
+        if (dump_payload is None) is not (load_payload is None):
+            raise ConfigError("Give dump_payload and load_payload together: what one writes only the other can read.")
         if url is not None and broker is not None:
             raise ConfigError("Give a url or a broker, not both.")
         if isinstance(imports, str):
@@ -111,92 +125,23 @@ class Laneway:
                 raise ConfigError(f"middleware must be instances of Middleware; give {kind}, not {each!r}.")
         self.error_handlers: Sequence[ErrorHandler] = tuple(error_handlers)
         self.imports: Sequence[str] = tuple(imports)
+        self.dump_payload = dump_payload
+        self.load_payload = load_payload
+        self.format_error = format_error
+        self.dump_error: Callable[[str], str] = dump_error or _as_it_is
+        self.load_error: Callable[[str], str] = load_error or _as_it_is
+        self.on_start = on_start
+        self.last_words = last_words
+        self.scheduler = scheduler
+        self.splitter = splitter
+        self._writes_ids = takes_id(self.serializer)
         self._around_enqueue = overriding(self.middleware, "around_enqueue")
         self._given_url = url
         self._given_broker = broker
         self._broker = broker
         self._opening = threading.Lock()
 
-    # -- declaring -------------------------------------------------------------------------------------
-
-    # As in Declare: a class with run() stays a class.
-    @overload
-    def task(self, target: type[Class], /) -> type[Class]: ...  # type: ignore[overload-overlap]  # pyright: ignore[reportOverlappingOverload]
-
-    @overload
-    def task(self, target: Callable[P, Result], /) -> Task[P, P, Result]: ...
-
-    @overload
-    def task(
-        self,
-        /,
-        *,
-        context: Literal[True],
-        name: str | None = None,
-        queue: str | None = None,
-        aliases: Iterable[str] = (),
-        max_retry_count: int = ...,
-        retry_in: RetryIn = ...,
-        bury_on: Iterable[type[Exception]] = (),
-        retries_exhausted: Callable[[list[JobView]], object] | None = None,
-    ) -> DeclareWithContext: ...
-
-    @overload
-    def task(
-        self,
-        /,
-        *,
-        context: Literal[False] = False,
-        name: str | None = None,
-        queue: str | None = None,
-        aliases: Iterable[str] = (),
-        max_retry_count: int = ...,
-        retry_in: RetryIn = ...,
-        bury_on: Iterable[type[Exception]] = (),
-        retries_exhausted: Callable[[list[JobView]], object] | None = None,
-    ) -> Declare: ...
-
-    def task(
-        self,
-        target: Any = None,
-        /,
-        *,
-        context: bool = False,
-        name: str | None = None,
-        queue: str | None = None,
-        aliases: Iterable[str] = (),
-        max_retry_count: int = DEFAULT_MAX_RETRY_COUNT,
-        retry_in: RetryIn = default_retry_in,
-        bury_on: Iterable[type[Exception]] = (),
-        retries_exhausted: Callable[[list[JobView]], object] | None = None,
-    ) -> Any:
-        """Declare a function, or a class with `run`, as a task.
-
-        Args:
-            context: Hand the function a Context as its first argument. (`run` gets one when it takes one.)
-            name: The name in tickets, instead of the function's own.
-            queue: The queue of its jobs.
-            aliases: Older names under which stored tickets still find it.
-            max_retry_count: How often a failed job is run again: 25 unless said, 0 for never.
-            retry_in: Seconds before retry n, counted from 0.
-            bury_on: Exception types that are never retried: the job goes to the morgue.
-            retries_exhausted: Called with the jobs just buried.
-        """
-        options = TaskOptions(
-            queue=queue,
-            aliases=_several("aliases", aliases),
-            max_retry_count=max_retry_count,
-            retry_in=retry_in,
-            bury_on=_several("bury_on", bury_on),
-            retries_exhausted=retries_exhausted,
-        )
-
-        def register(target: Any) -> Any:
-            task = declare(self, target, name=name, context=context, options=options)
-            self.registry.add(task)
-            return target if isinstance(target, type) else task
-
-        return register if target is None else register(target)
+    # -- its tasks -------------------------------------------------------------------------------------
 
     def load(self) -> None:
         """Import the modules named in `imports`."""
@@ -206,6 +151,11 @@ class Laneway:
     def queues(self) -> list[str]:
         """The queues of the app's tasks, in the order of their declaration."""
         return list(dict.fromkeys(task.options.queue or DEFAULT_QUEUE for task in self.registry))
+
+    def shards_of(self, queue: str) -> int:
+        """The shards that a queue is made with; once it is made, the broker knows how many it has."""
+        task = self.registry.collector_of(queue)
+        return DEFAULT_SHARDS if task is None else task.options.shards
 
     # -- sending ---------------------------------------------------------------------------------------
 
@@ -223,14 +173,16 @@ class Laneway:
         queue: str | None = None,
         delay: float | timedelta | None = None,
         perform_at: float | datetime | None = None,
+        key: object = UNSET,
     ) -> Sender:
         """Options for instances that are enqueued: `app.using(delay=60).enqueue(SendMail(…))`."""
-        return Sender(self, Sending().with_options(queue=queue, delay=delay, perform_at=perform_at))
+        return Sender(self, Sending().with_options(queue=queue, delay=delay, perform_at=perform_at, key=key))
 
     def enqueue_body(self, body: str, *, queue: str = DEFAULT_QUEUE) -> Handle:
         """Store a body as it is, for the serializer to make sense of when it is run."""
-        self._check(body, "The body")
+        self.check_body(body, "The body")
         queue = Sending().with_options(queue=queue).queue or DEFAULT_QUEUE
+        self._see_not_collecting(queue, "A body")
         return self.send([NewJob(queue=queue, key=new_id(), body=body)])[0]
 
     def outgoing(
@@ -244,19 +196,38 @@ class Laneway:
     ) -> NewJob:
         """Make the job for a task with arguments, or for an instance; raises EnqueueError and stores nothing."""
         is_task = isinstance(what, Task)
-        task: AnyTask = what if is_task else self._task_of(what, bool(args or kwargs))
-        if task.app is not self:
-            raise EnqueueError(f"Task {task.name} belongs to another app; enqueue it there.")
+        if not is_task and isinstance(what, Collecting):
+            self._see_own(what)
+            return what.outgoing(args, kwargs, sending)
+        task: TicketTask = what if is_task else self._task_of(what, bool(args or kwargs))
+        self._see_own(task)
+        options = sending or task.sending
+        key, identity = options.key, ""
         try:
-            body = self.serializer.dumps(task, task.signature.bind(args, kwargs) if is_task else task.params_of(what))
+            params = task.signature.bind(args, kwargs) if is_task else task.params_of(what)
+            if key is None and task.keys:
+                key = task.key_of(params, None if is_task else what)
+            if key is None or not self._writes_ids:
+                body = self.serializer.dumps(task, params)
+            else:
+                body = self.serializer.dumps(task, params, id=(identity := new_id()))
         except Refused as error:
             raise EnqueueError(f"Task {task.name}: {error}.") from None
-        self._check(body, "Task {}: its body", task.name)
-        options = sending or task.sending
+        self.check_body(body, "Task {}: its body", task.name)
+        queue = options.queue or task.options.queue
+        if queue is None:
+            # What a collecting task's run enqueues cannot go to that task's queue, which is its alone.
+            queue = DEFAULT_QUEUE if self.registry.collector_of(fallback) else fallback
+        elif options.queue is not None:
+            self._see_not_collecting(queue, "Task {}: its job", task.name)
+        if key is None:
+            return NewJob(queue=queue, key=new_id(), body=body, delay_s=options.delay_s, perform_at=options.perform_at)
         return NewJob(
-            queue=options.queue or task.options.queue or fallback,
-            key=new_id(),
+            queue=queue,
+            key=key,
             body=body,
+            kind=Kind.KEYED,
+            identity=identity or new_id(),
             delay_s=options.delay_s,
             perform_at=options.perform_at,
         )
@@ -277,7 +248,7 @@ class Laneway:
         all_jobs = jobs.copy()  # a middleware may take some out of the list
         if jobs:
             self.around_enqueue(jobs, broker.enqueue)
-        return [Handle(broker, job.queue, job.key) for job in all_jobs]
+        return [Handle.of(broker, job) for job in all_jobs]
 
     def around_enqueue(self, jobs: list[NewJob], store: Callable[[list[NewJob]], None]) -> bool:
         """Have `store` called inside the middleware; False if one of them did not call on."""
@@ -285,10 +256,16 @@ class Laneway:
             store(jobs)
             return True
 
+        bodies = {id(job): job.body for job in jobs}
+
         def step() -> None:
             for job in jobs:
-                self._check(job.body, "After the middleware the body of the job {}", job.key)
+                self.check_body(job.body, "After the middleware the body of the job {}", job.key)
                 Sending().with_options(queue=job.queue)
+                if job.kind is not Kind.COLLECTING:
+                    self._see_not_collecting(job.queue, "After the middleware the job {}", job.key)
+                elif job.body is not bodies.get(id(job)):
+                    job.identity = identity_of(job.body)  # another payload than it was
             check_jobs(jobs)
             store(jobs)
 
@@ -297,7 +274,19 @@ class Laneway:
             self.logger.warning("a middleware did not call on: %d jobs were not enqueued", len(jobs))
         return reached
 
-    def _task_of(self, instance: object, with_arguments: bool) -> AnyTask:
+    def _see_own(self, task: Task[Any, Any, Any] | Collecting[Any]) -> None:
+        if task.app is not self:
+            raise EnqueueError(f"Task {task.name} belongs to another app; enqueue it there.")
+
+    def _see_not_collecting(self, queue: str, what: str, name: str = "") -> None:
+        """See that a queue is for tickets; `what` is put together only for an error."""
+        if task := self.registry.collector_of(queue):
+            raise EnqueueError(
+                f"{what.format(name)} cannot go to the queue {queue}, which belongs to the collecting task {task.name} "
+                "alone; give another queue."
+            )
+
+    def _task_of(self, instance: object, with_arguments: bool) -> TicketTask:
         task = self.registry.of(type(instance))
         if task is not None and not with_arguments:
             return task
@@ -310,7 +299,7 @@ class Laneway:
             raise EnqueueError("A lambda is not a task; declare a named function with @app.task.")
         raise EnqueueError(f"{kind} is not a task of this app; declare it with @app.task.")
 
-    def _check(self, body: str, what: str, name: str = "") -> None:
+    def check_body(self, body: str, what: str, name: str = "") -> None:
         """See that a broker can store a body; `what` is put together only for an error."""
         if not isinstance(body, str):
             raise EnqueueError(f"{what.format(name)} must be text, not {type(body).__name__}.")
@@ -360,28 +349,5 @@ class Laneway:
         return f"<Laneway {self.name or ''} on {self.url}>"
 
 
-class Sender:
-    """`app.using(…)`: enqueues instances with options."""
-
-    __slots__ = ("_app", "_sending")
-
-    def __init__(self, app: Laneway, sending: Sending) -> None:
-        self._app = app
-        self._sending = sending
-
-    def enqueue(self, instance: Runnable, /) -> Handle:
-        """Store a job that runs an instance of a task class."""
-        return self._app.send([self._job(instance)])[0]
-
-    def enqueue_many(self, instances: Iterable[Runnable], /) -> list[Handle]:
-        """Store jobs for many instances of task classes: all of them or none."""
-        return self._app.send(self._app.all_or_none(self._job, instances))
-
-    def _job(self, instance: Runnable) -> NewJob:
-        return self._app.outgoing(instance, (), {}, sending=self._sending)
-
-
-def _several(what: str, values: Iterable[Any]) -> tuple[Any, ...]:
-    if isinstance(values, (str, type)) or not isinstance(values, Iterable):
-        raise DeclarationError(f"{what} must be a list, even of one; write {what}=[…].")
-    return tuple(values)
+def _as_it_is(text: str) -> str:
+    return text

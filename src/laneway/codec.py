@@ -70,8 +70,13 @@ class Signature:
         self._known, self._needed = frozenset(self.names), frozenset(self.required)
         # With so many positional arguments, and no others, nothing is missing.
         self._enough = len(named) if self._needed.difference(self._positional) else len(self.required)
-        annotations = _annotations(target, self._known)
-        kinds = [_decodable(annotations.get(p.name, _annotation(p))) for p in named]
+        annotations = annotations_of(target, self._known)
+        #: The parameters' annotations as they were written, and the texts of those that cannot be evaluated.
+        self.kinds = {p.name: annotations.get(p.name, _annotation(p)) for p in named}
+        self.unresolved = {
+            p.name: p.annotation for p in named if isinstance(p.annotation, str) and p.name not in annotations
+        }
+        kinds = [_decodable(kind) for kind in self.kinds.values()]
         self._sure = {p.name: _surely_surviving(kind) for p, kind in zip(named, kinds, strict=True)}
         self._decode = self._decoder(kinds, named)
 
@@ -165,9 +170,47 @@ class Signature:
             raise Refused(_reason(error)) from None
 
 
-def _encoded(params: Params) -> bytes:
+class OneValue:
+    """The type of a single value: how it becomes canonical JSON and a value again. What Signature is to arguments."""
+
+    def __init__(self, kind: Any = Any) -> None:
+        self.kind = _decodable(kind)
+        self._decode = msgspec.json.Decoder(self.kind, dec_hook=_decode_other).decode
+        self._sure = _surely_surviving(self.kind)
+
+    def pack(self, value: Any) -> str:
+        """Encode a value, and see that it will come back as it is; raises Refused when it will not."""
+        data = _encoded(value)
+        if type(value) not in self._sure:
+            back = self.unpack(data)
+            if how := _bent(value, back):
+                raise Refused(
+                    f"the payload would come back with {how}; give plain JSON values, or annotate the handler's "
+                    "batch with its type, as in Batch[Order], imported where it is also found at run time"
+                )
+            if self.kind is not Any:
+                data = encode(back)  # 1 and 1.0 are the same value where a float is meant, and so the same bytes
+        return data.decode()
+
+    def unpack(self, data: bytes | str) -> Any:
+        """Read a value of this type; raises Refused when it does not fit."""
+        try:
+            return self._decode(data)
+        except Exception as error:  # a type's own checks may raise anything
+            raise Refused(_reason(error)) from None
+
+    def takes(self, value: Any) -> bool:
+        """Whether a value would come back as it is."""
+        try:
+            self.pack(value)
+        except Refused:
+            return False
+        return True
+
+
+def _encoded(value: Any) -> bytes:
     try:
-        return encode(params)
+        return encode(value)
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
         raise Refused(_reason(error)) from None
 
@@ -177,7 +220,7 @@ def _annotation(parameter: inspect.Parameter) -> Any:
     return Any if kind is parameter.empty or isinstance(kind, str) else kind
 
 
-def _annotations(target: Callable[..., Any], wanted: frozenset[str]) -> dict[str, Any]:
+def annotations_of(target: Callable[..., Any], wanted: frozenset[str]) -> dict[str, Any]:
     """A callable's annotations; one that cannot be resolved (imported for type checkers only) is left out."""
     sources: list[Any] = [inspect.unwrap(target)]
     if isinstance(target, type):
@@ -210,6 +253,8 @@ def _decodable(kind: Any) -> Any:
 
 def _surely_surviving(kind: Any) -> frozenset[type]:
     """The types whose values, for a parameter of this kind, come back as they are: they need not be read back."""
+    if typing.get_origin(kind) is typing.Annotated and not any(isinstance(m, msgspec.Meta) for m in kind.__metadata__):
+        return _surely_surviving(kind.__origin__)
     if kind is Any:
         return frozenset((str, int, bool, types.NoneType))
     if typing.get_origin(kind) in (typing.Union, types.UnionType):

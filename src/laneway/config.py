@@ -9,11 +9,15 @@ import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl
 
-from .errors import ConfigError
-from .retry import DEFAULT_MAX_RETRY_COUNT, RetryIn, default_retry_in
+from .delays import seconds
+from .errors import ConfigError, EnqueueError
+from .job import Kind, Quiet
+from .retry import DEFAULT_MAX_RETRY_COUNT, KEYED_MAX_RETRY_COUNT, RetryIn, default_retry_in
+from .shards import DEFAULT_SHARDS
 
 if TYPE_CHECKING:
     from .broker import Broker
@@ -23,6 +27,9 @@ DEFAULT_QUEUE = "default"
 DEFAULT_URL = "sqlite:///laneway.db"
 #: Where the URL comes from when none is given, in this order.
 URL_VARIABLES = ("LANEWAY_URL", "SQS_QUEUE_URL", "REDIS_URL")
+
+#: The most payloads of a key that a claim may hold.
+MOST_PAYLOADS = 100_000
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,80}")
 
@@ -42,26 +49,34 @@ class TaskOptions:
     queue: str | None = None
     #: More names under which stored tickets find it.
     aliases: tuple[str, ...] = ()
-    #: A job runs once, and then this many times more while it fails.
-    max_retry_count: int = DEFAULT_MAX_RETRY_COUNT
+    #: A job runs once, and then this many times more while it fails. None: as many as its kind has, see `retries`.
+    max_retry_count: int | None = None
     #: Seconds before retry n, counted from 0.
     retry_in: RetryIn = default_retry_in
     #: Exceptions that are never retried: the job goes straight to the morgue.
     bury_on: tuple[type[Exception], ...] = ()
     #: Called with the jobs just buried, after that is stored.
     retries_exhausted: Callable[[list[JobView]], object] | None = None
+    #: The calls, or payloads, of a key in one claim. None: as many as the broker thinks right.
+    max_payloads: int | None = None
+
+    def retries(self, kind: Kind) -> int:
+        """How often a failed job of this kind is run again."""
+        if self.max_retry_count is not None:
+            return self.max_retry_count
+        return KEYED_MAX_RETRY_COUNT if kind is Kind.KEYED else DEFAULT_MAX_RETRY_COUNT
 
     def validate(self) -> list[str]:
         """Every problem, a sentence each."""
         problems = []
         if self.queue is not None and (problem := name_problem("queue", self.queue)):
             problems.append(problem)
-        if (
-            isinstance(self.max_retry_count, bool)
-            or not isinstance(self.max_retry_count, int)
-            or self.max_retry_count < 0
-        ):
+        if self.max_retry_count is not None and not _whole(self.max_retry_count, 0):
             problems.append(f"max_retry_count must be a whole number from 0 on, not {self.max_retry_count!r}.")
+        if self.max_payloads is not None and not _whole(self.max_payloads, 1, MOST_PAYLOADS):
+            problems.append(
+                f"max_payloads must be a whole number from 1 to {MOST_PAYLOADS}, not {self.max_payloads!r}."
+            )
         if not callable(self.retry_in):
             problems.append(f"retry_in must be a function of the retry's number, not {self.retry_in!r}.")
         if not all(isinstance(kind, type) and issubclass(kind, Exception) for kind in self.bury_on):
@@ -69,6 +84,55 @@ class TaskOptions:
         if self.retries_exhausted is not None and not callable(self.retries_exhausted):
             problems.append(f"retries_exhausted must be a function, not {self.retries_exhausted!r}.")
         return problems
+
+
+@dataclass(frozen=True, slots=True)
+class CollectOptions(TaskOptions):
+    """How a collecting task is declared."""
+
+    #: The shards that its queue is made with.
+    shards: int = DEFAULT_SHARDS
+    #: The keys that a run is handed at most.
+    batch_size: int = 1
+    max_payloads: int | None = 1_000
+    #: Seconds without another payload before a key is due; None does not wait.
+    grace: float | timedelta | None = None
+    #: The most that a key's first payload waits so.
+    max_wait: float | timedelta | None = None
+    #: Payloads with which a key is due at once.
+    max_size: int | None = None
+    #: The key of a payload, and its score: for those enqueued without.
+    key: Callable[[Any], object] | None = None
+    score: Callable[[Any], float] | None = None
+
+    def validate(self) -> list[str]:
+        """Every problem, a sentence each."""
+        problems = TaskOptions.validate(self)
+        for what, number in (("shards", self.shards), ("batch_size", self.batch_size)):
+            if not _whole(number, 1):
+                problems.append(f"{what} must be a whole number from 1 on, not {number!r}.")
+        if self.max_payloads is None:
+            problems.append(f"max_payloads must be a whole number from 1 to {MOST_PAYLOADS}, not None.")
+        for what, time in (("grace", self.grace), ("max_wait", self.max_wait)):
+            if time is not None and not _duration(time):
+                problems.append(f"{what} must be 0 or more seconds or a timedelta, 100 years at most, not {time!r}.")
+        if self.max_size is not None and not _whole(self.max_size, 1):
+            problems.append(f"max_size must be a whole number from 1 on, not {self.max_size!r}.")
+        for what, given in (("max_wait", self.max_wait), ("max_size", self.max_size)):
+            if given is not None and self.grace is None:
+                problems.append(f"{what} ends a wait for quiet, and there is none without grace; give grace too.")
+        for what, function in (("key", self.key), ("score", self.score)):
+            if function is not None and not callable(function):
+                problems.append(f"{what} must be a function of a payload, not {function!r}.")
+        return problems
+
+    @property
+    def quiet(self) -> Quiet | None:
+        """How a key waits for quiet, as the broker takes it."""
+        if self.grace is None:
+            return None
+        max_wait_s = None if self.max_wait is None else seconds(self.max_wait, "max_wait")
+        return Quiet(seconds(self.grace, "grace"), max_wait_s, self.max_size)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +174,18 @@ class WorkerOptions:
         if not _at_least(self.slow_s, 0):
             problems.append(f"slow_s must be 0 or more seconds, not {self.slow_s!r}.")
         return problems
+
+
+def _whole(value: object, least: int, most: float = float("inf")) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
+
+
+def _duration(value: Any) -> bool:
+    try:
+        seconds(value, "it")
+    except EnqueueError:
+        return False
+    return (value.total_seconds() if isinstance(value, timedelta) else float(value)) >= 0
 
 
 def _at_least(value: object, least: float) -> bool:

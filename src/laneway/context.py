@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import logging
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, overload
+from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, overload
 
 from .delays import seconds
 from .errors import EnqueueError
 from .handle import Handle
+from .job import Kind
+from .keys import UNSET
 from .outcome import OUTBOX_LIMIT
+from .sending import Sending
 
 if TYPE_CHECKING:
     from .app import Laneway
+    from .collecting import Collecting, SelfKeyed
     from .job import Claim, NewJob
-    from .task import Runnable, Sending, Task
+    from .task import Runnable, Task
 
 P = ParamSpec("P")
+T = TypeVar("T")
 
 
 class Named(Protocol):
@@ -27,13 +32,17 @@ class Named(Protocol):
 
 
 class Context:
-    """Handed to a task that takes one. It belongs to one run."""
+    """Handed to a task that takes one. It belongs to one run: of a keyed task, to one call.
 
-    __slots__ = ("_app", "_claim", "_logger", "_task", "outbox", "postponed_s")
+    `call` says which payload of the claim that is. A collecting run has the first of its claims.
+    """
 
-    def __init__(self, app: Laneway, claim: Claim, task: Named) -> None:
+    __slots__ = ("_app", "_call", "_claim", "_logger", "_task", "outbox", "postponed_s")
+
+    def __init__(self, app: Laneway, claim: Claim, task: Named, call: int = 0) -> None:
         self._app = app
         self._claim = claim
+        self._call = call
         self._task = task
         self._logger: logging.LoggerAdapter[logging.Logger] | None = None
         #: The jobs held back until the run has succeeded.
@@ -43,7 +52,13 @@ class Context:
 
     @property
     def id(self) -> str:
-        """The job's id."""
+        """The job's id; of a keyed task the call's own, of a collecting one the (first) key."""
+        claim = self._claim
+        return claim.payloads[self._call].identity if claim.kind is Kind.KEYED else claim.key
+
+    @property
+    def key(self) -> str:
+        """The job's key; a plain job's is its id, and a batch has keys of its own."""
         return self._claim.key
 
     @property
@@ -59,12 +74,13 @@ class Context:
     @property
     def attempt(self) -> int:
         """1 in the first run; it grows with every further one, also after a crash."""
-        return self._claim.attempt
+        claim = self._claim
+        return claim.payloads[self._call].attempt if claim.kind is Kind.KEYED else claim.attempt
 
     @property
     def retry_count(self) -> int:
         """-1 before the first failure, 0 after it, and so on."""
-        return self._claim.retry_count
+        return -1 if self._call else self._claim.retry_count  # only a key's first call can have failed before
 
     @property
     def fence(self) -> int:
@@ -74,7 +90,8 @@ class Context:
     @property
     def headers(self) -> dict[str, str]:
         """What travelled beside the ticket."""
-        return self._claim.headers or {}
+        claim = self._claim
+        return (claim.payloads[self._call].headers if claim.kind is Kind.KEYED else claim.headers) or {}
 
     @property
     def logger(self) -> logging.LoggerAdapter[logging.Logger]:
@@ -87,12 +104,19 @@ class Context:
     def enqueue(self, task: Task[P, ..., Any], /, *args: P.args, **kwargs: P.kwargs) -> Handle: ...
 
     @overload
+    def enqueue(self, task: Collecting[T], /, key: object, payload: T = ...) -> Handle: ...
+
+    @overload
+    def enqueue(self, task: SelfKeyed[T], /, *, payload: T) -> Handle: ...
+
+    @overload
     def enqueue(self, task: Runnable, /) -> Handle: ...
 
     def enqueue(self, task: Any, /, *args: Any, **kwargs: Any) -> Handle:
         """Enqueue a job if and only if this run succeeds.
 
-        It goes to the queue given with `using`, else to the task's own, else to the running job's.
+        It goes to the queue given with `using`, else to the task's own, else to the running job's (from within a
+        collecting task, whose queue is its alone: to `default`).
         """
         return self._hold(self._app.outgoing(task, args, kwargs, fallback=self.queue))
 
@@ -102,11 +126,10 @@ class Context:
         queue: str | None = None,
         delay: float | timedelta | None = None,
         perform_at: float | datetime | None = None,
+        key: object = UNSET,
     ) -> ContextSender:
         """Options for an instance that is enqueued from within a run; a function task has its own `using`."""
-        from .task import Sending  # task.py needs Context for its types
-
-        return ContextSender(self, Sending().with_options(queue=queue, delay=delay, perform_at=perform_at))
+        return ContextSender(self, Sending().with_options(queue=queue, delay=delay, perform_at=perform_at, key=key))
 
     def postpone(self, delay: float | timedelta) -> None:
         """Run this job again later, whatever else happens in this run: not a failure, and nothing is sent."""
@@ -118,7 +141,7 @@ class Context:
                 f"A run may enqueue {OUTBOX_LIMIT} jobs at most; have it enqueue a job that goes on from there."
             )
         self._app.around_enqueue([job], self.outbox.extend)
-        return Handle(self._app.broker, job.queue, job.key)
+        return Handle.of(self._app.broker, job)
 
 
 class ContextSender:

@@ -4,7 +4,8 @@
     ├── ConfigError          an option, a URL or a target is wrong
     ├── DeclarationError     a task is declared in a way that cannot work
     ├── EnqueueError         a job was refused; nothing was stored
-    ├── TicketError          a stored body does not describe a task of this app
+    ├── TicketError          a stored body does not describe a task of this app, or no payload of it
+    ├── NotInBatchError      a handler named a key that its batch does not have
     ├── BrokerError          the broker answered, and refused
     │   └── BrokerAwayError  the broker did not answer; trying again may help
     ├── LeaseLost            the broker has declared this worker dead        (signal)
@@ -46,6 +47,12 @@ class TicketError(LanewayError):
         super().__init__(message)
         #: The task, if that much could be read: its options say how often to try again.
         self.task = task
+
+
+class NotInBatchError(LanewayError, KeyError):
+    """A handler named a key that its batch does not have."""
+
+    __str__ = Exception.__str__  # a KeyError would show the sentence in quotes
 
 
 class BrokerError(LanewayError):

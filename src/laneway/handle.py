@@ -8,42 +8,52 @@ from typing import TYPE_CHECKING, TypeVar
 
 from .delays import seconds, unix_time
 from .errors import BrokerAwayError, BrokerError, EnqueueError
+from .job import Kind
 
 if TYPE_CHECKING:
     from .broker import Broker
-    from .job import Status
+    from .job import NewJob, Status
 
 Answer = TypeVar("Answer")
 
 
 class Handle:
-    """What `enqueue` returns."""
+    """What `enqueue` returns: of a keyed task it is about one call, of a collecting one about one payload."""
 
-    __slots__ = ("_broker", "id", "queue")
+    __slots__ = ("_broker", "_where", "id", "key", "queue")
 
-    def __init__(self, broker: Broker, queue: str, id: str) -> None:
+    def __init__(self, broker: Broker, queue: str, id: str, key: str | None = None, identity: str = "") -> None:
         self._broker = broker
         self.queue = queue
-        #: The job's id; for a plain task also its key.
+        #: The job's id; of a keyed task the call's own, of a collecting one the key.
         self.id = id
+        #: The job's key; a plain job's is its id.
+        self.key = id if key is None else key
+        self._where = (queue, self.key, identity) if identity else (queue, self.key)
+
+    @classmethod
+    def of(cls, broker: Broker, job: NewJob) -> Handle:
+        """The handle on a job that was sent."""
+        if job.kind is Kind.PLAIN:
+            return cls(broker, job.queue, job.key)
+        return cls(broker, job.queue, job.identity if job.kind is Kind.KEYED else job.key, job.key, job.identity)
 
     def status(self) -> Status:
         """delayed, queued, running, dead, cancelled or gone; a finished job is gone."""
-        return self._unless_gone(lambda: self._broker.status(self.queue, self.id), "gone")
+        return self._unless_gone(lambda: self._broker.status(*self._where), "gone")
 
     def cancel(self) -> bool:
-        """Remove the job from its queue. False if it is running or gone."""
-        return self._unless_gone(lambda: self._broker.cancel(self.queue, self.id), False)
+        """Remove the job, call or payload from its queue. False if it is running or gone."""
+        return self._unless_gone(lambda: self._broker.cancel(*self._where), False)
 
     def reschedule(self, *, delay: float | timedelta | None = None, perform_at: float | datetime | None = None) -> bool:
-        """Move the job to another time. False if it is running or gone."""
+        """Move the job or call to another time; a key's payloads that are collected are moved together. False if it
+        is running or gone."""
         when = due(delay, perform_at)
         if when is None:
             raise EnqueueError("reschedule needs a delay or a perform_at.")
         delay_s, at = when
-        return self._unless_gone(
-            lambda: self._broker.reschedule(self.queue, self.id, delay_s=delay_s, perform_at=at), False
-        )
+        return self._unless_gone(lambda: self._broker.reschedule(*self._where, delay_s=delay_s, perform_at=at), False)
 
     def _unless_gone(self, ask: Callable[[], Answer], gone: Answer) -> Answer:
         """Ask the broker. A job that was kept back, by a run or a middleware, may be in a queue that never was."""

@@ -8,6 +8,8 @@ from collections.abc import Callable
 RetryIn = Callable[[int], float]
 
 DEFAULT_MAX_RETRY_COUNT = 25
+#: For keyed calls: one that fails holds up its key.
+KEYED_MAX_RETRY_COUNT = 5
 
 
 def default_retry_in(retry_count: int) -> float:

@@ -2,12 +2,15 @@
 
     {"_job_class":"Name","_job_params":{…}|null}
 
+and, for a keyed call, `"_job_id":"…"` at its end: so two equal calls of a key are two payloads.
+
 The format is that of the Ruby original, which reads ours as we read its. A ticket is only ever looked up among
 the registered tasks: it never imports a module and never builds a class that was not declared.
 """
 
 from __future__ import annotations
 
+import inspect
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -17,7 +20,7 @@ from .errors import TicketError
 
 if TYPE_CHECKING:
     from .registry import Registry
-    from .task import AnyTask
+    from .task import AnyTask, TicketTask
 
 
 class Call:
@@ -41,6 +44,15 @@ class _Ticket(msgspec.Struct):
 _read = msgspec.json.Decoder(_Ticket).decode
 
 
+def takes_id(serializer: Serializer) -> bool:
+    """Whether a serializer, which may be somebody's own, takes the id of a keyed call."""
+    try:
+        parameters = inspect.signature(serializer.dumps).parameters.values()
+    except (TypeError, ValueError):  # something that Python cannot look into
+        return False
+    return any(p.kind is p.VAR_KEYWORD or (p.name == "id" and p.kind is not p.POSITIONAL_ONLY) for p in parameters)
+
+
 class Serializer:
     """Turns calls into bodies and bodies into calls. Subclass it to read bodies that others have written.
 
@@ -51,12 +63,17 @@ class Serializer:
         self.registry = registry
         self._heads: dict[str, bytes] = {}
 
-    def dumps(self, task: AnyTask, params: Params) -> str:
-        """Return the body for a call of `task`; raises codec.Refused for params that would not survive."""
+    def dumps(self, task: TicketTask, params: Params, id: str | None = None) -> str:
+        """Return the body for a call of `task`; raises codec.Refused for params that would not survive.
+
+        `id` is a keyed call's own. A subclass that does not take it writes tickets without: that is all right too.
+        """
         head = self._heads.get(task.name)
         if head is None:
             head = self._heads[task.name] = b'{"_job_class":' + encode(task.name) + b',"_job_params":'
-        return (head + task.pack(params) + b"}").decode()
+        if id is None:
+            return (head + task.pack(params) + b"}").decode()
+        return (head + task.pack(params) + b',"_job_id":' + encode(id) + b"}").decode()
 
     def loads(self, body: str) -> Call | Any | None:
         """Return the call that `body` describes, None for an empty one; raises TicketError when it describes none."""
@@ -68,6 +85,8 @@ class Serializer:
             raise TicketError(f"The body is not a ticket: {error}.") from None
         task = self.registry.find(ticket.name)
         if task is None:
+            if self.registry.is_collecting(ticket.name):
+                raise TicketError(f"{ticket.name!r} is a collecting task, and is not run by tickets; delete the job.")
             raise TicketError(
                 f"There is no task named {ticket.name!r} in this app; declare it, give its successor that name as an "
                 "alias, or delete the job."

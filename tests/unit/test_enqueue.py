@@ -110,13 +110,14 @@ def test_an_item_has_options_of_its_own(noop, stored):
         (("x" * 2_000_000,), "Item 2: Task noop: its body is "),
         (Item(m=1), "Item 2: Task noop: got an unexpected keyword argument 'm'"),
         (Item(1, perform_at=float("nan")), "Item 2: perform_at must be a finite number"),
-        (Item(1, key="a"), "Item 2: Task noop: its jobs have no key and no score of their own; leave them out."),
-        (Item(1, score=5), "Item 2: Task noop: its jobs have no key and no score"),
+        (Item(1, key=""), "Item 2: key must not be empty. Nothing was stored."),
+        (Item(1, key=None), "Item 2: key must be text or something with a text of its own, not NoneType."),
+        (Item(1, score=5), "Item 2: Task noop: only payloads of collecting tasks have a score; leave it out."),
         ([1], "Item 2: Task noop: enqueue_many takes tuples of arguments or Item(…), not list."),
         ("ab", "Item 2: Task noop: enqueue_many takes tuples of arguments or Item(…), not str."),
         (5, "Item 2: Task noop: enqueue_many takes tuples of arguments or Item(…), not int."),
     ],
-    ids=range(10),
+    ids=range(11),
 )
 def test_one_bad_item_is_named_and_none_is_stored(noop, refused, bad, sentence):
     for items in ([(0,), (1,), bad, (3,)], iter([(0,), (1,), bad, (3,)])):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from laneway import DeclarationError
+from laneway.job import Kind
 
 pytestmark = pytest.mark.unit
 
@@ -92,4 +93,4 @@ def test_a_functions_own_attributes_do_not_get_in_the_way(app):
     function.name, function.app, function.options = "y", None, None
     task = app.task(function)
     assert (task.name, task.app) == ("x", app)
-    assert task.options.max_retry_count == 25
+    assert task.options.retries(Kind.PLAIN) == 25

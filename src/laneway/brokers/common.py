@@ -6,7 +6,8 @@ import math
 from collections.abc import Iterable
 
 from ..errors import BrokerError, EnqueueError
-from ..job import NewJob
+from ..job import Kind, NewJob
+from ..keys import key_problem, score_problem
 
 REMEMBER_DEAD_S = 3_600.0
 REMEMBER_ENDED_S = 86_400.0
@@ -14,6 +15,7 @@ REMEMBER_ENDED_S = 86_400.0
 #: The longest delay after a run: 100 years.
 LONGEST_DELAY_S = 100 * 365.25 * 86_400
 _PRIORITIES = range(-(2**31), 2**31)
+_PLAIN = Kind.PLAIN
 
 
 def due_at(now: float, delay_s: float, perform_at: float | None) -> float:
@@ -49,6 +51,30 @@ def check_jobs(jobs: Iterable[NewJob]) -> None:
             raise EnqueueError(
                 f"The job {job.key!r} has half characters (lone surrogates) in its key, body or headers."
             ) from None
+        if job.kind is not _PLAIN:
+            _check_payload(job)
+
+
+def _check_payload(job: NewJob) -> None:
+    """Refuse what is wrong with a job that has a key of its own; the API has seen to it, a middleware may have not."""
+    problem = key_problem(job.key)
+    if problem:
+        raise EnqueueError(f"The key of a job in {job.queue} {problem}.")
+    if not job.identity:
+        raise EnqueueError(f"The job {job.key!r} has no identity, by which its payload would be told from others.")
+    if job.score is not None:
+        if job.kind is not Kind.COLLECTING:
+            raise EnqueueError(f"The job {job.key!r} has a score, and only payloads of collecting tasks may have one.")
+        if problem := score_problem(job.score):
+            raise EnqueueError(f"The score of a payload of {job.key!r} {problem}.")
+    if job.quiet is not None:
+        waits = [job.quiet.grace_s, *([] if job.quiet.max_wait_s is None else [job.quiet.max_wait_s])]
+        if job.kind is not Kind.COLLECTING or job.delay_s or job.perform_at is not None:
+            raise EnqueueError(
+                f"The job {job.key!r} cannot wait for quiet: only a collecting one that has no time of its own can."
+            )
+        if not all(0 <= wait <= LONGEST_DELAY_S for wait in waits):
+            raise EnqueueError(f"The job {job.key!r} must wait for quiet from 0 seconds to 100 years.")
 
 
 def storable(error: str | None) -> str | None:

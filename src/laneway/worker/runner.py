@@ -234,14 +234,15 @@ class Runner:
 
     def _failed(self, claim: Claim, options: TaskOptions, error: BaseException) -> Settlement:
         text = format_error(error)
+        retries = options.retries(claim.kind)
         if isinstance(error, (Bury, *options.bury_on)):
             return buried(claim, text)
         if isinstance(error, Retry) and error.after_s is not None:
-            return failed(claim, text, options.max_retry_count, error.after_s)
-        return failed(claim, text, options.max_retry_count, self._retry_in(options, claim.retry_count + 1))
+            return failed(claim, text, retries, error.after_s)
+        return failed(claim, text, retries, self._retry_in(options, retries, claim.retry_count + 1))
 
-    def _retry_in(self, options: TaskOptions, retry_count: int) -> float:
-        if retry_count >= options.max_retry_count:
+    def _retry_in(self, options: TaskOptions, retries: int, retry_count: int) -> float:
+        if retry_count >= retries:
             return 0.0
         try:
             return seconds(options.retry_in(retry_count), "retry_in")

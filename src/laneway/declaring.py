@@ -1,0 +1,386 @@
+"""Declaring tasks: `@app.task` and `@app.collect`, typed, and everything that is checked when they are used."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, Protocol, TypeVar, cast, overload
+
+from .batch import Batch
+from .collecting import Collecting, SelfKeyed
+from .config import CollectOptions, TaskOptions, name_problem, raise_problems
+from .context import Context
+from .errors import DeclarationError
+from .registry import Registry
+from .retry import RetryIn, default_retry_in
+from .shards import DEFAULT_SHARDS
+from .targets import is_kind, is_method, positional, run_parameters
+from .task import Runnable, Task
+
+if TYPE_CHECKING:
+    from .app import Laneway
+    from .job import JobView
+
+P = ParamSpec("P")
+T = TypeVar("T")
+Result = TypeVar("Result")
+Class = TypeVar("Class", bound=Runnable)
+Exhausted = Callable[["list[JobView]"], object]
+
+
+class Declare(Protocol):
+    """What `@app.task(…)` returns: it makes a function a Task and leaves a class a class."""
+
+    # A class is a callable too; for one with run() the first overload is meant, and is taken.
+    @overload
+    def __call__(self, target: type[Class], /) -> type[Class]: ...  # type: ignore[overload-overlap]  # pyright: ignore[reportOverlappingOverload]
+
+    @overload
+    def __call__(self, target: Callable[P, Result], /) -> Task[P, P, Result]: ...
+
+
+class DeclareWithContext(Protocol):
+    """What `@app.task(context=True, …)` returns: callers of `enqueue` do not give the context."""
+
+    def __call__(
+        self, target: Callable[Concatenate[Context, P], Result], /
+    ) -> Task[P, Concatenate[Context, P], Result]: ...
+
+
+class Collect(Protocol):
+    """What `@app.collect(…)` returns."""
+
+    def __call__(self, target: Callable[[Batch[T]], object], /) -> Collecting[T]: ...
+
+
+class CollectWithContext(Protocol):
+    """What `@app.collect(context=True, …)` returns."""
+
+    def __call__(self, target: Callable[[Context, Batch[T]], object], /) -> Collecting[T]: ...
+
+
+class CollectSelfKeyed(Protocol):
+    """What `@app.collect(key=…)` returns."""
+
+    def __call__(self, target: Callable[[Batch[T]], object], /) -> SelfKeyed[T]: ...
+
+
+class CollectSelfKeyedWithContext(Protocol):
+    """What `@app.collect(context=True, key=…)` returns."""
+
+    def __call__(self, target: Callable[[Context, Batch[T]], object], /) -> SelfKeyed[T]: ...
+
+
+class Declaring:
+    """The part of an app that tasks are declared with."""
+
+    registry: Registry
+
+    # As in Declare: a class with run() stays a class.
+    @overload
+    def task(self, target: type[Class], /) -> type[Class]: ...  # type: ignore[overload-overlap]  # pyright: ignore[reportOverlappingOverload]
+
+    @overload
+    def task(self, target: Callable[P, Result], /) -> Task[P, P, Result]: ...
+
+    @overload
+    def task(
+        self,
+        /,
+        *,
+        context: Literal[True],
+        name: str | None = None,
+        queue: str | None = None,
+        aliases: Iterable[str] = (),
+        max_retry_count: int | None = None,
+        retry_in: RetryIn = ...,
+        bury_on: Iterable[type[Exception]] = (),
+        retries_exhausted: Exhausted | None = None,
+        max_payloads: int | None = None,
+    ) -> DeclareWithContext: ...
+
+    @overload
+    def task(
+        self,
+        /,
+        *,
+        context: Literal[False] = False,
+        name: str | None = None,
+        queue: str | None = None,
+        aliases: Iterable[str] = (),
+        max_retry_count: int | None = None,
+        retry_in: RetryIn = ...,
+        bury_on: Iterable[type[Exception]] = (),
+        retries_exhausted: Exhausted | None = None,
+        max_payloads: int | None = None,
+    ) -> Declare: ...
+
+    def task(
+        self,
+        target: Any = None,
+        /,
+        *,
+        context: bool = False,
+        name: str | None = None,
+        queue: str | None = None,
+        aliases: Iterable[str] = (),
+        max_retry_count: int | None = None,
+        retry_in: RetryIn = default_retry_in,
+        bury_on: Iterable[type[Exception]] = (),
+        retries_exhausted: Exhausted | None = None,
+        max_payloads: int | None = None,
+    ) -> Any:
+        """Declare a function, or a class with `run`, as a task.
+
+        Calls of a task with a parameter `Annotated[…, Key]` run in order, one at a time, for each key.
+
+        Args:
+            context: Hand the function a Context as its first argument. (`run` gets one when it takes one.)
+            name: The name in tickets, instead of the function's own.
+            queue: The queue of its jobs.
+            aliases: Older names under which stored tickets still find it.
+            max_retry_count: How often a failed job is run again: 25 unless said, for calls with a key 5; 0 for never.
+            retry_in: Seconds before retry n, counted from 0.
+            bury_on: Exception types that are never retried: the job goes to the morgue.
+            retries_exhausted: Called with the jobs just buried.
+            max_payloads: The calls of a key that a worker takes at once.
+        """
+        options = TaskOptions(
+            queue=queue,
+            aliases=_several("aliases", aliases),
+            max_retry_count=max_retry_count,
+            retry_in=retry_in,
+            bury_on=_several("bury_on", bury_on),
+            retries_exhausted=retries_exhausted,
+            max_payloads=max_payloads,
+        )
+
+        def register(target: Any) -> Any:
+            task = _task(cast("Laneway", self), target, name, context, options)
+            self.registry.add(task)
+            return target if isinstance(target, type) else task
+
+        return register if target is None else register(target)
+
+    @overload
+    def collect(self, target: Callable[[Batch[T]], object], /) -> Collecting[T]: ...
+
+    @overload
+    def collect(
+        self,
+        /,
+        *,
+        context: Literal[True],
+        key: Callable[[Any], object],
+        name: str | None = None,
+        queue: str | None = None,
+        shards: int = ...,
+        batch_size: int = ...,
+        max_retry_count: int | None = None,
+        retry_in: RetryIn = ...,
+        bury_on: Iterable[type[Exception]] = (),
+        retries_exhausted: Exhausted | None = None,
+        grace: float | timedelta | None = None,
+        max_wait: float | timedelta | None = None,
+        max_size: int | None = None,
+        max_payloads: int = ...,
+        score: Callable[[Any], float] | None = None,
+    ) -> CollectSelfKeyedWithContext: ...
+
+    @overload
+    def collect(
+        self,
+        /,
+        *,
+        context: Literal[True],
+        name: str | None = None,
+        queue: str | None = None,
+        shards: int = ...,
+        batch_size: int = ...,
+        max_retry_count: int | None = None,
+        retry_in: RetryIn = ...,
+        bury_on: Iterable[type[Exception]] = (),
+        retries_exhausted: Exhausted | None = None,
+        grace: float | timedelta | None = None,
+        max_wait: float | timedelta | None = None,
+        max_size: int | None = None,
+        max_payloads: int = ...,
+        score: Callable[[Any], float] | None = None,
+    ) -> CollectWithContext: ...
+
+    @overload
+    def collect(
+        self,
+        /,
+        *,
+        key: Callable[[Any], object],
+        context: Literal[False] = False,
+        name: str | None = None,
+        queue: str | None = None,
+        shards: int = ...,
+        batch_size: int = ...,
+        max_retry_count: int | None = None,
+        retry_in: RetryIn = ...,
+        bury_on: Iterable[type[Exception]] = (),
+        retries_exhausted: Exhausted | None = None,
+        grace: float | timedelta | None = None,
+        max_wait: float | timedelta | None = None,
+        max_size: int | None = None,
+        max_payloads: int = ...,
+        score: Callable[[Any], float] | None = None,
+    ) -> CollectSelfKeyed: ...
+
+    @overload
+    def collect(
+        self,
+        /,
+        *,
+        context: Literal[False] = False,
+        name: str | None = None,
+        queue: str | None = None,
+        shards: int = ...,
+        batch_size: int = ...,
+        max_retry_count: int | None = None,
+        retry_in: RetryIn = ...,
+        bury_on: Iterable[type[Exception]] = (),
+        retries_exhausted: Exhausted | None = None,
+        grace: float | timedelta | None = None,
+        max_wait: float | timedelta | None = None,
+        max_size: int | None = None,
+        max_payloads: int = ...,
+        score: Callable[[Any], float] | None = None,
+    ) -> Collect: ...
+
+    def collect(
+        self,
+        target: Any = None,
+        /,
+        *,
+        context: bool = False,
+        name: str | None = None,
+        queue: str | None = None,
+        shards: int = DEFAULT_SHARDS,
+        batch_size: int = 1,
+        max_retry_count: int | None = None,
+        retry_in: RetryIn = default_retry_in,
+        bury_on: Iterable[type[Exception]] = (),
+        retries_exhausted: Exhausted | None = None,
+        grace: float | timedelta | None = None,
+        max_wait: float | timedelta | None = None,
+        max_size: int | None = None,
+        max_payloads: int = 1_000,
+        key: Callable[[Any], object] | None = None,
+        score: Callable[[Any], float] | None = None,
+    ) -> Any:
+        """Declare a function as a collecting task: it is handed a Batch of all payloads that came for some keys.
+
+        Args:
+            context: Hand the function a Context before the batch.
+            name: Its name, instead of the function's own.
+            queue: Its queue, which no other task may use; its name unless said.
+            shards: The shards that the queue is made with.
+            batch_size: The keys in a batch at most.
+            max_retry_count: How often a failed key is run again: 25 unless said, 0 for never.
+            retry_in: Seconds before retry n, counted from 0.
+            bury_on: Exception types that are never retried: the payloads go to the morgue.
+            retries_exhausted: Called with the jobs just buried.
+            grace: Wait until no payload has come for a key for so long.
+            max_wait: But no longer than this after the first.
+            max_size: Or until so many have come.
+            max_payloads: The payloads of a key in a batch at most; the rest follow.
+            key: The key of a payload that is enqueued without one.
+            score: The score of a payload that is enqueued without one; else they are in order of arrival.
+        """
+        options = {
+            "shards": shards,
+            "batch_size": batch_size,
+            "max_retry_count": max_retry_count,
+            "retry_in": retry_in,
+            "bury_on": _several("bury_on", bury_on),
+            "retries_exhausted": retries_exhausted,
+            "grace": grace,
+            "max_wait": max_wait,
+            "max_size": max_size,
+            "max_payloads": max_payloads,
+            "key": key,
+            "score": score,
+        }
+
+        def register(target: Any) -> Collecting[Any]:
+            task = _collecting(cast("Laneway", self), target, name, queue, context, options)
+            self.registry.add_collecting(task)
+            return task
+
+        return register if target is None else register(target)
+
+
+def _task(app: Laneway, target: Any, name: str | None, context: bool, options: TaskOptions) -> Task[Any, Any, Any]:
+    """Check a declaration and make the task of it."""
+    if not callable(target):
+        raise DeclarationError(f"A task is a function or a class with run(), not {type(target).__name__}.")
+    name = _name(target, name, options.aliases)
+    handler = target
+    if isinstance(target, type):
+        handler = getattr(target, "run", None)
+        if not callable(handler):
+            raise DeclarationError(f"The class {name} has no run() method, so it cannot be a task; give it one.")
+        if context:
+            raise DeclarationError(
+                f"Task {name}: a class's run() gets the context when it takes one; drop context=True."
+            )
+        if len(run_parameters(target)) > 1:
+            raise DeclarationError(f"Task {name}: run() may take the context and nothing else.")
+    elif context and not positional(inspect.signature(target))[:1]:
+        raise DeclarationError(f"Task {name}: with context=True its first parameter must be for the context.")
+    _see_no_generator(name, handler)
+    raise_problems(options.validate(), DeclarationError, f"Task {name}: ")
+    return Task(app, target, name=name, context=context, options=options)
+
+
+def _collecting(
+    app: Laneway, target: Any, name: str | None, queue: str | None, context: bool, given: dict[str, Any]
+) -> Collecting[Any]:
+    """Check the declaration of a collecting task and make it."""
+    if not callable(target) or isinstance(target, type):
+        kind = f"the class {target.__name__}" if isinstance(target, type) else type(target).__name__
+        raise DeclarationError(f"A collecting task is a function of a batch, not {kind}.")
+    name = _name(target, name)
+    options = CollectOptions(queue=name if queue is None else queue, **given)
+    problems = options.validate()
+    if queue is None and (problem := name_problem("queue", name)):
+        problems.remove(problem)
+        problems.insert(0, f"its name cannot be that of its queue, which {problem[6:-1]}; give it one with queue=….")
+    raise_problems(problems, DeclarationError, f"Task {name}: ")
+    _see_no_generator(name, target)
+    make: type[Collecting[Any]] = Collecting if options.key is None else SelfKeyed
+    return make(app, target, name=name, context=context, options=options)
+
+
+def _name(target: Any, name: str | None, aliases: tuple[str, ...] = ()) -> str:
+    if isinstance(target, (Task, Collecting)):
+        raise DeclarationError(f"{target.name} is a task already; declare it once.")
+    name = name if name is not None else getattr(target, "__name__", None)
+    for each in (name, *aliases):
+        if not isinstance(each, str) or not each.isprintable() or not 1 <= len(each) <= 200:
+            raise DeclarationError(f"A task's name must be 1 to 200 printable characters, not {each!r}.")
+    assert isinstance(name, str)
+    if name == "<lambda>":
+        raise DeclarationError("A lambda has no name to be found by; give it one with @app.task(name=…) or use def.")
+    if is_method(target):
+        raise DeclarationError(
+            f"Task {name}: a method cannot be a task, because nothing says which instance it belongs to; declare a "
+            "function, or the class with a run()."
+        )
+    return name
+
+
+def _see_no_generator(name: str, handler: Any) -> None:
+    if is_kind(inspect.isgeneratorfunction, handler) or is_kind(inspect.isasyncgenfunction, handler):
+        raise DeclarationError(f"Task {name}: a generator does nothing when it is called; a task must not yield.")
+
+
+def _several(what: str, values: Iterable[Any]) -> tuple[Any, ...]:
+    if isinstance(values, (str, type)) or not isinstance(values, Iterable):
+        raise DeclarationError(f"{what} must be a list, even of one; write {what}=[…].")
+    return tuple(values)

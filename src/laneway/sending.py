@@ -1,0 +1,102 @@
+"""How jobs are sent: what `using` was given, the items of `enqueue_many`, and senders for instances."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from .codec import Refused
+from .config import name_problem
+from .errors import EnqueueError
+from .handle import Handle, due
+from .keys import UNSET, key_text, score_number
+
+if TYPE_CHECKING:
+    from .app import Laneway
+    from .job import NewJob
+    from .task import Runnable
+
+
+class Sending(msgspec.Struct, frozen=True):
+    """What `using` was given."""
+
+    queue: str | None = None
+    delay_s: float = 0.0
+    perform_at: float | None = None
+    key: str | None = None
+    score: float | None = None
+    #: A delay or a time was given, be it 0.
+    timed: bool = False
+
+    def with_options(
+        self,
+        *,
+        queue: str | None = None,
+        delay: float | timedelta | None = None,
+        perform_at: float | datetime | None = None,
+        key: object = UNSET,
+        score: float | None = None,
+    ) -> Sending:
+        """The same with what is given here in its place; raises EnqueueError for what cannot be."""
+        if queue is not None and (problem := name_problem("queue", queue)):
+            raise EnqueueError(problem)
+        when = due(delay, perform_at)
+        delay_s, at = (self.delay_s, self.perform_at) if when is None else when
+        try:
+            return Sending(
+                self.queue if queue is None else queue,
+                delay_s,
+                at,
+                self.key if key is UNSET else key_text(key),
+                self.score if score is None else score_number(score),
+                self.timed or when is not None,
+            )
+        except Refused as error:
+            raise EnqueueError(f"{error}.") from None
+
+
+class Item:
+    """One call in `enqueue_many`, for those that need options of their own: `Item("a.png", 200, perform_at=…)`.
+
+    `key`, `score` and `perform_at` are always options; a parameter that is called so must be given by its position.
+    """
+
+    __slots__ = ("args", "key", "kwargs", "perform_at", "score")
+
+    def __init__(
+        self,
+        *args: Any,
+        key: object = UNSET,
+        score: float | None = None,
+        perform_at: float | datetime | None = None,
+        **kwargs: Any,
+    ) -> None:
+        self.args = args
+        self.kwargs = kwargs
+        self.key = key
+        self.score = score
+        self.perform_at = perform_at
+
+
+class Sender:
+    """`app.using(…)`: enqueues instances with options."""
+
+    __slots__ = ("_app", "_sending")
+
+    def __init__(self, app: Laneway, sending: Sending) -> None:
+        self._app = app
+        self._sending = sending
+
+    def enqueue(self, instance: Runnable, /) -> Handle:
+        """Store a job that runs an instance of a task class."""
+        return self._app.send([self._job(instance)])[0]
+
+    def enqueue_many(self, instances: Iterable[Runnable], /) -> list[Handle]:
+        """Store jobs for many instances of task classes: all of them or none."""
+        return self._app.send(self._app.all_or_none(self._job, instances))
+
+    def _job(self, instance: Runnable) -> NewJob:
+        return self._app.outgoing(instance, (), {}, sending=self._sending)
