@@ -94,6 +94,7 @@ class Claim(msgspec.Struct, array_like=True):
     headers: Headers | None = None
     kind: Kind = Kind.PLAIN
     shard: int = 0
+    priority: int = 0
 
 
 class JobView(msgspec.Struct, kw_only=True):
@@ -123,7 +124,7 @@ class JobView(msgspec.Struct, kw_only=True):
 
 
 class QueueStats(msgspec.Struct, kw_only=True):
-    """A queue in numbers, counted in keys. `length` is what is queued, delayed and set aside included, being run not."""
+    """A queue in numbers, counted in keys. `length` is what is queued: delayed and set aside too, but not what runs."""
 
     queue: str
     shards: int

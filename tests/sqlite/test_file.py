@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from laneway.brokers.sqlite import SQLiteBroker
-from laneway.brokers.sqlite.database import APPLICATION_ID, Database
+from laneway.brokers.sqlite.database import APPLICATION_ID, Database, read_statements
 from laneway.errors import ConfigError
+from laneway.job import Kind, NewJob
 from laneway.testing.conformance.kit import put
 
 pytestmark = pytest.mark.unit
@@ -19,6 +20,10 @@ pytestmark = pytest.mark.unit
 def pragma(path: Path, name: str) -> object:
     with closing(sqlite3.connect(path)) as db:
         return db.execute(f"PRAGMA {name}").fetchone()[0]
+
+
+#: What this Laneway writes.
+VERSION = len(read_statements("schema.sql"))
 
 
 def make_foreign(path: Path, version: int = 0) -> None:
@@ -30,7 +35,7 @@ def make_foreign(path: Path, version: int = 0) -> None:
 
 def test_a_new_file_is_ours_and_in_wal_mode(broker: SQLiteBroker, path: Path) -> None:
     assert pragma(path, "journal_mode") == "wal"
-    assert (pragma(path, "application_id"), pragma(path, "user_version")) == (APPLICATION_ID, 1)
+    assert (pragma(path, "application_id"), pragma(path, "user_version")) == (APPLICATION_ID, VERSION)
 
 
 @pytest.mark.parametrize(("option", "number"), [("normal", 1), ("full", 2)])
@@ -72,14 +77,14 @@ def test_a_file_of_a_newer_laneway_is_refused(broker: SQLiteBroker, path: Path) 
     broker.close()
     with closing(sqlite3.connect(path)) as db:
         db.execute("PRAGMA user_version = 7")
-    with pytest.raises(ConfigError, match=r"newer Laneway \(schema 7, this one knows 1\); upgrade Laneway"):
+    with pytest.raises(ConfigError, match=rf"newer Laneway \(schema 7, this one knows {VERSION}\); upgrade Laneway"):
         broker.stats()
 
 
 def newer(path: Path, *, statements: str = "ALTER TABLE queues ADD COLUMN colour TEXT;") -> Database:
     """The database as the next Laneway opens it, with one version more."""
     database = Database(path)
-    database._schema["version_2"] = "CREATE TABLE extra (id INTEGER);\n" + statements
+    database._schema[f"version_{VERSION + 1}"] = "CREATE TABLE extra (id INTEGER);\n" + statements
     return database
 
 
@@ -91,7 +96,28 @@ def test_an_older_file_is_brought_up_to_date(broker: SQLiteBroker, path: Path) -
         assert db.execute("SELECT name, colour FROM queues").fetchall() == [("q", None)]
         assert db.execute("SELECT count(*) FROM jobs").fetchone() == (1,)
     database.close()
-    assert pragma(path, "user_version") == 2
+    assert pragma(path, "user_version") == VERSION + 1
+
+
+def test_a_file_of_the_first_version_goes_on(path: Path) -> None:
+    """What was stored by a Laneway that knew plain jobs alone is run, and keyed jobs can be added."""
+    with closing(sqlite3.connect(path)) as db:
+        db.executescript(read_statements("schema.sql")["version_1"])
+        db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+        db.execute("PRAGMA user_version = 1")
+        db.execute("INSERT INTO queues (name, shards) VALUES ('q', 5)")
+        db.execute("INSERT INTO jobs (queue, shard, key, payload, perform_at) VALUES (1, 2, 'old', '{}', 1.0)")
+        db.execute("INSERT INTO endings (queue, key, status, ended_at) VALUES (1, 'ended', 'cancelled', 1.0)")
+        db.commit()
+    broker = SQLiteBroker(path)
+    broker.enqueue([NewJob(queue="q", key="order-1", body="{}", kind=Kind.KEYED, identity="call-1")])
+    assert [(job.key, job.kind) for job in broker.listing("q", "queued").jobs] == [
+        ("old", Kind.PLAIN),
+        ("order-1", Kind.KEYED),
+    ]
+    assert broker.check() == []
+    broker.close()
+    assert pragma(path, "user_version") == VERSION
 
 
 def test_a_migration_that_dies_midway_leaves_the_old_version(broker: SQLiteBroker, path: Path) -> None:
@@ -100,7 +126,7 @@ def test_a_migration_that_dies_midway_leaves_the_old_version(broker: SQLiteBroke
     database = newer(path, statements="INSERT INTO nowhere VALUES (1);")
     with pytest.raises(Exception, match="nowhere"), database.read():
         pass
-    assert pragma(path, "user_version") == 1
+    assert pragma(path, "user_version") == VERSION
     assert broker.status("q", "a") == "queued"
     with closing(sqlite3.connect(path)) as db:
         assert db.execute("SELECT count(*) FROM sqlite_master WHERE name = 'extra'").fetchone() == (0,)

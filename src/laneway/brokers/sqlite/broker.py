@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from ...broker import MAX_BODY, Answer, Listing, Page, Turn
+from ...broker import MAX_BODY, Answer, Listing, Order, Page, Resharding, Turn
 from ...clock import Clock, SystemClock
 from ...config import Url
 from ...errors import ConfigError, LeaseLost
+from ...failpoints import armed, reach
 from ...job import JobView, NewJob, QueueStats, Status, WorkerView
 from ...shards import DEFAULT_SHARDS
 from ..common import REMEMBER_DEAD_S, REMEMBER_ENDED_S, check_jobs, due_at, unknown_queue
-from . import looking, storing, turns
+from . import acting, claiming, looking, mending, resharding, settling, storing
 from .database import Database, read_statements
-from .storing import Queue
-from .storing import to_json as _json
+from .giving_back import give_back
+from .listing import Request, listing
+from .queues import Queue, add_priority, queues
+from .queues import to_json as _json
 from .waiting import Waiting
 
 MAX_TIMEOUT_S = 3_600
@@ -46,6 +50,8 @@ class SQLiteBroker:
         self._clock = clock or SystemClock()
         self._sql = read_statements("queries.sql")
         self._queues: dict[str, Queue] = {}
+        #: The epoch in which they were learned. It changes when the shards of any queue do.
+        self._epoch = 0
         self._waiting = Waiting(self._db, self._clock)
 
     @classmethod
@@ -71,7 +77,7 @@ class SQLiteBroker:
     def declare(self, queue: str, shards: int) -> int:
         if shards < 1:
             raise ConfigError(f"The queue {queue} needs at least 1 shard, not {shards}.")
-        if queue not in self._queues:
+        if queue not in self._learn_queues():
             with self._db.write() as db:
                 db.execute(self._sql["make_queue"], {"name": queue, "shards": shards})
             self._learn_queues()
@@ -79,17 +85,33 @@ class SQLiteBroker:
 
     def enqueue(self, jobs: Sequence[NewJob]) -> None:
         check_jobs(jobs)
-        known = self._know_queues(jobs)
+        self._know_queues(jobs)
         with self._db.write() as db:
-            storing.insert(db, self._sql, jobs, known, self._clock.now())
+            self._store(db, jobs, self._clock.now())
         self._waiting.wake()
+
+    def _store(self, db: Any, jobs: Sequence[NewJob], now: float) -> None:
+        if jobs:
+            self._see_epoch(db)
+            storing.insert(db, self._sql, jobs, self._queues, now)
 
     # -- queues known by heart ---------------------------------------------------------------------------
 
     def _learn_queues(self) -> dict[str, Queue]:
         with self._db.read() as db:
-            self._queues = learned = storing.queues(db, self._sql)
+            return self._read_queues(db)
+
+    def _read_queues(self, db: Any) -> dict[str, Queue]:
+        # The epoch first: if it grows in between, the queues are read once too often, not once too rarely.
+        epoch: int = db.execute(self._sql["epoch"]).fetchone()[0]
+        self._queues = learned = queues(db, self._sql)
+        self._epoch = epoch
         return learned
+
+    def _see_epoch(self, db: Any) -> None:
+        """Within a transaction: know the shards of all queues as they are now, whoever has changed them."""
+        if db.execute(self._sql["epoch"]).fetchone()[0] != self._epoch:
+            self._read_queues(db)
 
     def _queue(self, name: str) -> Queue:
         self._db.check_file()
@@ -98,44 +120,46 @@ class SQLiteBroker:
             raise unknown_queue(name)
         return queue
 
-    def _know_queues(self, jobs: Iterable[NewJob]) -> dict[str, Queue]:
+    def _know_queues(self, jobs: Iterable[NewJob]) -> None:
         """Make queues and priorities that are new, before the jobs that are the first to use them."""
         self._db.check_file()
-        wanted = {(job.queue, job.priority) for job in jobs}
-        for name, priority in wanted:
+        for name, priority in {(job.queue, job.priority) for job in jobs}:
             if name not in self._queues:
                 self.declare(name, DEFAULT_SHARDS)
             if priority not in self._queue(name).priorities:
                 with self._db.write() as db:
-                    storing.add_priority(db, self._sql, name, priority)
+                    add_priority(db, self._sql, name, priority)
                 self._learn_queues()
-        return {name: self._queue(name) for name, _ in wanted}
 
     # -- a worker's verbs ------------------------------------------------------------------------------
 
     def join(self, worker: WorkerView) -> None:
         with self._db.write() as db:
             values = {**msgspec.structs.asdict(worker), "name": worker.id, "now": self._clock.now()}
-            db.execute(self._sql["join"], {**values, "queues": _json(list(worker.queues))})
+            lists = {"queues": _json(list(worker.queues)), "shards": _json(worker.shards)}
+            db.execute(self._sql["join"], {**values, **lists})
 
     def turn(self, turn: Turn) -> Answer:
         queue = self._queue(turn.queue)
         outbox = [job for settlement in turn.settlements for job in settlement.outbox or ()]
         check_jobs(outbox)
-        known = self._know_queues(outbox)
+        self._know_queues(outbox)
         with self._db.write() as db:
             row = db.execute(self._sql["turn_begin"], {"worker": turn.worker, "queue": queue.id}).fetchone()
             if row is None:
                 raise LeaseLost(f"The worker {turn.worker} has been declared dead.")
-            worker, last_seq, last_token, last_refused, priorities = row
+            worker, last_seq, last_token, last_refused, priorities, shards, epoch, target = row
+            queue = msgspec.structs.replace(queue, shards=shards, epoch=epoch, target=target)
             if last_seq == turn.seq:  # its answer was lost
-                claims = turns.claimed(db, self._sql, queue, worker, last_token)
-                return Answer(claims, last_token, _read_keys(last_refused))
+                claims = claiming.claimed(db, self._sql, queue, worker, last_token, turn)
+                return Answer(claims, last_token, _read_keys(last_refused), epoch, shards, target)
             now = self._clock.now()
-            token = turns.next_token(db, self._sql, now)
-            settled = turns.settle(db, self._sql, queue, turn.settlements, now)
-            storing.insert(db, self._sql, settled.outbox, known, now)
-            claims = turns.claim(db, self._sql, queue, _read_ids(priorities), worker, token, turn, now)
+            token = claiming.next_token(db, self._sql, now)
+            settled = settling.settle(db, self._sql, queue, turn.settlements, now)
+            self._store(db, settled.outbox, now)
+            if armed:
+                reach("inside settle")
+            claims = claiming.claim(db, self._sql, queue, _read_ids(priorities), worker, token, turn, now)
             values = {
                 "worker": worker,
                 "queue": queue.id,
@@ -146,7 +170,7 @@ class SQLiteBroker:
             db.execute(self._sql["turn_end"], values)
         if settled.waits:
             self._waiting.wake()
-        return Answer(claims, token, settled.refused)
+        return Answer(claims, token, settled.refused, epoch, shards, target)
 
     def wait(self, queues: Collection[str], timeout_s: float) -> set[str]:
         self._db.check_file()
@@ -160,8 +184,9 @@ class SQLiteBroker:
             id = self._living(db, worker)
             db.execute(self._sql["renew"], {"worker": id, "now": self._clock.now()})
             values = {"worker": id, "before": before, "held": _json(list(held))}
-            given_back = db.execute(self._sql["give_back_unknown"], values).rowcount
-        if given_back:
+            unknown = _read_ids(db.execute(self._sql["claims_unknown"], values).fetchone()[0])
+            give_back(db, self._sql, unknown, unstarted=True)
+        if unknown:
             self._waiting.wake()
 
     def leave(self, worker: str) -> int:
@@ -169,7 +194,7 @@ class SQLiteBroker:
             row = db.execute(self._sql["worker_id"], {"name": worker}).fetchone()
             if row is None:
                 return 0
-            given_back: int = db.execute(self._sql["give_back"], {"worker": row[0]}).rowcount
+            given_back = self._give_back_all(db, row[0])
             db.execute(self._sql["forget_worker"], {"worker": row[0]})
             db.execute(self._sql["forget_turns"])
         if given_back:
@@ -194,13 +219,19 @@ class SQLiteBroker:
         count = 0
         with self._db.write() as db:
             for (worker,) in db.execute(self._sql["claims_of_the_dead"]).fetchall():
-                count += db.execute(self._sql["give_back"], {"worker": worker}).rowcount
+                count += self._give_back_all(db, worker)
             db.execute(self._sql["forget_turns"])
             db.execute(self._sql["forget_dead"], values)
             db.execute(self._sql["forget_endings"], values)
         if count:
             self._waiting.wake()
         return count
+
+    def _give_back_all(self, db: Any, worker: int) -> int:
+        """Give back whatever a worker holds; it may have been started, so the attempt stays counted."""
+        ids = _read_ids(db.execute(self._sql["claims_of"], {"worker": worker}).fetchone()[0])
+        give_back(db, self._sql, ids, unstarted=False)
+        return len(ids)
 
     def _living(self, db: Any, worker: str) -> int:
         row = db.execute(self._sql["worker_id"], {"name": worker}).fetchone()
@@ -223,57 +254,102 @@ class SQLiteBroker:
         with self._db.read() as db:
             return looking.workers(db, self._sql)
 
-    def status(self, queue: str, key: str) -> Status:
+    def status(self, queue: str, key: str, identity: str | None = None) -> Status:
         known = self._queue(queue)
         with self._db.read() as db:
-            return looking.status(db, self._sql, known.id, key, self._clock.now())
+            return looking.status(db, self._sql, known.id, key, identity, self._clock.now())
 
     def find(self, queue: str, key: str) -> list[JobView]:
         known = self._queue(queue)
-        with self._db.read() as db:
+        with self._db.read() as db, _snapshot(db):
             return looking.find(db, self._sql, known.name, known.id, key, self._clock.now())
 
-    def listing(self, queue: str, which: Listing, *, after: str | None = None, limit: int = 100) -> Page:
+    def listing(
+        self,
+        queue: str,
+        which: Listing,
+        *,
+        order: Order | None = None,
+        reverse: bool = False,
+        start: float | str | None = None,
+        after: str | None = None,
+        limit: int = 100,
+    ) -> Page:
         known = self._learn_queues().get(queue)  # anew: its priorities say where to look
         if known is None:
             raise unknown_queue(queue)
-        with self._db.read() as db:
-            now = self._clock.now()
-            return looking.listing(db, self._sql, known, which, after=after, limit=limit, now=now)
+        request = Request(which, order, reverse, start, after, limit)
+        with self._db.read() as db, _snapshot(db):
+            return listing(db, self._sql, known, request, self._clock.now())
 
     # -- acting ----------------------------------------------------------------------------------------
 
-    def cancel(self, queue: str, key: str) -> bool:
-        values = {"queue": self._queue(queue).id, "key": key, "status": "cancelled", "now": self._clock.now()}
+    def cancel(self, queue: str, key: str, identity: str | None = None) -> bool:
+        known = self._queue(queue)
         with self._db.write() as db:
-            cancelled = bool(db.execute(self._sql["cancel"], values).rowcount)
-            if cancelled:
-                db.execute(self._sql["remember"], values)
-            return cancelled
+            return acting.cancel(db, self._sql, known.id, key, identity, self._clock.now())
 
-    def reschedule(self, queue: str, key: str, *, delay_s: float = 0.0, perform_at: float | None = None) -> bool:
-        values = {"queue": self._queue(queue).id, "key": key}
-        values["perform_at"] = due_at(self._clock.now(), delay_s, perform_at)
+    def reschedule(
+        self,
+        queue: str,
+        key: str,
+        identity: str | None = None,
+        *,
+        delay_s: float = 0.0,
+        perform_at: float | None = None,
+    ) -> bool:
+        known = self._queue(queue)
+        at = due_at(self._clock.now(), delay_s, perform_at)
         with self._db.write() as db:
-            moved = bool(db.execute(self._sql["reschedule"], values).rowcount)
+            moved = acting.reschedule(db, self._sql, known.id, key, identity, at)
         self._waiting.wake()
         return moved
 
-    def revive(self, queue: str, keys: Sequence[str]) -> int:
-        known = self._queue(queue)
-        revived = 0
+    def run_now(self, queue: str, keys: Sequence[str]) -> int:
+        known, now = self._queue(queue), self._clock.now()
         with self._db.write() as db:
-            for key in keys:
-                values = {"queue": known.id, "key": key, "now": self._clock.now()}
-                if db.execute(self._sql["revive"], values).rowcount:
-                    revived += db.execute(self._sql["delete_dead"], values).rowcount
+            moved = sum(acting.run_now(db, self._sql, known.id, key, now) for key in keys)
+        self._waiting.wake()
+        return moved
+
+    def bury_failed(self, queue: str, keys: Sequence[str]) -> int:
+        return self._take_failed(queue, keys, keep=True)
+
+    def delete_failed(self, queue: str, keys: Sequence[str]) -> int:
+        return self._take_failed(queue, keys, keep=False)
+
+    def _take_failed(self, queue: str, keys: Sequence[str], *, keep: bool) -> int:
+        known, now = self._queue(queue), self._clock.now()
+        with self._db.write() as db:
+            taken = sum(acting.take_failed(db, self._sql, known.id, key, now, keep=keep) for key in keys)
+        self._waiting.wake()
+        return taken
+
+    def revive(self, queue: str, keys: Sequence[str]) -> int:
+        known, now = self._queue(queue), self._clock.now()
+        with self._db.write() as db:
+            revived = sum(acting.revive(db, self._sql, known.id, key, now) for key in keys)
         self._waiting.wake()
         return revived
 
     def delete_dead(self, queue: str, keys: Sequence[str]) -> int:
         known = self._queue(queue)
         with self._db.write() as db:
-            return sum(db.execute(self._sql["delete_dead"], {"queue": known.id, "key": key}).rowcount for key in keys)
+            return sum(acting.delete_dead(db, self._sql, known.id, key) for key in keys)
+
+    # -- shards ----------------------------------------------------------------------------------------
+
+    def reshard(self, queue: str, shards: int, *, limit: int = 1_000) -> Resharding:
+        if shards < 1:
+            raise ConfigError(f"The queue {queue} needs at least 1 shard, not {shards}.")
+        self._queue(queue)
+        with self._db.write() as db:
+            known = self._read_queues(db)[queue]  # as it is now: others may be taking steps too
+            resharded = resharding.step(db, self._sql, known, shards, limit)
+        self._learn_queues()
+        if resharded.done:
+            self._waiting.wake()
+        return resharded
 
     @property
     def path(self) -> Path:
@@ -284,9 +360,26 @@ class SQLiteBroker:
 
     def check(self) -> list[str]:
         with self._db.read() as db:
-            return looking.check(db, self._sql, self._db.path)
+            return mending.check(db, self._sql, self._db.path)
+
+    def repair(self) -> list[str]:
+        with self._db.write() as db:
+            mended = mending.repair(db, self._sql, self._clock.now())
+        self._learn_queues()
+        self._waiting.wake()
+        return mended
 
     def close(self) -> None:
         self._waiting.nudge()
         self._db.close()
         self._queues = {}  # the file may be another one when it is opened again
+
+
+@contextmanager
+def _snapshot(db: Any) -> Iterator[None]:
+    """Several statements that see the same moment."""
+    db.execute("BEGIN")
+    try:
+        yield
+    finally:
+        db.execute("ROLLBACK")

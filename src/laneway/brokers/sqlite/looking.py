@@ -1,28 +1,29 @@
-"""How the SQLite broker looks at what it holds. Reads only."""
+"""How the SQLite broker looks at what it holds. Reads only; pages of jobs are in `listing.py`."""
 
 from __future__ import annotations
 
-import heapq
-from collections.abc import Iterable, Mapping
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
-from ...broker import Listing, Page
 from ...clock import Clock
-from ...errors import BrokerError
-from ...job import JobView, Payload, QueueStats, Status, WorkerView
-from .storing import Queue
+from ...job import Headers, JobView, Kind, Payload, QueueStats, Status, WorkerView
+from .queues import Sql, to_json
 
-Sql = Mapping[str, str]
+#: How many payloads of a job are shown when it is asked for, and in a listing.
+SHOWN = 1_000
+SHOWN_IN_LISTING = 10
 
 
 class _Row(msgspec.Struct, array_like=True):
+    """A row of job_rows or dead_rows."""
+
     id: int
     key: str
     shard: int
-    payload: str | None
+    kind: Kind
+    payload: str
     score: float
     perform_at: float
     retry_count: int
@@ -33,8 +34,10 @@ class _Row(msgspec.Struct, array_like=True):
     updated_at: float | None
     running: int
     worker: str | None
+    #: Quoted.
+    next_at: str
 
-    def view(self, queue: str, now: float) -> JobView:
+    def view(self, queue: str, now: float, payloads: list[Payload], size: int) -> JobView:
         if self.updated_at is not None:
             status: Status = "dead"
         elif self.running:
@@ -46,10 +49,12 @@ class _Row(msgspec.Struct, array_like=True):
             key=self.key,
             status=status,
             shard=self.shard,
-            payloads=[] if self.payload is None else [Payload(self.payload, self.score)],
+            payloads=payloads,
             perform_at=self.perform_at,
             retry_count=self.retry_count,
             attempt=self.attempt,
+            kind=self.kind,
+            size=size,
             deaths=self.deaths,
             priority=self.priority,
             error=self.error,
@@ -57,8 +62,46 @@ class _Row(msgspec.Struct, array_like=True):
             worker=self.worker,
         )
 
+    def set_aside(self, queue: str, now: float, payloads: list[Payload], size: int) -> JobView:
+        """What waits while the key is being run, as the job that it will be."""
+        at = float(self.next_at)
+        return JobView(
+            queue=queue,
+            key=self.key,
+            status="delayed" if at > now else "queued",
+            shard=self.shard,
+            payloads=payloads,
+            perform_at=at,
+            retry_count=-1,
+            attempt=0,
+            kind=self.kind,
+            size=size,
+            priority=self.priority,
+        )
+
 
 _read_row = msgspec.json.Decoder(_Row).decode
+_read_payloads = msgspec.json.Decoder(list[tuple[str, float, str, int, Headers | None]]).decode
+
+QUEUED, RUNNING, DEAD = 0, 1, 2
+
+
+def _payloads(db: Any, sql: Sql, row: _Row, place: int, limit: int) -> tuple[list[Payload], int]:
+    if row.kind is Kind.PLAIN:
+        return [Payload(row.payload, row.score)], 1
+    values = {"job": row.id, "place": place, "kind": row.kind, "limit": limit}
+    found, size = db.execute(sql["payloads_in"], values).fetchone()
+    return [Payload(*each) for each in _read_payloads(found)], size
+
+
+def views(db: Any, sql: Sql, statement: str, queue: str, ids: Sequence[int], now: float, shown: int) -> list[JobView]:
+    """The jobs with these ids, in this order; `statement` says whether they are dead."""
+    rows = [_read_row(text) for (text,) in db.execute(sql[statement], {"ids": to_json(list(ids))}).fetchall()]
+    return [row.view(queue, now, *_payloads(db, sql, row, _place(row), shown)) for row in rows]
+
+
+def _place(row: _Row) -> int:
+    return DEAD if row.updated_at is not None else RUNNING if row.running else QUEUED
 
 
 def stats(db: Any, sql: Sql, clock: Clock) -> list[QueueStats]:
@@ -104,80 +147,55 @@ def workers(db: Any, sql: Sql) -> list[WorkerView]:
             seen_at=seen_at,
             dead=bool(dead),
             busy=busy,
+            shards=msgspec.json.decode(shards),
         )
-        for name, host, pid, queues, concurrency, lease_s, started_at, seen_at, dead, busy in db.execute(
+        for name, host, pid, queues, concurrency, lease_s, started_at, seen_at, dead, shards, busy in db.execute(
             sql["workers"]
         ).fetchall()
     ]
 
 
-def status(db: Any, sql: Sql, queue: int, key: str, now: float) -> Status:
-    """Where a job is."""
-    found = find(db, sql, "", queue, key, now)
-    if found:
-        return found[0].status
-    row = db.execute(sql["ending"], {"queue": queue, "key": key}).fetchone()
+def status(db: Any, sql: Sql, queue: int, key: str, identity: str | None, now: float) -> Status:
+    """Where a job, or one payload of it, is."""
+    values = {"queue": queue, "key": key, "identity": identity or ""}
+    found = _payload_status(db, sql, values, now) if identity else _job_status(db, sql, values, now)
+    if found is not None:
+        return found
+    row = db.execute(sql["ending"], values).fetchone()
     return row[0] if row else "gone"
 
 
+def _job_status(db: Any, sql: Sql, values: dict[str, Any], now: float) -> Status | None:
+    row = db.execute(sql["job_at"], values).fetchone()
+    if row is not None:
+        _, _, running, _, perform_at, _, _ = row
+        return "running" if running else "delayed" if perform_at > now else "queued"
+    return "dead" if db.execute(sql["dead_at"], values).fetchone() else None
+
+
+def _payload_status(db: Any, sql: Sql, values: dict[str, Any], now: float) -> Status | None:
+    row = db.execute(sql["payload_at"], values).fetchone()
+    if row is None:
+        return "dead" if db.execute(sql["payload_dead"], values).fetchone() else None
+    place, score, perform_at, running, next_at, kind = row
+    if place == RUNNING:
+        return "running"
+    due = next_at if running else perform_at
+    if kind == Kind.KEYED:
+        due = max(due, score)
+    return "delayed" if due > now else "queued"
+
+
 def find(db: Any, sql: Sql, name: str, queue: int, key: str, now: float) -> list[JobView]:
-    """A key's job in the queue and in the morgue."""
-    rows: list[JobView] = []
-    for statement in ("find", "find_dead"):
-        row = db.execute(sql[statement], {"queue": queue, "key": key}).fetchone()
-        if row:
-            rows.append(_read_row(row[0]).view(name, now))
-    return rows
-
-
-def listing(db: Any, sql: Sql, queue: Queue, which: Listing, *, after: str | None, limit: int, now: float) -> Page:
-    """A page of jobs."""
-    after_at, after_id = _position(after)
-    if which == "delayed":
-        # Strictly later than now: (now, ∞) is the position after everything that is due.
-        after_at, after_id = max((now, float(2**62)), (after_at, after_id))
-    values = {"queue": queue.id, "after_at": after_at, "after_id": int(after_id), "limit": limit}
-    rows: Iterable[_Row]
-    if which in ("queued", "delayed"):
-        rows = heapq.merge(
-            *(
-                _rows(db, sql["list_queued"], {**values, "shard": shard, "priority": priority})
-                for shard in range(queue.shards)
-                for priority in queue.priorities
-            ),
-            key=lambda row: (row.perform_at, row.id),
-        )
-    else:
-        rows = _rows(db, sql[f"list_{which}"], values)
-    page = [row for row, _ in zip(rows, range(limit), strict=False)]
-    last = None
-    if page and len(page) == limit:
-        at = page[-1].updated_at if which == "dead" else page[-1].perform_at
-        last = f"{at!r}:{page[-1].id}"
-    return Page([row.view(queue.name, now) for row in page], last)
-
-
-def _rows(db: Any, statement: str, values: Mapping[str, Any]) -> list[_Row]:
-    return [_read_row(text) for (text,) in db.execute(statement, values).fetchall()]
-
-
-def _position(after: str | None) -> tuple[float, float]:
-    if after is None:
-        return float("-inf"), 0
-    try:
-        at, _, id = after.partition(":")
-        return float(at), max(-(2**62), min(int(id), 2**62))
-    except ValueError:
-        raise BrokerError(f"{after!r} is not a position of a listing; take it from the page before.") from None
-
-
-def check(db: Any, sql: Sql, path: Path) -> list[str]:
-    """What is unwell with the file."""
-    problems = [
-        f"The database {path} is damaged: {line}."
-        for (line,) in db.execute("PRAGMA quick_check(5)").fetchall()
-        if line != "ok"
-    ]
-    if db.execute(sql["claims_of_the_dead"]).fetchall():
-        problems.append("There are claims of workers that are dead; start a worker, and it takes them over.")
-    return problems
+    """A key's job that runs, the one that is queued or set aside, and the one in the morgue."""
+    found: list[JobView] = []
+    values = {"queue": queue, "key": key}
+    for at, rows in (("job_at", "job_rows"), ("dead_at", "dead_rows")):
+        if (known := db.execute(sql[at], values).fetchone()) is None:
+            continue
+        (text,) = db.execute(sql[rows], {"ids": to_json([known[0]])}).fetchone()
+        row = _read_row(text)
+        found.append(row.view(name, now, *_payloads(db, sql, row, _place(row), SHOWN)))
+        if row.running and row.next_at != "NULL":
+            found.append(row.set_aside(name, now, *_payloads(db, sql, row, QUEUED, SHOWN)))
+    return found

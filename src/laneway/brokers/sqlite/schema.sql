@@ -116,3 +116,49 @@ CREATE TABLE endings (
     PRIMARY KEY (queue, key)
 ) WITHOUT ROWID;
 CREATE INDEX endings_ended_at ON endings (ended_at);
+
+-- name: version_2
+
+-- Keyed and collecting jobs. Their payloads lie in `payloads`, in three places; those of a dead one belong to its row
+-- in `morgue`, all others to its row in `jobs`. What is set aside while a key is being run is queued.
+DROP TABLE payloads;
+CREATE TABLE payloads (
+    id         INTEGER PRIMARY KEY,             -- arrival
+    job        INTEGER NOT NULL,
+    place      INTEGER NOT NULL,                -- 0 queued · 1 running · 2 dead
+    score      REAL    NOT NULL,                -- the order; a keyed call's due time, or HEAD after a failure
+    identity   TEXT    NOT NULL,                -- what makes it the same payload
+    payload    TEXT    NOT NULL,
+    perform_at REAL    NOT NULL,                -- a keyed call's own due time
+    attempt    INTEGER NOT NULL DEFAULT 0,
+    headers    TEXT
+);
+CREATE UNIQUE INDEX payloads_identity ON payloads (job, place, identity);
+CREATE INDEX payloads_order ON payloads (job, place, score);
+
+ALTER TABLE jobs ADD COLUMN kind INTEGER NOT NULL DEFAULT 0;     -- 0 plain · 1 keyed · 2 collecting
+ALTER TABLE jobs ADD COLUMN next_at REAL;                        -- running, and more waits: when that is due
+ALTER TABLE jobs ADD COLUMN since REAL;                          -- waits for quiet since then
+CREATE INDEX jobs_retry_count ON jobs (queue, retry_count, perform_at) WHERE retry_count >= 0 AND worker IS NULL;
+ALTER TABLE morgue ADD COLUMN kind INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE workers ADD COLUMN shards TEXT NOT NULL DEFAULT '{}';
+
+-- A queue whose shard count is being changed: to what, and how far it has come. `phase` 0: jobs are moved, 1: the
+-- morgue, 2: all has moved; `place` is the last key that was.
+ALTER TABLE queues ADD COLUMN target INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE queues ADD COLUMN phase INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE queues ADD COLUMN place TEXT NOT NULL DEFAULT '';
+ALTER TABLE queues ADD COLUMN total INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE queues ADD COLUMN moved INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE meta ADD COLUMN epoch INTEGER NOT NULL DEFAULT 1;    -- grows whenever any queue's shards change
+
+DROP TABLE endings;
+CREATE TABLE endings (
+    queue    INTEGER NOT NULL,
+    key      TEXT    NOT NULL,
+    identity TEXT    NOT NULL DEFAULT '',       -- of one payload; '' for a whole job
+    status   TEXT    NOT NULL,
+    ended_at REAL    NOT NULL,
+    PRIMARY KEY (queue, key, identity)
+) WITHOUT ROWID;
+CREATE INDEX endings_ended_at ON endings (ended_at);

@@ -14,7 +14,7 @@ from typing import Any
 
 from ...clock import Clock
 from .database import Database
-from .storing import to_json
+from .queues import to_json
 
 #: A worker is to be awake 30 ms after another process has enqueued.
 TICK_S = 0.018

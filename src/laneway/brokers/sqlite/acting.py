@@ -1,0 +1,136 @@
+"""What people do to jobs: cancel, move, bury, delete, revive. Its caller has the transaction."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from ...job import Kind
+from ...merge import HEAD
+from .queues import Sql, to_json
+from .settling import bury, lower, what_is_left
+
+_read_identities = msgspec.json.Decoder(list[str]).decode
+
+
+class _Job(msgspec.Struct):
+    id: int
+    kind: Kind
+    running: bool
+    retry_count: int
+    perform_at: float
+    not_before: float | None
+    error: str | None
+
+
+def _job(db: Any, sql: Sql, queue: int, key: str) -> _Job | None:
+    row = db.execute(sql["job_at"], {"queue": queue, "key": key}).fetchone()
+    return None if row is None else _Job(row[0], Kind(row[1]), bool(row[2]), *row[3:])
+
+
+def cancel(db: Any, sql: Sql, queue: int, key: str, identity: str | None, now: float) -> bool:
+    """Queued → gone, and remembered: a job, or one payload of it."""
+    job = _job(db, sql, queue, key)
+    if job is None or (job.running and (identity is None or job.kind is Kind.PLAIN)):
+        return False
+    if identity is None or job.kind is Kind.PLAIN:
+        db.execute(sql["remove_payloads"], {"id": job.id, "place": 0})
+        db.execute(sql["remove_job"], {"id": job.id})
+    else:
+        row = db.execute(sql["remove_payload"], {"id": job.id, "identity": identity}).fetchone()
+        if row is None:
+            return False
+        if job.running or not db.execute(sql["without_payloads"], {"id": job.id}).rowcount:
+            if row[0] == HEAD:
+                db.execute(sql["forget_head"], {"id": job.id})
+            db.execute(sql["due_again"], {"id": job.id})
+    values = {"queue": queue, "key": key, "identity": identity or "", "status": "cancelled", "now": now}
+    db.execute(sql["remember"], values)
+    return True
+
+
+def reschedule(db: Any, sql: Sql, queue: int, key: str, identity: str | None, at: float) -> bool:
+    """Queued → queued, at another time."""
+    job = _job(db, sql, queue, key)
+    if job is None or job.running:
+        return False
+    values = {"id": job.id, "perform_at": at, "not_before": None, "identity": identity}
+    if job.kind is Kind.KEYED and identity is not None:
+        row = db.execute(sql["reschedule_payload"], values).fetchone()
+        if row is None:
+            return False
+        if row[0] != HEAD:
+            db.execute(sql["due_again"], values)
+            return True
+        values["not_before"] = at
+    elif job.kind is Kind.KEYED:
+        db.execute(sql["hasten_payloads"], values)
+        first, _ = db.execute(sql["first_score"], values).fetchone()
+        values["not_before"] = at if first < at else None
+    db.execute(sql["reschedule"], values)
+    return True
+
+
+def run_now(db: Any, sql: Sql, queue: int, key: str, now: float) -> bool:
+    """Queued → queued, due now unless it is due already."""
+    job = _job(db, sql, queue, key)
+    if job is None or job.running:
+        return False
+    return job.perform_at <= now or reschedule(db, sql, queue, key, None, now)
+
+
+def take_failed(db: Any, sql: Sql, queue: int, key: str, now: float, *, keep: bool) -> bool:
+    """Queued → dead or, without `keep`, gone: what has failed of a job that waits for a retry."""
+    job = _job(db, sql, queue, key)
+    if job is None or job.running or job.retry_count < 0:
+        return False
+    values = {"id": job.id, "retry_count": job.retry_count, "error": job.error, "now": now}
+    if job.kind is Kind.PLAIN:
+        if keep:
+            db.execute(sql["settle_bury"], values)
+        db.execute(sql["remove_job"], values)
+        return True
+    if job.kind is Kind.KEYED:
+        failed = [db.execute(sql["first_score"], values).fetchone()[1]]
+    else:
+        failed = _read_identities(db.execute(sql["identities"], values).fetchone()[0])
+    if keep:
+        bury(db, sql, values, job.kind, failed, place=0)
+    else:
+        db.execute(sql["lift"], {"id": job.id, "kind": job.kind, "place": 0, "identities": to_json(failed)})
+        db.execute(sql["remove_payloads"], {"id": job.id, "place": 3})
+    what_is_left(db, sql, values)
+    return True
+
+
+def revive(db: Any, sql: Sql, queue: int, key: str, now: float) -> bool:
+    """Dead → queued, or set aside while its key is being run."""
+    where = {"queue": queue, "key": key}
+    dead = db.execute(sql["dead_at"], where).fetchone()
+    if dead is None:
+        return False
+    id, kind = dead
+    if kind == Kind.PLAIN:
+        if not db.execute(sql["revive"], {"id": id, "now": now}).rowcount:
+            return False
+    else:
+        db.execute(sql["revive_row"], {"id": id, "now": now})
+        job = _job(db, sql, queue, key)
+        if job is None or job.kind is not Kind(kind):
+            return False
+        db.execute(sql["lift_all"], {"id": id, "kind": kind, "place": 2, "latest": now})
+        lower(db, sql, id, to=job.id, place=0)
+        db.execute(sql["revived"], {"id": job.id, "now": now})
+    db.execute(sql["delete_dead"], {"id": id})
+    return True
+
+
+def delete_dead(db: Any, sql: Sql, queue: int, key: str) -> bool:
+    """Dead → gone."""
+    dead = db.execute(sql["dead_at"], {"queue": queue, "key": key}).fetchone()
+    if dead is None:
+        return False
+    db.execute(sql["remove_payloads"], {"id": dead[0], "place": 2})
+    db.execute(sql["delete_dead"], {"id": dead[0]})
+    return True

@@ -1,0 +1,112 @@
+"""What may be unwell with the file, and how it is mended. Nothing that was stored is thrown away."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from ...shards import shard_of
+from .giving_back import give_back
+from .queues import Sql, queues, to_json
+
+#: Where payloads are kept whose job is gone.
+FOUND = "lost-and-found"
+PAGE = 5_000
+
+_read_ids = msgspec.json.Decoder(list[int]).decode
+
+
+def check(db: Any, sql: Sql, path: Path) -> list[str]:
+    """What is unwell, a sentence each."""
+    problems = [
+        f"The database {path} is damaged: {line}."
+        for (line,) in db.execute("PRAGMA quick_check(5)").fetchall()
+        if line != "ok"
+    ]
+    problems += [
+        f"The queue {name} is being resharded from {shards} to {target} ({moved} of {total} jobs have moved), and "
+        f"nothing is claimed meanwhile; a worker goes on with it, or laneway reshard {name} {target}."
+        for name, shards, target, total, moved in db.execute(sql["resharding"]).fetchall()
+    ]
+    if db.execute(sql["claims_of_the_dead"]).fetchall():
+        problems.append("There are claims of workers that are dead; start a worker, and it takes them over.")
+    counted = [
+        (_count(db, sql, "claims_of_nobody"), "claimed by a worker that does not exist"),
+        (sum(len(rows) for _, rows in _astray(db, sql)), "in the wrong shard, where no worker looks for it"),
+        (len(_ids(db, sql, "hollow")), "without any payload"),
+        (len(_ids(db, sql, "torn")), "queued and running at once"),
+    ]
+    problems += [
+        f"{'1 job is' if number == 1 else f'{number} jobs are'} {what}; mend it with laneway check --repair."
+        for number, what in counted
+        if number
+    ]
+    if orphans := _ids(db, sql, "orphans"):
+        problems.append(f"Payloads without a job: {len(orphans)}; mend it with laneway check --repair.")
+    return problems
+
+
+def repair(db: Any, sql: Sql, now: float) -> list[str]:
+    """Mend what can be mended. Returns what was done, a sentence each."""
+    done = []
+    claimed = db.execute(sql["claims_of_the_dead"]).fetchall()
+    given_back = 0
+    for (worker,) in claimed:
+        ids = _read_ids(db.execute(sql["claims_of"], {"worker": worker}).fetchone()[0])
+        give_back(db, sql, ids, unstarted=False)
+        given_back += len(ids)
+    done.append((given_back, "claims of nobody's were given back"))
+    moved = 0
+    for statement, rows in _astray(db, sql):
+        db.execute(sql[statement], {"rows": to_json(rows)})
+        moved += len(rows)
+    done.append((moved, "jobs were moved to the shard that they belong to"))
+    torn = _ids(db, sql, "torn")
+    give_back(db, sql, torn, unstarted=False)
+    done.append((len(torn), "jobs that were queued and running at once are queued"))
+    orphans = _ids(db, sql, "orphans")
+    if orphans:
+        db.execute(sql["make_queue"], {"name": FOUND, "shards": 1})
+        values = {
+            "queue": queues(db, sql)[FOUND].id,
+            "ids": to_json(orphans),
+            "now": now,
+            "error": "Its job was gone; it was found by laneway check --repair.",
+        }
+        db.execute(sql["bury_orphans"], values)
+        db.execute(sql["delete_payloads"], values)
+    done.append((len(orphans), f"payloads without a job were put into the morgue of the queue {FOUND}"))
+    hollow = _ids(db, sql, "hollow")
+    for id in hollow:
+        db.execute(sql["remove_job"], {"id": id})
+    done.append((len(hollow), "jobs without any payload were removed"))
+    return [f"Mended: {number} {what}." for number, what in done if number]
+
+
+def _astray(db: Any, sql: Sql) -> Iterator[tuple[str, list[tuple[int, int]]]]:
+    """Jobs in a shard that is not theirs: the statement that moves them, and [id, shard] of each."""
+    for queue in queues(db, sql).values():
+        if queue.target:
+            continue  # they are being moved
+        for look, move in (("reshard_jobs", "reshard_move_jobs"), ("reshard_dead", "reshard_move_dead")):
+            place = ""
+            while True:
+                rows = db.execute(sql[look], {"queue": queue.id, "place": place, "limit": PAGE}).fetchall()
+                astray = [(id, right) for id, key, shard in rows if (right := shard_of(key, queue.shards)) != shard]
+                if astray:
+                    yield move, astray
+                if len(rows) < PAGE:
+                    break
+                place = rows[-1][1]
+
+
+def _count(db: Any, sql: Sql, statement: str) -> int:
+    number: int = db.execute(sql[statement]).fetchone()[0]
+    return number
+
+
+def _ids(db: Any, sql: Sql, statement: str) -> list[int]:
+    return _read_ids(db.execute(sql[statement]).fetchone()[0])

@@ -1,0 +1,192 @@
+"""How keyed and collecting jobs get into the SQLite broker's tables: what is new merges with what is there.
+
+What there is of the keys is read in two statements, the decisions are made here, one job after the other, and what
+has changed is written in three. Its caller has the transaction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from ...errors import EnqueueError
+from ...job import Kind, NewJob
+from ...merge import due_when_queued, next_score, quiet_until
+from ..common import due_at
+from .queues import Queue, Sql, to_json
+
+
+class _Stored(msgspec.Struct, array_like=True):
+    """A row of key_states. Times come quoted."""
+
+    queue: int
+    key: str
+    id: int
+    kind: Kind
+    running: int
+    perform_at: str
+    resting: int
+    retry_count: int
+    next_at: str
+    since: str
+    largest_queued: str
+    largest_running: str
+    size: int
+
+
+_read_states = msgspec.json.Decoder(list[_Stored]).decode
+_read_known = msgspec.json.Decoder(list[tuple[int, str, int, str]]).decode
+
+
+class _Key:
+    """What there is of one key, and what is being added to it."""
+
+    def __init__(self, stored: _Stored | None, kind: Kind) -> None:
+        self.kind = stored.kind if stored else kind
+        self.id = stored.id if stored else None
+        self.running = bool(stored and stored.running)
+        self.resting = bool(stored and stored.resting)
+        self.retry_count = stored.retry_count if stored else -1
+        self.perform_at = _time(stored.perform_at) if stored else None
+        self.next_at = _time(stored.next_at) if stored else None
+        self.since = _time(stored.since) if stored else None
+        largest = [_time(stored.largest_queued), _time(stored.largest_running)] if stored else []
+        self.largest = max((score for score in largest if score is not None), default=None)
+        self.size = stored.size if stored else 0
+        #: The scores of those that are queued, as far as they matter here, and the identities of those that run.
+        self.queued: dict[str, float] = {}
+        self.ran: set[str] = set()
+        #: A score was lowered: what the largest is can only be read anew.
+        self.unsure = False
+        self.moved = False
+
+    def add(self, job: NewJob, at: float, now: float) -> float | None:
+        """Merge one more payload; returns the score to store it with, None if it is there already."""
+        known = self.queued.get(job.identity)
+        if self.kind is Kind.KEYED:
+            if known is not None or job.identity in self.ran:
+                return None  # a repeat
+            score = at
+        elif job.score is not None:
+            score = job.score
+        else:
+            score = next_score(now, self.largest) if known is None else known
+        if known is None:
+            self.size += 1
+            self.largest = score if self.largest is None else max(self.largest, score)
+        self._move(job, at, now)
+        if known is not None and score >= known:
+            return None
+        self.unsure = self.unsure or known is not None
+        self.queued[job.identity] = score
+        return score
+
+    def _move(self, job: NewJob, at: float, now: float) -> None:
+        """When the queued part, or what waits beside the running one, is due."""
+        before = (self.perform_at, self.next_at, self.since)
+        waits_since = self.next_at if self.running else self.perform_at
+        if waits_since is None:
+            due = at
+            if job.quiet is not None:
+                self.since, due = now, quiet_until(now, now, 1, job.quiet)
+        else:
+            due = due_when_queued(self.kind, waits_since, at, resting=self.resting and not self.running)
+            fresh = self.running or self.retry_count == -1
+            if job.quiet is not None and self.since is not None and fresh:
+                due = quiet_until(now, self.since, self.size, job.quiet)
+        if self.running:
+            self.next_at = due
+        else:
+            self.perform_at = due
+        self.moved = self.moved or before != (self.perform_at, self.next_at, self.since)
+
+
+def add(db: Any, sql: Sql, jobs: Sequence[NewJob], known: Mapping[str, Queue], now: float) -> None:
+    """Store keyed and collecting jobs, in order."""
+    while jobs:
+        keys = _read(db, sql, jobs, known)
+        taken = _add(db, sql, jobs, keys, known, now)
+        jobs = jobs[taken:]
+
+
+def _add(
+    db: Any,
+    sql: Sql,
+    jobs: Sequence[NewJob],
+    keys: dict[tuple[str, str], _Key],
+    known: Mapping[str, Queue],
+    now: float,
+) -> int:
+    """Merge and write jobs, as many as can be decided on what was read; returns how many."""
+    payloads: list[tuple[Any, ...]] = []
+    priorities: dict[tuple[str, str], int] = {}
+    taken = 0
+    for job in jobs:
+        key = keys[job.queue, job.key]
+        if key.kind is not job.kind:
+            raise EnqueueError(
+                f"The key {job.key!r} of the queue {job.queue} belongs to a {key.kind.name.lower()} job; "
+                "use another key."
+            )
+        if "\0" in job.key:
+            raise EnqueueError(
+                f"The key {job.key!r} has a NUL in it, which a text cannot be looked up by; leave it out."
+            )
+        if key.unsure and job.score is None and job.kind is Kind.COLLECTING:
+            break
+        at = due_at(now, job.delay_s, job.perform_at)
+        priorities.setdefault((job.queue, job.key), job.priority)
+        score = key.add(job, at, now)
+        if score is not None:
+            headers = to_json(job.headers) if job.headers and job.kind is Kind.KEYED else None
+            payloads.append((known[job.queue].id, job.key, score, job.identity, job.body, at, headers))
+        taken += 1
+    new = [
+        (known[queue].id, known[queue].shard_of(key), key, state.kind, state.perform_at, state.since, priority)
+        for (queue, key), priority in priorities.items()
+        if (state := keys[queue, key]).id is None
+    ]
+    moved = [(key.id, key.perform_at, key.next_at, key.since) for key in keys.values() if key.moved and key.id]
+    if new:
+        db.execute(sql["add_jobs"], {"jobs": to_json(new)})
+    if moved:
+        db.execute(sql["move_jobs"], {"jobs": to_json(moved)})
+    if any("\0" in payload[4] for payload in payloads):  # SQLite's JSON would end the text there
+        db.executemany(sql["add_payload"], payloads)
+    elif payloads:
+        db.execute(sql["add_payloads"], {"payloads": to_json(payloads)})
+    return taken
+
+
+def _read(db: Any, sql: Sql, jobs: Sequence[NewJob], known: Mapping[str, Queue]) -> dict[tuple[str, str], _Key]:
+    """What there is of the jobs' keys."""
+    names = {queue.id: name for name, queue in known.items()}
+    wanted = dict.fromkeys((known[job.queue].id, job.key) for job in jobs)
+    most = max(job.quiet.max_size or 0 if job.quiet else 0 for job in jobs)
+    values = {"keys": to_json(list(wanted)), "most": most}
+    stored = {
+        (names[row.queue], row.key): row for row in _read_states(db.execute(sql["key_states"], values).fetchone()[0])
+    }
+    keys: dict[tuple[str, str], _Key] = {}
+    pairs: list[tuple[int, str]] = []
+    for job in jobs:
+        place = (job.queue, job.key)
+        if place not in keys:
+            keys[place] = _Key(stored.get(place), job.kind)
+        if place in stored:
+            pairs.append((stored[place].id, job.identity))
+    if pairs:
+        by_id = {key.id: key for key in keys.values()}
+        found = db.execute(sql["known_payloads"], {"payloads": to_json(pairs)}).fetchone()[0]
+        for id, identity, running, score in _read_known(found):
+            if running:
+                by_id[id].ran.add(identity)
+            else:
+                by_id[id].queued[identity] = float(score)
+    return keys
+
+
+def _time(quoted: str) -> float | None:
+    return None if quoted == "NULL" else float(quoted)

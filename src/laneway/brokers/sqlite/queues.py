@@ -1,0 +1,50 @@
+"""What the SQLite broker knows of its queues by heart."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from ...shards import shard_of
+
+Sql = Mapping[str, str]
+
+_read_priorities = msgspec.json.Decoder(tuple[int, ...]).decode
+
+
+def to_json(value: Any) -> str:
+    return msgspec.json.encode(value).decode()
+
+
+class Queue(msgspec.Struct, frozen=True):
+    """What the broker knows of a queue by heart."""
+
+    name: str
+    id: int
+    shards: int
+    #: Others may have added to them since: whoever claims or lists reads them anew.
+    priorities: tuple[int, ...]
+    epoch: int = 1
+    #: The shard count that it is being changed to, or 0.
+    target: int = 0
+
+    def shard_of(self, key: str) -> int:
+        """Where a job of this key is to be put now."""
+        return shard_of(key, self.target or self.shards)
+
+
+def queues(db: Any, sql: Sql) -> dict[str, Queue]:
+    """Every queue by its name."""
+    return {
+        name: Queue(name, id, shards, _read_priorities(priorities), epoch, target)
+        for name, id, shards, priorities, epoch, target in db.execute(sql["queues"]).fetchall()
+    }
+
+
+def add_priority(db: Any, sql: Sql, name: str, priority: int) -> None:
+    """Have a queue's jobs of a priority looked for."""
+    queue = queues(db, sql)[name]  # within the transaction: another process may be adding one of its own
+    priorities = sorted({*queue.priorities, priority}, reverse=True)
+    db.execute(sql["set_priorities"], {"queue": queue.id, "priorities": to_json(priorities)})

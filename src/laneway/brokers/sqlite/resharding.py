@@ -1,0 +1,54 @@
+"""Changing a queue's shard count, a step at a time. Its caller has the transaction.
+
+How far it has come lies in the queue's row, so that whoever takes the next step goes on from there: if we die here,
+the next call resumes it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...broker import Resharding
+from ...errors import ConfigError
+from ...shards import shard_of
+from .queues import Queue, Sql, to_json
+
+_PHASES = (("reshard_jobs", "reshard_move_jobs"), ("reshard_dead", "reshard_move_dead"))
+
+
+def step(db: Any, sql: Sql, queue: Queue, shards: int, limit: int) -> Resharding:
+    """Begin, go on or finish."""
+    values = {"queue": queue.id, "shards": shards}
+    if not queue.target:
+        if queue.shards == shards:
+            return Resharding(total=0, moved=0, running=0, done=True)
+        db.execute(sql["reshard_begin"], values)
+        db.execute(sql["next_epoch"])
+    elif queue.target != shards:
+        raise ConfigError(
+            f"The queue {queue.name} is being resharded to {queue.target}; finish that first, with laneway reshard "
+            f"{queue.name} {queue.target}."
+        )
+    phase, place, _, _ = db.execute(sql["reshard_state"], values).fetchone()
+    if phase < len(_PHASES):
+        phase, place, moved = _move(db, sql, queue.id, shards, phase, place, limit)
+        db.execute(sql["reshard_place"], {"queue": queue.id, "phase": phase, "place": place, "moved": moved})
+    phase, _, total, moved = db.execute(sql["reshard_state"], values).fetchone()
+    running: int = db.execute(sql["count_running"], values).fetchone()[0]
+    done = phase == len(_PHASES) and not running
+    if done:
+        db.execute(sql["reshard_end"], values)
+        db.execute(sql["next_epoch"])
+    return Resharding(total=max(total, moved), moved=moved, running=running, done=done)
+
+
+def _move(db: Any, sql: Sql, queue: int, shards: int, phase: int, place: str, limit: int) -> tuple[int, str, int]:
+    """Move the next jobs; returns where to go on, and how many were looked at."""
+    look, move = _PHASES[phase]
+    rows = db.execute(sql[look], {"queue": queue, "place": place, "limit": limit}).fetchall()
+    astray = [(id, shard) for id, key, old in rows if (shard := shard_of(key, shards)) != old]
+    if astray:
+        db.execute(sql[move], {"rows": to_json(astray)})
+    if len(rows) < limit:
+        return phase + 1, "", len(rows)
+    return phase, rows[-1][1], len(rows)

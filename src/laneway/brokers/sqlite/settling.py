@@ -1,0 +1,152 @@
+"""The first half of a turn: recording how runs ended. Its caller has the transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from ...job import Kind, NewJob
+from ...outcome import Settlement
+from ..common import again_at, storable
+from .giving_back import give_back, payloads_back
+from .queues import Queue, Sql, to_json
+
+_read_ids = msgspec.json.Decoder(list[int]).decode
+
+
+class Settled(msgspec.Struct):
+    """What came of a turn's settlements."""
+
+    #: Keys whose claim belongs to somebody else by now.
+    refused: list[str] = []
+    #: What the runs have enqueued; the caller stores it in the same transaction.
+    outbox: list[NewJob] = []
+    #: Whether anything waits now that did not before.
+    waits: bool = False
+
+
+def settle(db: Any, sql: Sql, queue: Queue, settlements: Sequence[Settlement], now: float) -> Settled:
+    """Record the ends of runs whose claim still holds."""
+    settled = Settled()
+    gone: list[int] = []
+    ran: list[int] = []
+    back: list[int] = []
+    processed = failed = again = 0
+    for settlement in _still_held(db, sql, settlements, settled.refused):
+        claim, verdict = settlement.claim, settlement.verdict
+        settled.outbox += settlement.outbox or ()
+        processed += verdict == "done" or settlement.done > 0
+        failed += verdict in ("retry", "bury")
+        if verdict == "done":
+            (ran if claim.kind else gone).append(claim.ref)
+        elif verdict == "release" and not (claim.kind and settlement.done):
+            back.append(claim.ref)
+        elif claim.kind:
+            again += 1
+            _settle_merged(db, sql, settlement, now)
+        else:
+            again += 1
+            db.execute(sql[f"settle_{verdict}"], _values(settlement, now))
+            if verdict == "bury":
+                gone.append(claim.ref)
+    if gone:
+        db.execute(sql["settle_done"], {"ids": to_json(gone)})
+    waits = bool(ran) and _ran(db, sql, ran)
+    give_back(db, sql, back, unstarted=True)
+    if processed or failed:
+        db.execute(sql["count_runs"], {"queue": queue.id, "processed": processed, "failed": failed})
+    settled.waits = bool(settled.outbox or back or again or waits)
+    return settled
+
+
+def _values(settlement: Settlement, now: float) -> dict[str, Any]:
+    return {
+        "id": settlement.claim.ref,
+        "perform_at": again_at(now, settlement.delay_s),
+        "retry_count": settlement.retry_count,
+        "error": storable(settlement.error),
+        "now": now,
+    }
+
+
+def _ran(db: Any, sql: Sql, ids: list[int]) -> bool:
+    """Keyed and collecting jobs whose payloads are all finished. Returns whether more of some waits."""
+    values = {"ids": to_json(ids)}
+    db.execute(sql["settle_ran"], values)
+    if db.execute(sql["settle_empty"], values).rowcount == len(ids):
+        return False
+    db.execute(sql["settle_next"], values)
+    return True
+
+
+def _settle_merged(db: Any, sql: Sql, settlement: Settlement, now: float) -> None:
+    """A keyed or collecting job of which something is left: to be run again, buried or given back."""
+    claim, verdict = settlement.claim, settlement.verdict
+    values = _values(settlement, now)
+    identities = [payload.identity for payload in claim.payloads]
+    finished, rest = identities[: settlement.done], identities[settlement.done :]
+    if not rest:
+        _ran(db, sql, [claim.ref])
+        return
+    if finished:
+        db.execute(sql["finish_payloads"], {"id": claim.ref, "identities": to_json(finished)})
+    started = rest[: max(settlement.buried, 1)] if verdict != "release" else []
+    if claim.kind is Kind.KEYED:
+        db.execute(sql["uncount_payloads"], {"id": claim.ref, "started": to_json(started)})
+    if verdict == "bury":
+        bury(db, sql, values, claim.kind, started, place=1)
+    elif claim.kind is Kind.KEYED and verdict != "release":
+        db.execute(sql["set_head"], {"id": claim.ref, "identity": rest[0]})
+    payloads_back(db, sql, {"ids": to_json([claim.ref]), "unstarted": 0})
+    if verdict in ("bury", "release"):
+        what_is_left(db, sql, values)
+        return
+    if verdict == "postpone" and not finished:
+        values["error"] = claim.error  # it stays until the job succeeds
+    db.execute(sql["settle_again"], values)
+
+
+def bury(db: Any, sql: Sql, values: dict[str, Any], kind: Kind, identities: Sequence[str], *, place: int) -> None:
+    """Running or queued → dead: some payloads of a keyed or collecting job. They merge with those that are dead."""
+    id = values["id"]
+    queue, key = db.execute(sql["key_of"], {"id": id}).fetchone()
+    where = {"queue": queue, "key": key}
+    db.execute(sql["plain_dead_as_payload"], where)
+    db.execute(sql["settle_bury"], values)
+    (morgue, _) = db.execute(sql["dead_at"], where).fetchone()
+    lifted = {"id": id, "kind": kind, "place": place, "identities": to_json(list(identities))}
+    db.execute(sql["lift"], lifted)
+    lower(db, sql, id, to=morgue, place=2)
+
+
+def lower(db: Any, sql: Sql, id: int, *, to: int, place: int) -> None:
+    """Put payloads that were lifted from the row `id` down at the row `to`: equal ones become one."""
+    values = {"id": id, "to": to, "place": place}
+    for step in ("lower_smaller", "lower_equal", "lower_rest"):
+        db.execute(sql[step], values)
+
+
+def what_is_left(db: Any, sql: Sql, values: dict[str, Any]) -> None:
+    """A job of which something was buried, finished or deleted: gone, or queued like a new one."""
+    if not db.execute(sql["without_payloads"], values).rowcount:
+        db.execute(sql["settle_rest"], values)
+
+
+def _still_held(db: Any, sql: Sql, settlements: Sequence[Settlement], refused: list[str]) -> list[Settlement]:
+    """The settlements whose claim still holds; the keys of all others are added to `refused`."""
+    by_token: dict[int, list[Settlement]] = {}
+    for settlement in settlements:
+        by_token.setdefault(settlement.claim.token, []).append(settlement)
+    good: list[Settlement] = []
+    for token, group in by_token.items():
+        ids = to_json([settlement.claim.ref for settlement in group])
+        held = set(_read_ids(db.execute(sql["still_held"], {"ids": ids, "token": token}).fetchone()[0]))
+        for settlement in group:
+            if settlement.claim.ref in held:
+                held.discard(settlement.claim.ref)  # the same claim twice in one turn is settled once
+                good.append(settlement)
+            else:
+                refused.append(settlement.claim.key)
+    return good
