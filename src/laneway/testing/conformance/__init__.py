@@ -22,26 +22,36 @@ import pytest
 _MODULES = (
     "kit",
     "acting",
+    "collecting",
     "enqueueing",
     "heads",
     "keyed",
     "leases",
     "listings",
     "looking",
+    "merging",
+    "morgue",
+    "quiet",
     "settling",
+    "single",
     "turns",
     "waiting",
 )
 pytest.register_assert_rewrite(*(f"{__name__}.{module}" for module in _MODULES))
 
 from .acting import Acting  # noqa: E402 - see above
+from .collecting import Collecting  # noqa: E402
 from .enqueueing import Enqueueing  # noqa: E402
 from .heads import Heads  # noqa: E402
 from .keyed import Keyed  # noqa: E402
 from .leases import Leases  # noqa: E402
 from .listings import Listings  # noqa: E402
 from .looking import Looking  # noqa: E402
+from .merging import Merging  # noqa: E402
+from .morgue import Morgue  # noqa: E402
+from .quiet import WaitsForQuiet  # noqa: E402
 from .settling import Settling  # noqa: E402
+from .single import Single  # noqa: E402
 from .turns import Turns  # noqa: E402
 from .waiting import Waiting  # noqa: E402
 
@@ -52,7 +62,7 @@ class _Plain(Enqueueing, Turns, Settling, Leases, Looking, Listings, Acting, Wai
     """What is promised of every job."""
 
 
-class _Ordered(Keyed, Heads):
+class _Ordered(Keyed, Heads, Collecting, Merging, WaitsForQuiet, Morgue, Single):
     """What is promised of keyed and collecting jobs beyond that."""
 
 

@@ -1,0 +1,207 @@
+"""One payload among those of its key: its status, cancelling it, moving it."""
+
+from __future__ import annotations
+
+from ...broker import Broker
+from ...clock import ManualClock
+from ...merge import identity_of
+from ...outcome import buried, done, failed
+from .kit import Hand, Kit, bodies, calls, numbers, only, places, scores, values
+
+
+class Single(Kit):
+    def test_each_call_has_a_status_of_its_own(self, broker: Broker, clock: ManualClock) -> None:
+        """Which follows it: delayed, queued, running, dead, gone."""
+        calls(broker, "k", "later", delay_s=60)
+        calls(broker, "k", "a", "b")
+        assert statuses(broker, "a", "later", "never") == ["queued", "delayed", "gone"]
+        assert broker.status("q", "k") == "queued"
+        hand = Hand(broker)
+        claim = hand.one()
+        calls(broker, "k", "aside")
+        assert statuses(broker, "a", "b", "later", "aside") == ["running", "running", "delayed", "queued"]
+        hand.settle(buried(claim, "no", done=1))
+        assert statuses(broker, "a", "b", "later", "aside") == ["gone", "dead", "delayed", "queued"]
+        assert broker.status("q", "k") == "queued"
+
+    def test_a_call_behind_a_head_that_rests_is_delayed(self, broker: Broker, clock: ManualClock) -> None:
+        """Whatever its own time."""
+        calls(broker, "k", "head", "next")
+        hand = Hand(broker)
+        hand.settle(failed(hand.one(), "no", 5, 60.0))
+        assert statuses(broker, "head", "next") == ["delayed", "delayed"]
+        clock.advance(60)
+        assert statuses(broker, "head", "next") == ["queued", "queued"]
+
+    def test_each_value_has_a_status_of_its_own(self, broker: Broker) -> None:
+        """Among the payloads of its key."""
+        values(broker, "k", {"a": 1.0, "b": 2.0}, delay_s=60)
+        a, b, c = map(identity_of, "abc")
+        assert statuses(broker, a, b, c) == ["delayed", "delayed", "gone"]
+        broker.run_now("q", ["k"])
+        hand = Hand(broker)
+        claim = hand.one(max_payloads=1)
+        assert statuses(broker, a, b) == ["running", "queued"]
+        hand.settle(buried(claim, "no"))
+        assert statuses(broker, a, b) == ["dead", "queued"]
+
+    def test_one_payload_can_be_cancelled(self, broker: Broker, clock: ManualClock) -> None:
+        """It never runs, that is remembered, and the others are as before; the last one takes the job along."""
+        due = clock.now() + 60
+        values(broker, "k", {"a": 1.0, "b": 2.0}, perform_at=due)
+        a, b = map(identity_of, "ab")
+        assert broker.cancel("q", "k", a)
+        assert not broker.cancel("q", "k", a)
+        assert statuses(broker, a, b) == ["cancelled", "delayed"]
+        assert (bodies(only(broker, "k")), only(broker, "k").perform_at) == (["b"], due)
+        assert broker.cancel("q", "k", b)
+        assert (broker.find("q", "k"), numbers(broker).length) == ([], 0)
+        assert statuses(broker, a, b) == ["cancelled", "cancelled"]
+        assert Hand(broker).claim() == []
+
+    def test_a_key_without_its_earliest_call_is_due_with_the_next(self, broker: Broker, clock: ManualClock) -> None:
+        """And not before."""
+        calls(broker, "k", "soon", delay_s=10)
+        calls(broker, "k", "later", delay_s=60)
+        assert broker.cancel("q", "k", "soon")
+        assert only(broker, "k").perform_at == clock.now() + 60
+        clock.advance(59)
+        hand = Hand(broker)
+        assert hand.claim() == []
+        clock.advance(1)
+        assert bodies(hand.one()) == ["later"]
+
+    def test_a_key_without_its_head_does_not_rest(self, broker: Broker, clock: ManualClock) -> None:
+        """The failure was the head's: the others start anew."""
+        calls(broker, "k", "head", "next")
+        hand = Hand(broker)
+        hand.settle(failed(hand.one(), "no", 5, 60.0))
+        assert broker.cancel("q", "k", "head")
+        view = only(broker, "k")
+        assert (view.retry_count, view.error, view.perform_at) == (-1, None, clock.now())
+        assert bodies(hand.one()) == ["next"]
+
+    def test_a_key_rests_without_a_call_behind_its_head(self, broker: Broker, clock: ManualClock) -> None:
+        """It is the head that it waits for."""
+        calls(broker, "k", "head", "next")
+        hand = Hand(broker)
+        hand.settle(failed(hand.one(), "no", 5, 60.0))
+        before = only(broker, "k")
+        assert broker.cancel("q", "k", "next")
+        view = only(broker, "k")
+        assert (bodies(view), view.retry_count, view.perform_at) == (["head"], 0, before.perform_at)
+        assert hand.claim() == []
+
+    def test_what_is_set_aside_can_be_cancelled_and_what_runs_not(self, broker: Broker, clock: ManualClock) -> None:
+        """The run goes on undisturbed."""
+        calls(broker, "k", "a")
+        hand = Hand(broker)
+        claim = hand.one()
+        calls(broker, "k", "soon", delay_s=10)
+        calls(broker, "k", "later", delay_s=60)
+        assert not broker.cancel("q", "k", "a")
+        assert not broker.cancel("q", "k")
+        assert broker.cancel("q", "k", "soon")
+        assert broker.find("q", "k")[1].perform_at == clock.now() + 60
+        assert broker.cancel("q", "k", "later")
+        assert places(broker, "k") == {"running": ["a"]}
+        assert (numbers(broker).length, statuses(broker, "later")) == (0, ["cancelled"])
+        assert hand.settle(done(claim)) == []
+        assert broker.status("q", "k") == "gone"
+
+    def test_a_whole_key_can_be_cancelled(self, broker: Broker) -> None:
+        """With all its payloads: none of them comes back with the next one."""
+        calls(broker, "k", "a", "b")
+        assert broker.cancel("q", "k")
+        assert (broker.status("q", "k"), broker.find("q", "k")) == ("cancelled", [])
+        calls(broker, "k", "c")
+        assert bodies(Hand(broker).one()) == ["c"]
+
+    def test_one_call_can_be_moved(self, broker: Broker, clock: ManualClock) -> None:
+        """The key is due with its earliest call then; calls that are not there cannot be moved."""
+        now = clock.now()
+        calls(broker, "k", "a", "b", delay_s=30)
+        assert broker.reschedule("q", "k", "b", delay_s=10)
+        assert (only(broker, "k").perform_at, scores(only(broker, "k"))) == (now + 10, {"b": now + 10, "a": now + 30})
+        assert broker.reschedule("q", "k", "b", perform_at=now + 90)
+        assert (only(broker, "k").perform_at, scores(only(broker, "k"))) == (now + 30, {"a": now + 30, "b": now + 90})
+        assert not broker.reschedule("q", "k", "never")
+        clock.advance(30)
+        hand = Hand(broker)
+        claim = hand.one()
+        assert bodies(claim) == ["a"]
+        assert not broker.reschedule("q", "k", "a")
+        assert not broker.reschedule("q", "k", "b")
+        hand.settle(done(claim))
+        assert only(broker, "k").perform_at == now + 90
+
+    def test_moving_a_head_moves_the_rest_of_its_key(self, broker: Broker, clock: ManualClock) -> None:
+        """It stays the head; moving another call does not wake the key."""
+        calls(broker, "k", "head", "next")
+        hand = Hand(broker)
+        hand.settle(failed(hand.one(), "no", 5, 60.0))
+        assert broker.reschedule("q", "k", "next", perform_at=-5.0)
+        assert (only(broker, "k").perform_at, hand.claim()) == (clock.now() + 60, [])
+        assert broker.reschedule("q", "k", "head", delay_s=10)
+        assert (only(broker, "k").perform_at, only(broker, "k").retry_count) == (clock.now() + 10, 0)
+        clock.advance(10)
+        assert bodies(hand.one()) == ["head", "next"]
+
+    def test_moving_a_key_to_a_later_time_lets_it_rest(self, broker: Broker, clock: ManualClock) -> None:
+        """No call of it runs before, not even one that comes with an earlier time; the order stands."""
+        now = clock.now()
+        calls(broker, "k", "a")
+        calls(broker, "k", "b", delay_s=30)
+        assert broker.reschedule("q", "k", perform_at=now + 60)
+        calls(broker, "k", "early", perform_at=-5.0)
+        assert only(broker, "k").perform_at == now + 60
+        clock.advance(59)
+        hand = Hand(broker)
+        assert hand.claim() == []
+        clock.advance(1)
+        assert bodies(hand.one()) == ["early", "a", "b"]
+
+    def test_moving_a_key_to_an_earlier_time_takes_its_calls_along(self, broker: Broker, clock: ManualClock) -> None:
+        """Those that were due later are due then."""
+        now = clock.now()
+        calls(broker, "k", "a", delay_s=30)
+        calls(broker, "k", "b", delay_s=60)
+        assert broker.reschedule("q", "k", perform_at=now + 10)
+        assert scores(only(broker, "k")) == {"a": now + 10, "b": now + 10}
+        calls(broker, "k", "c", delay_s=5)
+        assert only(broker, "k").perform_at == now + 5
+        clock.advance(10)
+        assert bodies(Hand(broker).one()) == ["c", "a", "b"]
+
+    def test_a_key_that_rests_is_due_with_its_calls_all_the_same(self, broker: Broker, clock: ManualClock) -> None:
+        """It rests until a time; if all its calls are due later than that, so is the key."""
+        now = clock.now()
+        calls(broker, "k", "a")
+        assert broker.reschedule("q", "k", perform_at=now + 10)
+        calls(broker, "k", "b", perform_at=now + 60)
+        assert broker.cancel("q", "k", "a")
+        assert only(broker, "k").perform_at == now + 60
+        assert broker.reschedule("q", "k", "b", perform_at=now + 30)
+        assert only(broker, "k").perform_at == now + 30
+        clock.advance(15)
+        hand = Hand(broker)
+        assert hand.claim() == []
+        clock.advance(15)
+        assert bodies(hand.one()) == ["b"]
+
+    def test_a_collecting_job_is_moved_as_a_whole(self, broker: Broker, clock: ManualClock) -> None:
+        """With or without a payload named, if it is there; what is set aside is not moved."""
+        values(broker, "k", {"a": 1.0, "b": 2.0})
+        assert broker.reschedule("q", "k", identity_of("b"), delay_s=10)
+        assert only(broker, "k").perform_at == clock.now() + 10
+        assert broker.reschedule("q", "k", delay_s=-1)
+        assert not broker.reschedule("q", "k", identity_of("never"), delay_s=10)
+        hand = Hand(broker)
+        assert bodies(hand.one()) == ["a", "b"]
+        values(broker, "k", {"c": 1.0})
+        assert not broker.reschedule("q", "k", identity_of("c"), delay_s=10)
+        assert not broker.reschedule("q", "k", delay_s=10)
+
+
+def statuses(broker: Broker, *identities: str) -> list[str]:
+    return [broker.status("q", "k", identity) for identity in identities]
