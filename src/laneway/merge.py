@@ -39,14 +39,15 @@ def smaller(first: float, second: float) -> float:
     return first if first <= second else second
 
 
-def due_when_queued(kind: Kind, queued_at: float, new_at: float, *, resting: bool) -> float:
+def due_when_queued(kind: Kind, queued_at: float, new_at: float, *, not_before: float | None = None) -> float:
     """When a queued job is due after one more payload, due at `new_at`, was added to it.
 
-    Collecting: enqueueing does not move it. Keyed: with its earliest call, unless a failure has it rest.
+    Collecting: enqueueing does not move it. Keyed: with its earliest call, but not before the key has rested.
     """
-    if kind is Kind.KEYED and not resting:
-        return min(queued_at, new_at)
-    return queued_at
+    if kind is not Kind.KEYED:
+        return queued_at
+    earliest = min(queued_at, new_at)
+    return earliest if not_before is None else max(not_before, earliest)
 
 
 def quiet_until(now: float, since: float, size: int, quiet: Quiet) -> float:

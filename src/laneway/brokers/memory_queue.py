@@ -81,8 +81,7 @@ class Queue:
         if job.worker is not None:
             job.next_at = at if job.next_at is None else min(job.next_at, at)
         else:
-            resting = job.not_before is not None
-            self.set_due(job, due_when_queued(job.kind, job.perform_at, at, resting=resting))
+            self.set_due(job, due_when_queued(job.kind, job.perform_at, at, not_before=job.not_before))
 
     def _add_value(self, job: Job, new: NewJob, at: float, now: float) -> None:
         there = job.payloads.get(new.identity)

@@ -308,7 +308,7 @@ class SQLiteBroker:
     def run_now(self, queue: str, keys: Sequence[str]) -> int:
         known, now = self._queue(queue), self._clock.now()
         with self._db.write() as db:
-            moved = sum(acting.run_now(db, self._sql, known.id, key, now) for key in keys)
+            moved = sum(acting.run_now(db, self._sql, known.id, key, now) for key in dict.fromkeys(keys))
         self._waiting.wake()
         return moved
 

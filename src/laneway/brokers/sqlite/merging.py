@@ -27,7 +27,7 @@ class _Stored(msgspec.Struct, array_like=True):
     kind: Kind
     running: int
     perform_at: str
-    resting: int
+    not_before: str
     retry_count: int
     next_at: str
     since: str
@@ -47,7 +47,7 @@ class _Key:
         self.kind = stored.kind if stored else kind
         self.id = stored.id if stored else None
         self.running = bool(stored and stored.running)
-        self.resting = bool(stored and stored.resting)
+        self.not_before = _time(stored.not_before) if stored else None
         self.retry_count = stored.retry_count if stored else -1
         self.perform_at = _time(stored.perform_at) if stored else None
         self.next_at = _time(stored.next_at) if stored else None
@@ -92,7 +92,8 @@ class _Key:
             if job.quiet is not None:
                 self.since, due = now, quiet_until(now, now, 1, job.quiet)
         else:
-            due = due_when_queued(self.kind, waits_since, at, resting=self.resting and not self.running)
+            # What is set aside does not rest: the head that it would rest for is being run.
+            due = due_when_queued(self.kind, waits_since, at, not_before=None if self.running else self.not_before)
             fresh = self.running or self.retry_count == -1
             if job.quiet is not None and self.since is not None and fresh:
                 due = quiet_until(now, self.since, self.size, job.quiet)

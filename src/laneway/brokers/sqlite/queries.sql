@@ -41,7 +41,7 @@ VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
 -- What there is of the keys :keys ([[queue, key], …]) already. Times are quoted, because JSON would round them; of
 -- payloads :most at most are counted.
 SELECT json_group_array(json_array(
-           j.queue, j.key, j.id, j.kind, j.worker IS NOT NULL, quote(j.perform_at), j.not_before IS NOT NULL,
+           j.queue, j.key, j.id, j.kind, j.worker IS NOT NULL, quote(j.perform_at), quote(j.not_before),
            j.retry_count, quote(j.next_at), quote(j.since),
            quote((SELECT max(score) FROM payloads WHERE job = j.id AND place = 0)),
            quote((SELECT max(score) FROM payloads WHERE job = j.id AND place = 1)),
@@ -493,7 +493,7 @@ UPDATE jobs SET not_before = NULL, retry_count = -1, error = NULL WHERE id = :id
 -- name: due_again
 -- A keyed job is due with its earliest call, unless it rests; of one that runs that is said of what waits.
 UPDATE jobs
-   SET perform_at = iif(worker IS NULL AND kind = 1, coalesce(not_before, (
+   SET perform_at = iif(worker IS NULL AND kind = 1, max(coalesce(not_before, -1.0e300), (
            SELECT score FROM payloads WHERE job = jobs.id AND place = 0 ORDER BY score LIMIT 1)), perform_at),
        next_at = iif(worker IS NULL, NULL, (
            SELECT iif(jobs.kind = 1, score, jobs.next_at) FROM payloads
@@ -515,6 +515,9 @@ UPDATE payloads SET score = iif(score = -1.0e300, score, :perform_at),
 
 -- name: first_score
 SELECT score, identity FROM payloads WHERE job = :id AND place = 0 ORDER BY score, id LIMIT 1;
+
+-- name: has_payload
+SELECT 1 FROM payloads WHERE job = :id AND place = 0 AND identity = :identity;
 
 -- name: identities
 SELECT json_group_array(identity) FROM payloads WHERE job = :id AND place = 0;
