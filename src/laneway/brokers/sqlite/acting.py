@@ -68,9 +68,8 @@ def reschedule(db: Any, sql: Sql, queue: int, key: str, identity: str | None, at
         db.execute(sql["hasten_payloads"], values)
         first, _ = db.execute(sql["first_score"], values).fetchone()
         values["not_before"] = at if first < at else None
-    elif identity is not None and job.kind is not Kind.PLAIN:
-        if db.execute(sql["has_payload"], values).fetchone() is None:
-            return False
+    elif job.kind is Kind.COLLECTING and identity and not db.execute(sql["has_payload"], values).fetchone():
+        return False
     db.execute(sql["reschedule"], values)
     return True
 
