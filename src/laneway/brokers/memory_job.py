@@ -81,6 +81,7 @@ class Job(msgspec.Struct, kw_only=True, eq=False):
             headers=dict(self.headers) if self.headers else None,
             kind=self.kind,
             shard=self.shard,
+            priority=self.priority,
         )
 
     def become_fresh(self) -> None:

@@ -22,6 +22,7 @@ import pytest
 _MODULES = (
     "kit",
     "acting",
+    "batches",
     "collecting",
     "enqueueing",
     "heads",
@@ -32,14 +33,18 @@ _MODULES = (
     "merging",
     "morgue",
     "quiet",
+    "repeats",
+    "resharding",
     "settling",
     "single",
+    "sorting",
     "turns",
     "waiting",
 )
 pytest.register_assert_rewrite(*(f"{__name__}.{module}" for module in _MODULES))
 
 from .acting import Acting  # noqa: E402 - see above
+from .batches import Batches  # noqa: E402
 from .collecting import Collecting  # noqa: E402
 from .enqueueing import Enqueueing  # noqa: E402
 from .heads import Heads  # noqa: E402
@@ -50,8 +55,11 @@ from .looking import Looking  # noqa: E402
 from .merging import Merging  # noqa: E402
 from .morgue import Morgue  # noqa: E402
 from .quiet import WaitsForQuiet  # noqa: E402
+from .repeats import Repeats  # noqa: E402
+from .resharding import Reshards  # noqa: E402
 from .settling import Settling  # noqa: E402
 from .single import Single  # noqa: E402
+from .sorting import Sorting  # noqa: E402
 from .turns import Turns  # noqa: E402
 from .waiting import Waiting  # noqa: E402
 
@@ -62,7 +70,7 @@ class _Plain(Enqueueing, Turns, Settling, Leases, Looking, Listings, Acting, Wai
     """What is promised of every job."""
 
 
-class _Ordered(Keyed, Heads, Collecting, Merging, WaitsForQuiet, Morgue, Single):
+class _Ordered(Keyed, Heads, Collecting, Merging, WaitsForQuiet, Morgue, Single, Sorting, Batches, Reshards, Repeats):
     """What is promised of keyed and collecting jobs beyond that."""
 
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from ...broker import Broker
+from ...broker import MAX_KEY, Broker
 from ...clock import ManualClock
 from ...errors import EnqueueError, LanewayError
 from ...job import Payload
+from ...merge import LARGEST_SCORE
 from ...outcome import done
 from ...shards import DEFAULT_SHARDS
-from .kit import Hand, Kit, job, keys, numbers, only, put
+from .kit import Hand, Kit, call, job, keys, numbers, only, put, value
 
 
 class Enqueueing(Kit):
@@ -129,6 +130,23 @@ class Enqueueing(Kit):
             with pytest.raises(EnqueueError):
                 broker.enqueue([*good, bad])
             assert numbers(broker).length == 0
+
+    def test_a_key_or_score_that_cannot_be_kept_is_refused(self, broker: Broker) -> None:
+        """Keys are 1 to 512 bytes, scores are numbers; and nothing of the whole call is stored."""
+        nan, infinity = float("nan"), float("inf")
+        for bad in (
+            call("", "a"),
+            value("k" * (MAX_KEY + 1)),
+            call("é" * (MAX_KEY // 2) + "e", "a"),
+            *(value("k", "v", score=score) for score in (nan, infinity, -infinity, -1e300, 1e300)),
+            call("k", "a \ud800"),
+            call("k", "a", perform_at=nan),
+        ):
+            with pytest.raises(EnqueueError):
+                broker.enqueue([job("good"), call("good key", "a"), value("other", "v"), bad])
+            assert numbers(broker).length == 0
+        broker.enqueue([call("é" * (MAX_KEY // 2), "a"), value("k" * MAX_KEY, "v", score=-LARGEST_SCORE)])
+        assert numbers(broker).length == 2
 
     def test_enqueueing_nothing_is_nothing(self, broker: Broker) -> None:
         """An empty list is no error."""

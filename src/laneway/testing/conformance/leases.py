@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from ...broker import Broker
@@ -34,6 +35,19 @@ class Leases(Kit):
         Hand(broker)
         assert len(broker.workers()) == 1
         assert hand.settle(done(claim)) == []
+
+    def test_joining_again_tells_which_shards_a_worker_serves(self, broker: Broker, clock: ManualClock) -> None:
+        """Nothing else of it changes."""
+        hand = Hand(broker)
+        broker.renew(hand.name, [], 0)
+        (before,) = broker.workers()
+        assert before.shards == {}
+        clock.advance(5)
+        counter = broker.leases()[hand.name]
+        broker.join(msgspec.structs.replace(before, host="elsewhere", lease_s=1.0, shards={"q": [0, 2], "other": []}))
+        (after,) = broker.workers()
+        assert after == msgspec.structs.replace(before, shards={"q": [0, 2], "other": []})
+        assert broker.leases()[hand.name] == counter
 
     def test_an_unknown_worker_has_no_lease_to_work_under(self, broker: Broker) -> None:
         """Neither turn nor renewal: LeaseLost."""

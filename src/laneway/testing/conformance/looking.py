@@ -11,7 +11,7 @@ from ...clock import ManualClock
 from ...errors import BrokerError
 from ...job import JobView, Payload, QueueStats
 from ...outcome import buried, done, failed
-from .kit import Hand, Kit, job, numbers, only, put
+from .kit import Hand, Kit, bodies, call, calls, job, numbers, only, put, value
 
 
 class Looking(Kit):
@@ -131,6 +131,10 @@ class Looking(Kit):
             lambda: broker.reschedule("nowhere", "a"),
             lambda: broker.revive("nowhere", ["a"]),
             lambda: broker.delete_dead("nowhere", ["a"]),
+            lambda: broker.run_now("nowhere", ["a"]),
+            lambda: broker.bury_failed("nowhere", ["a"]),
+            lambda: broker.delete_failed("nowhere", ["a"]),
+            lambda: broker.reshard("nowhere", 3),
         ]
         for ask in asking:
             with pytest.raises(BrokerError, match="nowhere"):
@@ -153,6 +157,37 @@ class Looking(Kit):
         assert len(broker.check()) == 1
         broker.reclaim()
         assert broker.check() == []
+
+    def test_repairing_takes_back_the_claims_of_the_dead(self, broker: Broker) -> None:
+        """It says what it did, and has nothing to do after that; what is well is left alone."""
+        calls(broker, "k", "a", "b")
+        put(broker, "held")
+        hand, other = Hand(broker), Hand(broker, "worker-2")
+        hand.claim(limit=1)
+        held = other.one()
+        broker.declare_dead(hand.name, broker.leases()[hand.name][0])
+        calls(broker, "k", "c")
+        assert len(broker.repair()) == 1
+        assert (broker.check(), broker.repair()) == ([], [])
+        assert bodies(only(broker, "k")) == ["a", "b", "c"]
+        assert other.settle(done(held)) == []
+
+    def test_what_is_shown_is_a_copy(self, broker: Broker) -> None:
+        """Changing it changes nothing in the broker."""
+        broker.enqueue([call("k", "a", headers={"h": "1"}), value("c", "v")])
+        Hand(broker).claim(limit=1)
+        calls(broker, "k", "b")
+        for key in ("k", "c"):
+            before = broker.find("q", key)
+            for view in broker.find("q", key):
+                for payload in view.payloads:
+                    (payload.headers or {})["h"] = "2"
+                view.payloads.clear()
+            assert broker.find("q", key) == before
+        (worker,) = broker.workers()
+        worker.queues.append("more")
+        worker.shards["q"] = [7]
+        assert (broker.workers()[0].queues, broker.workers()[0].shards) == (["q"], {})
 
     def test_a_closed_broker_opens_itself_again(self, broker: Broker) -> None:
         """`close` lets go of files and connections, not of jobs; it may be repeated."""

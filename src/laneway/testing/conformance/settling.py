@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from ...broker import Broker
 from ...clock import ManualClock
-from ...outcome import buried, done, failed, postponed, released
-from .kit import Hand, Kit, job, keys, numbers, only, put
+from ...outcome import Settlement, buried, done, failed, postponed, released
+from .kit import Hand, Kit, calls, job, keys, numbers, only, places, put, values
 
 
 class Settling(Kit):
@@ -210,6 +210,25 @@ class Settling(Kit):
         hand.settle(released(stale))
         assert hand.settle(done(stale, [job("child")])) == ["a"]
         assert (broker.status("q", "a"), broker.status("q", "child")) == ("queued", "gone")
+
+    def test_nobody_settles_what_another_worker_holds(self, broker: Broker) -> None:
+        """Not even with its token."""
+        put(broker, "a")
+        hand, other = Hand(broker), Hand(broker, "worker-2")
+        claim = hand.one()
+        assert other.settle(done(claim, [job("child")])) == ["a"]
+        assert (broker.status("q", "a"), broker.status("q", "child")) == ("running", "gone")
+        assert hand.settle(done(claim)) == []
+
+    def test_counts_beyond_the_payloads_are_cut(self, broker: Broker) -> None:
+        """Whatever a settlement says of them, there are no more than there are."""
+        calls(broker, "k", "a", "b")
+        values(broker, "c", {"a": 1.0})
+        hand = Hand(broker)
+        first, second = hand.claim()
+        assert hand.settle(Settlement(first, "bury", done=1, buried=9), Settlement(second, "retry", done=9)) == []
+        assert places(broker, "k") == {"dead": ["b"]}
+        assert places(broker, "c") == {}
 
     def test_one_refusal_does_not_hold_up_the_others(self, broker: Broker) -> None:
         """Each claim of a turn is settled by itself."""
