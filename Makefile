@@ -36,6 +36,7 @@ format: .venv/dev.stamp ## put the code into its format, and fix what ruff can f
 bench: .venv/run.stamp ## measure how fast jobs go in and out, and what idling costs
 	.venv/bin/python bench/drain.py $(ARGS)
 	.venv/bin/python bench/idle.py
+	.venv/bin/python bench/keys.py
 
 build: .venv/dev.stamp ## make the wheel and the sdist in dist/
 	.venv/bin/python -m build --no-isolation --outdir dist
