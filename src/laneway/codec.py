@@ -73,9 +73,8 @@ class Signature:
         annotations = annotations_of(target, self._known)
         #: The parameters' annotations as they were written, and the texts of those that cannot be evaluated.
         self.kinds = {p.name: annotations.get(p.name, _annotation(p)) for p in named}
-        self.unresolved = {
-            p.name: p.annotation for p in named if isinstance(p.annotation, str) and p.name not in annotations
-        }
+        texts = {p.name: _as_text(p.annotation) for p in named if p.name not in annotations}
+        self.unresolved = {name: text for name, text in texts.items() if text is not None}
         kinds = [_decodable(kind) for kind in self.kinds.values()]
         self._sure = {p.name: _surely_surviving(kind) for p, kind in zip(named, kinds, strict=True)}
         self._decode = self._decoder(kinds, named)
@@ -217,7 +216,13 @@ def _encoded(value: Any) -> bytes:
 
 def _annotation(parameter: inspect.Parameter) -> Any:
     kind = parameter.annotation
-    return Any if kind is parameter.empty or isinstance(kind, str) else kind
+    return Any if kind is parameter.empty or _as_text(kind) else kind
+
+
+def _as_text(annotation: Any) -> str | None:
+    """The text of an annotation that is to be evaluated later."""
+    found = annotation.__forward_arg__ if isinstance(annotation, typing.ForwardRef) else annotation
+    return found if isinstance(found, str) else None
 
 
 def annotations_of(target: Callable[..., Any], wanted: frozenset[str]) -> dict[str, Any]:
