@@ -247,10 +247,10 @@ def _payload_type(name: str, target: Callable[..., Any], skip: int) -> Any:
         return Any
     batch = parameters[0]
     kind = annotations_of(target, frozenset((batch.name,))).get(batch.name, batch.annotation)
-    origin = typing.get_origin(kind) or kind
+    origin: Any = typing.get_origin(kind) or kind
     if origin is Batch:
         return next(iter(typing.get_args(kind)), Any)
-    if isinstance(origin, type) and origin is not batch.empty and not issubclass(Batch, origin):
+    if origin not in (Any, batch.empty) and isinstance(origin, type) and origin not in Batch.__mro__:
         raise DeclarationError(
             f"Task {name}: a collecting task is handed a batch, and its parameter {batch.name} is for "
             f"{origin.__name__}; annotate it as Batch[…]."

@@ -17,7 +17,7 @@ import pytest
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
-FILES = ("functions.py", "classes.py")
+FILES = ("functions.py", "classes.py", "collecting.py")
 
 Lines = set[tuple[str, int]]
 
@@ -77,5 +77,17 @@ def test_exactly_the_wrong_calls_are_refused(refused_by, bare):
 @pytest.mark.typing
 def test_there_are_wrong_calls_of_every_kind_of_task():
     wrong = [line for name in FILES for line in (HERE / name).read_text().splitlines() if "# wrong: " in line]
-    for kind in ("resize", "fetch", "tidy", "SendMail", "NoTask", "context.enqueue", "using"):
+    for kind in (
+        "resize",
+        "fetch",
+        "tidy",
+        "SendMail",
+        "NoTask",
+        "context.enqueue",
+        "using",
+        "charge",
+        "sync",
+        "own",
+        "Batch",
+    ):
         assert any(kind in line for line in wrong), kind
