@@ -23,7 +23,7 @@ from .config import (
 from .context import Context
 from .declaring import Declaring
 from .errors import ConfigError, EnqueueError
-from .handle import Handle
+from .handle import Handle, PayloadHandle
 from .ids import new_id
 from .job import Kind, NewJob
 from .keys import UNSET
@@ -197,10 +197,12 @@ class Laneway(Declaring):
         """Make the job for a task with arguments, or for an instance; raises EnqueueError and stores nothing."""
         is_task = isinstance(what, Task)
         if not is_task and isinstance(what, Collecting):
-            self._see_own(what)
+            if what.app is not self:
+                raise _foreign(what.name)
             return what.outgoing(args, kwargs, sending)
         task: TicketTask = what if is_task else self._task_of(what, bool(args or kwargs))
-        self._see_own(task)
+        if task.app is not self:
+            raise _foreign(task.name)
         options = sending or task.sending
         key, identity = options.key, ""
         try:
@@ -217,7 +219,7 @@ class Laneway(Declaring):
         queue = options.queue or task.options.queue
         if queue is None:
             # What a collecting task's run enqueues cannot go to that task's queue, which is its alone.
-            queue = DEFAULT_QUEUE if self.registry.collector_of(fallback) else fallback
+            queue = fallback if fallback not in self.registry.collectors else DEFAULT_QUEUE
         elif options.queue is not None:
             self._see_not_collecting(queue, "Task {}: its job", task.name)
         if key is None:
@@ -239,7 +241,7 @@ class Laneway(Declaring):
             for item in items:
                 jobs.append(make(item))
         except EnqueueError as error:
-            raise EnqueueError(f"Item {len(jobs)}: {error} Nothing was stored.") from None
+            raise EnqueueError(f"Item {len(jobs)}: {error} Nothing was stored.") from error.__cause__
         return jobs
 
     def send(self, jobs: list[NewJob]) -> list[Handle]:
@@ -248,7 +250,10 @@ class Laneway(Declaring):
         all_jobs = jobs.copy()  # a middleware may take some out of the list
         if jobs:
             self.around_enqueue(jobs, broker.enqueue)
-        return [Handle.of(broker, job) for job in all_jobs]
+        plain = Kind.PLAIN  # here and not in `handle_on`: a call for each of a million jobs would be felt
+        return [
+            Handle(broker, job.queue, job.key) if job.kind is plain else PayloadHandle(broker, job) for job in all_jobs
+        ]
 
     def around_enqueue(self, jobs: list[NewJob], store: Callable[[list[NewJob]], None]) -> bool:
         """Have `store` called inside the middleware; False if one of them did not call on."""
@@ -273,10 +278,6 @@ class Laneway(Declaring):
         if not reached:
             self.logger.warning("a middleware did not call on: %d jobs were not enqueued", len(jobs))
         return reached
-
-    def _see_own(self, task: Task[Any, Any, Any] | Collecting[Any]) -> None:
-        if task.app is not self:
-            raise EnqueueError(f"Task {task.name} belongs to another app; enqueue it there.")
 
     def _see_not_collecting(self, queue: str, what: str, name: str = "") -> None:
         """See that a queue is for tickets; `what` is put together only for an error."""
@@ -347,6 +348,10 @@ class Laneway(Declaring):
 
     def __repr__(self) -> str:
         return f"<Laneway {self.name or ''} on {self.url}>"
+
+
+def _foreign(name: str) -> EnqueueError:
+    return EnqueueError(f"Task {name} belongs to another app; enqueue it there.")
 
 
 def _as_it_is(text: str) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, overload
 
 from .delays import seconds
 from .errors import EnqueueError
-from .handle import Handle
+from .handle import Handle, PayloadHandle
 from .job import Kind
 from .keys import UNSET
 from .outcome import OUTBOX_LIMIT
@@ -141,7 +141,8 @@ class Context:
                 f"A run may enqueue {OUTBOX_LIMIT} jobs at most; have it enqueue a job that goes on from there."
             )
         self._app.around_enqueue([job], self.outbox.extend)
-        return Handle.of(self._app.broker, job)
+        broker = self._app.broker
+        return Handle(broker, job.queue, job.key) if job.kind is Kind.PLAIN else PayloadHandle(broker, job)
 
 
 class ContextSender:

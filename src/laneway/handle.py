@@ -20,23 +20,23 @@ Answer = TypeVar("Answer")
 class Handle:
     """What `enqueue` returns: of a keyed task it is about one call, of a collecting one about one payload."""
 
-    __slots__ = ("_broker", "_where", "id", "key", "queue")
+    __slots__ = ("_broker", "id", "queue")
 
-    def __init__(self, broker: Broker, queue: str, id: str, key: str | None = None, identity: str = "") -> None:
+    def __init__(self, broker: Broker, queue: str, id: str) -> None:
         self._broker = broker
         self.queue = queue
         #: The job's id; of a keyed task the call's own, of a collecting one the key.
         self.id = id
-        #: The job's key; a plain job's is its id.
-        self.key = id if key is None else key
-        self._where = (queue, self.key, identity) if identity else (queue, self.key)
 
-    @classmethod
-    def of(cls, broker: Broker, job: NewJob) -> Handle:
-        """The handle on a job that was sent."""
-        if job.kind is Kind.PLAIN:
-            return cls(broker, job.queue, job.key)
-        return cls(broker, job.queue, job.identity if job.kind is Kind.KEYED else job.key, job.key, job.identity)
+    @property
+    def key(self) -> str:
+        """The job's key; a plain job's is its id."""
+        return self.id
+
+    @property
+    def _where(self) -> tuple[str, str] | tuple[str, str, str]:
+        """What the broker's verbs are given: queue, key and, for one of several payloads, its identity."""
+        return self.queue, self.id
 
     def status(self) -> Status:
         """delayed, queued, running, dead, cancelled or gone; a finished job is gone."""
@@ -68,6 +68,26 @@ class Handle:
 
     def __repr__(self) -> str:
         return f"<Handle {self.id} in {self.queue}>"
+
+
+class PayloadHandle(Handle):
+    """A handle on one of the payloads that a key may have."""
+
+    __slots__ = ("_identity", "_key")
+
+    def __init__(self, broker: Broker, job: NewJob) -> None:
+        super().__init__(broker, job.queue, job.identity if job.kind is Kind.KEYED else job.key)
+        self._key = job.key
+        self._identity = job.identity
+
+    @property
+    def key(self) -> str:
+        """The job's key."""
+        return self._key
+
+    @property
+    def _where(self) -> tuple[str, str, str]:
+        return self.queue, self._key, self._identity
 
 
 def due(delay: float | timedelta | None, perform_at: float | datetime | None) -> tuple[float, float | None] | None:

@@ -20,14 +20,15 @@ class Registry:
         self._by_name: dict[str, AnyTask] = {}
         self._by_ticket: dict[str, TicketTask] = {}
         self._by_class: dict[type, TicketTask] = {}
-        self._by_queue: dict[str, Collecting[Any]] = {}
+        #: The collecting tasks, by the queues that are theirs alone.
+        self.collectors: dict[str, Collecting[Any]] = {}
 
     def add(self, task: TicketTask) -> None:
         """Register a task under its name and aliases; each may be taken once only."""
         names = (task.name, *task.options.aliases)
         self._see_free(names)
         queue = task.options.queue or DEFAULT_QUEUE
-        if other := self._by_queue.get(queue):
+        if other := self.collectors.get(queue):
             raise DeclarationError(
                 f"Task {task.name}: the queue {queue} belongs to the collecting task {other.name} alone; give one of "
                 "them another with queue=…."
@@ -50,7 +51,7 @@ class Registry:
                     f"Task {task.name}: a collecting task has its queue alone, and the queue {task.queue} is that of "
                     f"{other.name} too; give one of them another with queue=…."
                 )
-        self._by_name[task.name] = self._by_queue[task.queue] = task
+        self._by_name[task.name] = self.collectors[task.queue] = task
 
     def _see_free(self, names: tuple[str, ...]) -> None:
         for name in names:
@@ -69,7 +70,7 @@ class Registry:
 
     def collector_of(self, queue: str) -> Collecting[Any] | None:
         """The collecting task that this queue belongs to."""
-        return self._by_queue.get(queue)
+        return self.collectors.get(queue)
 
     def is_collecting(self, name: str) -> bool:
         """Whether a collecting task has this name."""
