@@ -106,8 +106,9 @@ def numbers(broker: Broker, queue: str = "q") -> QueueStats:
 
 def only(broker: Broker, key: str, queue: str = "q") -> JobView:
     """The one job of a key."""
-    (found,) = broker.find(queue, key)
-    return found
+    found = broker.find(queue, key)
+    assert len(found) == 1, f"{key} should be in one place, and is {[view.status for view in found]}"
+    return found[0]
 
 
 class Hand:
@@ -147,8 +148,9 @@ class Hand:
 
     def one(self, queue: str = "q", **fields: Any) -> Claim:
         """Claim the only job that is due."""
-        (claim,) = self.claim(queue=queue, **fields)
-        return claim
+        claims = self.claim(queue=queue, **fields)
+        assert len(claims) == 1, f"one job should be due, and there are {keys(claims)}"
+        return claims[0]
 
     def settle(self, *settlements: Settlement, queue: str = "q") -> list[str]:
         """Settle, and return the keys refused."""

@@ -1,0 +1,30 @@
+"""Whether the conformance suite sees that a broker is broken."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from laneway.brokers.memory import MemoryBroker
+from laneway.clock import Clock, ManualClock
+from laneway.testing.conformance import BrokerConformance
+
+
+def run(test: str, make_broker: Callable[[Clock], Any]) -> None:
+    """Run one test of the suite by hand."""
+    clock = ManualClock()
+    broker = make_broker(clock)
+    broker.declare("q", 5)
+    method = getattr(BrokerConformance(), test)
+    given = {"broker": broker, "clock": clock, "make_broker": make_broker}
+    method(**{name: given[name] for name in inspect.signature(method).parameters})
+
+
+def check_seen(broken: Callable[[Clock], Any], test: str) -> None:
+    """The test is green for a whole broker, and red for the broken one."""
+    run(test, MemoryBroker)
+    with pytest.raises((AssertionError, pytest.fail.Exception)):
+        run(test, broken)
