@@ -25,15 +25,7 @@ from . import memory_shards as sharding
 from .common import REMEMBER_DEAD_S, REMEMBER_ENDED_S, check_jobs, due_at, unknown_queue
 from .memory_job import Job
 from .memory_queue import Queue, check_kinds
-
-
-class _Worker(msgspec.Struct):
-    view: WorkerView
-    counter: int = 0
-    #: What it holds, by the job's ref.
-    claims: dict[int, Job] = msgspec.field(default_factory=dict)
-    #: Its last turn on each queue: seq, token and refused keys.
-    turns: dict[str, tuple[int, int, list[str]]] = msgspec.field(default_factory=dict)
+from .memory_workers import Worker, copy_of
 
 
 class MemoryBroker:
@@ -45,7 +37,7 @@ class MemoryBroker:
         self._clock = clock or SystemClock()
         self._changed = threading.Condition(threading.RLock())
         self._queues: dict[str, Queue] = {}
-        self._workers: dict[str, _Worker] = {}
+        self._workers: dict[str, Worker] = {}
         self._last_token = 0
         self._nudges = 0
 
@@ -63,7 +55,9 @@ class MemoryBroker:
         if shards < 1:
             raise ConfigError(f"The queue {queue} needs at least 1 shard, not {shards}.")
         with self._changed:
-            return self._queues.setdefault(queue, Queue(queue, shards)).shards
+            if queue not in self._queues:
+                self._queues[queue] = Queue(queue, shards)
+            return self._queues[queue].shards
 
     def enqueue(self, jobs: Sequence[NewJob]) -> None:
         with self._changed:
@@ -74,16 +68,17 @@ class MemoryBroker:
 
     def _store(self, jobs: Iterable[NewJob], now: float) -> None:
         for job in jobs:
-            self.declare(job.queue, DEFAULT_SHARDS)
+            if job.queue not in self._queues:
+                self.declare(job.queue, DEFAULT_SHARDS)
             self._queues[job.queue].add(job, due_at(now, job.delay_s, job.perform_at), now)
 
     # -- a worker's verbs ------------------------------------------------------------------------------
 
     def join(self, worker: WorkerView) -> None:
         now = self._clock.now()
-        view = msgspec.structs.replace(_copy(worker), started_at=now, seen_at=now, dead=False)
+        view = msgspec.structs.replace(copy_of(worker), started_at=now, seen_at=now, dead=False)
         with self._changed:
-            self._workers.setdefault(worker.id, _Worker(view)).view.shards = view.shards
+            self._workers.setdefault(worker.id, Worker(view)).view.shards = view.shards
 
     def turn(self, turn: Turn) -> Answer:
         with self._changed:
@@ -104,11 +99,10 @@ class MemoryBroker:
                 self._claim(queue, worker, token, turn, now)
                 worker.turns[turn.queue] = (turn.seq, token, refused)
                 self._changed.notify_all()
-            claims = [job.claim() for job in worker.claims.values() if job.token == token]
-            return Answer(claims, token, list(refused), queue.epoch, queue.shards, queue.resharding)
+            return Answer(worker.claimed(token), token, list(refused), queue.epoch, queue.shards, queue.resharding)
 
     def _still_held(
-        self, worker: _Worker, settlements: Iterable[Settlement]
+        self, worker: Worker, settlements: Iterable[Settlement]
     ) -> tuple[list[tuple[Settlement, Job]], list[str]]:
         """The settlements whose claim is still the worker's, once each, and the keys of all others."""
         held: dict[int, tuple[Settlement, Job]] = {}
@@ -122,14 +116,14 @@ class MemoryBroker:
                 held[claim.ref] = (settlement, job)
         return list(held.values()), refused
 
-    def _settle(self, counted: Queue, worker: _Worker, job: Job, settlement: Settlement, now: float) -> None:
+    def _settle(self, counted: Queue, worker: Worker, job: Job, settlement: Settlement, now: float) -> None:
         """Record the end of a run."""
         del worker.claims[job.ref]
         settling.settle(self._queues[job.queue], job, settlement, now)
         counted.processed += settlement.verdict == "done" or settlement.done > 0
         counted.failed += settlement.verdict in ("retry", "bury")
 
-    def _claim(self, queue: Queue, worker: _Worker, token: int, turn: Turn, now: float) -> None:
+    def _claim(self, queue: Queue, worker: Worker, token: int, turn: Turn, now: float) -> None:
         """Hand out what is due, unless its shards are not what the worker takes them for."""
         if queue.resharding or turn.epoch not in (0, queue.epoch):
             return
@@ -201,14 +195,14 @@ class MemoryBroker:
                 acting.forget_cancelled(queue, now - REMEMBER_ENDED_S)
             return count
 
-    def _give_back(self, worker: _Worker, jobs: Sequence[Job], *, started: bool = True) -> int:
+    def _give_back(self, worker: Worker, jobs: Sequence[Job], *, started: bool = True) -> int:
         for job in jobs:
             del worker.claims[job.ref]
             settling.give_back(self._queues[job.queue], job, started=started)
         self._changed.notify_all()
         return len(jobs)
 
-    def _living(self, worker: str) -> _Worker:
+    def _living(self, worker: str) -> Worker:
         known = self._workers.get(worker)
         if known is None or known.view.dead:
             raise LeaseLost(f"The worker {worker} has been declared dead.")
@@ -231,7 +225,7 @@ class MemoryBroker:
 
     def workers(self) -> list[WorkerView]:
         with self._changed:
-            return [msgspec.structs.replace(_copy(each.view), busy=len(each.claims)) for each in self._workers.values()]
+            return [worker.shown() for worker in self._workers.values()]
 
     def status(self, queue: str, key: str, identity: str | None = None) -> Status:
         with self._changed:
@@ -338,9 +332,3 @@ class MemoryBroker:
     def close(self) -> None:
         """End every wait. The jobs stay for as long as the broker itself."""
         self.nudge()
-
-
-def _copy(view: WorkerView) -> WorkerView:
-    """A worker's view whose lists are its own."""
-    shards = {queue: list(shards) for queue, shards in view.shards.items()}
-    return msgspec.structs.replace(view, queues=list(view.queues), shards=shards)
