@@ -1,0 +1,350 @@
+"""A Hypothesis state machine that holds any broker against the model, in any interleaving of several workers.
+
+    from laneway.testing.machine import broker_machine
+
+    Machine = broker_machine(lambda clock: MyBroker(clock=clock))
+    TestMyBroker = Machine.TestCase
+
+`make_broker` is given a clock and returns an empty broker that tells the time by it; it is called once for each
+sequence. Needs Hypothesis, which Laneway itself does not install. Hypothesis prints a failing sequence as numbers
+and, below each, what the step did.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, ClassVar
+
+from hypothesis import note
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, rule
+
+from ..broker import Broker, Listing, Order, Turn
+from ..clock import Clock, ManualClock
+from ..errors import ConfigError, EnqueueError, LeaseLost
+from ..job import Claim, Kind, NewJob, WorkerView
+from . import model_acting
+from .comparing import compare_key, compare_listing, compare_payload, compare_stats
+from .material import KINDS, NAMES, PAYLOADS, QUEUES, START, Choices, Name, due, identity, new_job, settlement
+from .model import KeyState
+from .reference import Reference, same
+
+MakeBroker = Callable[[Clock], Broker]
+
+#: The steps, as often as they are wanted.
+STEPS = (
+    *("enqueue",) * 7,
+    *("turn",) * 14,
+    *("advance",) * 4,
+    *("act",) * 5,
+    *("enqueue_several",) * 3,
+    *("reschedule",) * 2,
+    *("cancel", "die", "leave", "renew", "repeat", "reshard", "enqueue_another_kind", "list_jobs", "look_around"),
+)
+#: More than 24 bits, and Hypothesis would draw mostly small numbers.
+_numbers = st.integers(0, 2**24 - 1)
+
+
+class Hand:
+    """A worker as the machine plays it: what it was handed, and what it has settled already."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.seqs = dict.fromkeys(QUEUES, 0)
+        self.claims: dict[str, list[Claim]] = {queue: [] for queue in QUEUES}
+        self.settled: dict[str, list[Claim]] = {queue: [] for queue in QUEUES}
+
+
+class BrokerMachine(RuleBasedStateMachine):
+    """What may happen to a broker. Subclasses say which one: see `broker_machine`."""
+
+    make_broker: ClassVar[MakeBroker]
+    #: Look at everything after every step, instead of at what the step touched.
+    thorough = False
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.clock = ManualClock(START)
+        self.broker = type(self).make_broker(self.clock)
+        self.reference = Reference()
+        self._hired = 0
+        self.hands = [self._hire() for _ in range(3)]
+        for queue, shards in zip(QUEUES, (2, 3), strict=True):
+            same("declare", self.broker.declare(queue, shards), self.reference.declare(queue, shards))
+
+    def _hire(self) -> Hand:
+        name = f"worker-{self._hired}"
+        self._hired += 1
+        self.broker.join(
+            WorkerView(
+                id=name, host="h", pid=1, queues=list(QUEUES), concurrency=1, lease_s=30.0, started_at=0.0, seen_at=0.0
+            )
+        )
+        self.reference.join(name, 30.0)
+        return Hand(name)
+
+    # One rule with two numbers, because drawing is what takes the time: Hypothesis chooses among many rules no faster
+    # than a broker stores a job.
+    @rule(what=st.sampled_from(STEPS), how=_numbers, more=_numbers)
+    def step(self, what: str, how: int, more: int) -> None:
+        touched = getattr(self, "_" + what)(Choices(how), Choices(more))
+        self._look(NAMES if self.thorough else touched)
+
+    def teardown(self) -> None:
+        try:
+            self._look(NAMES)
+            self._look_around()
+        finally:
+            self.broker.close()
+
+    # -- jobs in ---------------------------------------------------------------------------------------
+
+    def _new(self, choices: Choices, kind: Kind | None = None) -> NewJob:
+        name = choices.of(NAMES)
+        return new_job(name, self.reference.state(*name), choices, kind)
+
+    def _enqueue(self, how: Choices, more: Choices) -> Iterable[Name]:
+        return self._store(self._new(how))
+
+    def _enqueue_several(self, how: Choices, more: Choices) -> Iterable[Name]:
+        if how.below(2):
+            return self._store(self._new(how), self._new(more), self._new(how), self._new(more))
+        name = how.of(NAMES)
+        state = self.reference.state(*name)
+        return self._store(*(new_job(name, state, choices) for choices in (how, more, how, more)))
+
+    def _enqueue_another_kind(self, how: Choices, more: Choices) -> Iterable[Name]:
+        """A key belongs to one kind of job for as long as there is one; nothing of the whole call is stored then."""
+        taken = [name for name in NAMES if self.reference.state(*name).row is not None]
+        if not taken:
+            return ()
+        name = how.of(taken)
+        kind = Kind.COLLECTING if KINDS[name] is Kind.KEYED else Kind.KEYED
+        return self._store(self._new(more), new_job(name, self.reference.state(*name), how, kind))
+
+    def _store(self, *jobs: NewJob) -> Iterable[Name]:
+        note(jobs)
+        accepted = stored = True
+        try:
+            self.reference.enqueue(jobs, self.clock.now())
+        except EnqueueError:
+            accepted = False
+        try:
+            self.broker.enqueue(jobs)
+        except EnqueueError:
+            stored = False
+        same("whether the jobs were accepted", stored, accepted)
+        return {(job.queue, job.key) for job in jobs}
+
+    # -- a worker's verbs ------------------------------------------------------------------------------
+
+    def _turn(self, how: Choices, more: Choices) -> Iterable[Name]:
+        slot, queue = self._whose_turn(how)
+        limit, most, odd = how.of((4, 2, 1, 0)), how.of((None, 2, None, 1)), how.below(8)
+        batch, in_order = how.of(((1, False), (2, False), (1, True), (2, True)))
+        if queue == "orders":  # it has priorities, and they come before either
+            batch, in_order = 1, False
+        if not self.reference.workers[self.hands[slot].name].lives and odd != 1:
+            self.hands[slot] = self._hire()
+        hand, known = self.hands[slot], self.reference.queues[queue]
+        shards = [shard for shard in reversed(range(known.shards)) if shard != odd - 5] if odd >= 5 else None
+        epoch = known.epoch + (odd == 3) if odd >= 2 else 0
+        ends = [
+            settlement(claim, more, self._new(how)) for claim in self._ended(hand, queue, how.of((1, 2, 3, 0)), more)
+        ]
+        hand.seqs[queue] += 1
+        return self._take(
+            hand, Turn(hand.name, queue, hand.seqs[queue], ends, limit, shards, batch, in_order, most, epoch)
+        )
+
+    def _whose_turn(self, choices: Choices) -> tuple[int, str]:
+        """Mostly somebody's who has something to settle: otherwise little would ever be."""
+        anybody = [(slot, queue) for slot in range(len(self.hands)) for queue in QUEUES]
+        if choices.below(4):
+            holding = [(slot, queue) for slot, queue in anybody if self.hands[slot].claims[queue]]
+            return choices.of(holding or anybody)
+        return choices.of(anybody)
+
+    def _ended(self, hand: Hand, queue: str, count: int, choices: Choices) -> list[Claim]:
+        """Claims that the worker settles now; sometimes one that it has settled before, which must be refused."""
+        claims, settled = hand.claims[queue], hand.settled[queue]
+        ended: list[Claim] = []
+        for _ in range(count):
+            if settled and choices.below(8) == 7:
+                ended.append(settled[-1])
+            elif claims:
+                ended.append(claims.pop(choices.below(len(claims))))
+        settled += ended
+        return ended
+
+    def _take(self, hand: Hand, turn: Turn) -> Iterable[Name]:
+        note(turn)
+        try:
+            answer = self.broker.turn(turn)
+        except LeaseLost:
+            answer = None
+        self.reference.turn(turn, answer, self.clock.now())
+        touched = {(turn.queue, each.claim.key) for each in turn.settlements}
+        touched |= {(job.queue, job.key) for each in turn.settlements for job in each.outbox or ()}
+        if answer is not None:
+            touched |= {(turn.queue, claim.key) for claim in answer.claims}
+            known = {(claim.token, claim.key) for claim in hand.claims[turn.queue] + hand.settled[turn.queue]}
+            hand.claims[turn.queue] += [claim for claim in answer.claims if (claim.token, claim.key) not in known]
+        return touched
+
+    def _repeat(self, how: Choices, more: Choices) -> Iterable[Name]:
+        """As if the answer of the last turn had been lost."""
+        hand, queue = how.of(self.hands), how.of(QUEUES)
+        last = self.reference.workers[hand.name].turns.get(queue)
+        return self._take(hand, last[0]) if last is not None else ()
+
+    def _renew(self, how: Choices, more: Choices) -> Iterable[Name]:
+        """A worker renews, and may know of the older half of its claims only."""
+        hand, knows, before = how.of(self.hands), how.below(2), self.reference.last_token + how.below(2)
+        tokens = sorted({claim.token for claims in hand.claims.values() for claim in claims})
+        held = tokens if knows else tokens[: len(tokens) // 2]
+        touched = self._running()
+        note(("renew", hand.name, held, before))
+        renewed = True
+        try:
+            self.broker.renew(hand.name, held, before)
+        except LeaseLost:
+            renewed = False
+        same(f"whether {hand.name} may renew", renewed, self.reference.renew(hand.name, held, before))
+        return touched
+
+    def _running(self) -> list[Name]:
+        return [name for name, state in self.reference.keys.items() if state.running]
+
+    def _die(self, how: Choices, more: Choices) -> Iterable[Name]:
+        """A worker is declared dead, by an observer that may not have seen its last renewal."""
+        hand, stale, swept = how.of(self.hands), how.below(4) == 3, how.below(2) == 0
+        counter = self.reference.workers[hand.name].counter - stale
+        note(("declare_dead", hand.name, counter, "and reclaim" if swept else ""))
+        ended = self.broker.declare_dead(hand.name, counter)
+        same(f"whether {hand.name} is dead", ended, self.reference.declare_dead(hand.name, counter))
+        touched = self._running()
+        if swept:
+            same("how many claims were given back", self.broker.reclaim(), self.reference.reclaim())
+        return touched
+
+    def _leave(self, how: Choices, more: Choices) -> Iterable[Name]:
+        hand, touched = how.of(self.hands), self._running()
+        note(("leave", hand.name))
+        same("how many claims a leaving worker held", self.broker.leave(hand.name), self.reference.leave(hand.name))
+        return touched
+
+    # -- acting ----------------------------------------------------------------------------------------
+
+    def _name(self, choices: Choices, apt: Callable[[KeyState], object], names: Sequence[Name] = NAMES) -> Name:
+        """A key; mostly one of those that are apt for what is to be done."""
+        if choices.below(4):
+            return choices.of([name for name in names if apt(self.reference.state(*name))] or names)
+        return choices.of(names)
+
+    def _payload(self, name: Name, choices: Choices) -> str | None:
+        """The identity of one of the key's payloads, wherever it may be; None: the job as a whole."""
+        if KINDS[name] is Kind.PLAIN or not choices.below(3):
+            return None
+        queued = [entry.identity for entry in self.reference.state(*name).queued]
+        return choices.of(queued) if queued and choices.below(4) else identity(name, choices.below(PAYLOADS))
+
+    def _cancel(self, how: Choices, more: Choices) -> Iterable[Name]:
+        name = self._name(how, lambda state: state.queued)
+        which = self._payload(name, how)
+        note(("cancel", name, which))
+        expected = self.reference.act(*name, lambda state: model_acting.cancel(state, which))
+        same(f"cancel{(*name, which)}", self.broker.cancel(*name, which), expected)
+        return [name]
+
+    def _reschedule(self, how: Choices, more: Choices) -> Iterable[Name]:
+        name = self._name(how, lambda state: state.queued)
+        which, (delay_s, at) = self._payload(name, how), due(how)
+        if KINDS[name] is Kind.COLLECTING and which not in {
+            each.identity for each in self.reference.state(*name).queued
+        }:
+            which = None
+        note(("reschedule", name, which, delay_s, at))
+        then = self.clock.now() + delay_s if at is None else at
+        expected = self.reference.act(*name, lambda state: model_acting.reschedule(state, which, then))
+        moved = self.broker.reschedule(*name, which, delay_s=delay_s, perform_at=at)
+        same(f"reschedule{(*name, which)}", moved, expected)
+        return [name]
+
+    def _act(self, how: Choices, more: Choices) -> Iterable[Name]:
+        """What can be done to many keys at once."""
+        queue, now = how.of(QUEUES), self.clock.now()
+        steps: tuple[tuple[str, Callable[[Any], Any]], ...] = (
+            ("revive", lambda state: model_acting.revive(state, now)),
+            ("run_now", lambda state: model_acting.run_now(state, now)),
+            ("bury_failed", lambda state: model_acting.bury_failed(state, now)),
+            ("revive", lambda state: model_acting.revive(state, now)),
+            ("delete_failed", lambda state: model_acting.delete_failed(state, now)),
+            ("delete_dead", model_acting.delete_dead),
+        )
+        verb, step = how.of(steps)
+        names = [name for name in NAMES if name[0] == queue]
+        keys = [key for _, key in (names if how.below(4) == 3 else [self._name(how, step, names)])]
+        note((verb, queue, keys))
+        expected = self.reference.act_on_all(queue, keys, step)
+        same(f"{verb}({queue!r}, {keys})", getattr(self.broker, verb)(queue, keys), expected)
+        return [(queue, key) for key in keys]
+
+    def _reshard(self, how: Choices, more: Choices) -> Iterable[Name]:
+        queue, shards, limit = how.of(QUEUES), 1 + how.below(4), how.of((1_000, 2, 1))
+        return self._move(queue, shards, limit)
+
+    def _move(self, queue: str, shards: int, limit: int) -> Iterable[Name]:
+        note(("reshard", queue, shards, limit))
+        try:
+            step = self.broker.reshard(queue, shards, limit=limit)
+        except ConfigError:
+            step = None
+        self.reference.reshard(queue, shards, step, limit)
+        return [name for name in NAMES if name[0] == queue]
+
+    # -- time, and looking -----------------------------------------------------------------------------
+
+    def _advance(self, how: Choices, more: Choices) -> Iterable[Name]:
+        """Time passes, in which whatever is being resharded goes on."""
+        seconds, moving = how.of((5.0, 0.5, 20.0, 70.0)), how.below(3)
+        note(("advance", seconds))
+        self.clock.advance(seconds)
+        touched: list[Name] = []
+        for queue, known in self.reference.queues.items():
+            if known.resharding and moving:
+                touched += self._move(queue, known.resharding, (0, 1, 1_000)[moving])
+        return touched
+
+    def _list_jobs(self, how: Choices, more: Choices) -> Iterable[Name]:
+        listings: tuple[Listing, ...] = ("queued", "delayed", "retries", "running", "dead")
+        queue, which, reverse, limit = how.of(QUEUES), how.of(listings), how.below(2) == 1, how.of((100, 2, 1))
+        orders: tuple[Order | None, ...] = (None, "key", "perform_at" if which == "running" else "retry_count")
+        order, now = how.of(("updated_at", "key") if which == "dead" else orders), self.clock.now()
+        starts: dict[Order | None, float | str] = {"key": "k1" if queue == "orders" else "c2", "retry_count": 0}
+        start = starts.get(order, now) if how.below(2) else None
+        note(("listing", queue, which, order, reverse, start, limit))
+        compare_listing(
+            self.broker, self.reference, queue, which, now, order=order, reverse=reverse, start=start, limit=limit
+        )
+        return ()
+
+    def _look_around(self, *choices: Choices) -> Iterable[Name]:
+        """Everything that is not looked at after every step, and the model itself."""
+        now = self.clock.now()
+        flaws = self.reference.flaws()
+        assert not flaws, flaws
+        compare_stats(self.broker, self.reference, now)
+        for name in NAMES:
+            for number in range(PAYLOADS if KINDS[name] is not Kind.PLAIN else 0):
+                compare_payload(self.broker, self.reference, *name, identity(name, number), now)
+        return ()
+
+    def _look(self, names: Iterable[Name]) -> None:
+        for name in names:
+            compare_key(self.broker, self.reference, *name, self.clock.now())
+
+
+def broker_machine(make_broker: MakeBroker, *, thorough: bool = False) -> type[BrokerMachine]:
+    """A state machine for one broker; its `TestCase` is what pytest collects."""
+    return type("Machine", (BrokerMachine,), {"make_broker": staticmethod(make_broker), "thorough": thorough})
