@@ -176,7 +176,7 @@ def _onto_queued(row: Row, new: NewJob, at: float, now: float, queued: Entries) 
         return replace(row, perform_at=due_by_calls(row, queued))
     if new.quiet is not None and row.retry_count == -1 and row.since is not None:
         return replace(row, perform_at=quiet_until(now, row.since, len(queued), new.quiet))
-    return replace(row, perform_at=due_when_queued(new.kind, row.perform_at, at, resting=False))
+    return replace(row, perform_at=due_when_queued(new.kind, row.perform_at, at))
 
 
 def _beside_running(row: Row, new: NewJob, at: float, now: float, size: int) -> Row:

@@ -19,6 +19,10 @@ from .model import KeyState, replace
 
 Name = tuple[str, str]
 
+#: Steps that a resharding may take while nothing runs, one job at a time: one for each job, dead ones too, and a few to
+#: begin and to end.
+LONGEST_RESHARDING = 24
+
 
 class Difference(AssertionError):
     """The broker and the model do not agree."""
@@ -37,6 +41,8 @@ class QueueState(msgspec.Struct):
     epoch: int = 1
     #: The shard count that it is being changed to; 0 when it is not.
     resharding: int = 0
+    #: Steps of it that had nothing to wait for, and were not the last.
+    delays: int = 0
     processed: int = 0
     failed: int = 0
 
@@ -194,6 +200,7 @@ class Reference:
             headers=row.headers,
             kind=row.kind,
             shard=shard_of(name[1], queue.shards),
+            priority=row.priority,
         )
 
     # -- leases ----------------------------------------------------------------------------------------
@@ -253,7 +260,7 @@ class Reference:
         """Do something to each of these keys; how many it was done to."""
         return sum(self.act(queue, key, how) for key in keys)
 
-    def reshard(self, queue: str, shards: int, step: Resharding | None, limit: int) -> None:
+    def reshard(self, queue: str, shards: int, step: Resharding | None) -> None:
         """Take a step of resharding, and hold the answer against it; None is ConfigError."""
         known = self.queues[queue]
         same("whether resharding is refused", step is None, known.resharding not in (0, shards))
@@ -266,11 +273,12 @@ class Reference:
         same("the claims that resharding waits for", step.running, running)
         if step.done and running:
             raise Difference(f"The resharding of {queue} is done while {running} of its claims are running.")
-        if not step.done and not running and limit >= len(self.keys) * 2:
-            raise Difference(f"The resharding of {queue} is not done, though all could be moved: {step!r}.")
         known.resharding = shards
+        known.delays += not running
         if step.done:
-            known.shards, known.resharding, known.epoch = shards, 0, known.epoch + 1
+            known.shards, known.resharding, known.epoch, known.delays = shards, 0, known.epoch + 1, 0
+        elif known.delays > LONGEST_RESHARDING:
+            raise Difference(f"The resharding of {queue} comes to no end, though nothing runs: {step!r}.")
 
     # -- always ----------------------------------------------------------------------------------------
 

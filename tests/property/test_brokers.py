@@ -1,0 +1,69 @@
+"""No broker can be told from the model, whatever happens to it in whatever order.
+
+`make test` runs a few hundred sequences, the same every time; `make chaos` runs 5,000 for each broker, and
+`LANEWAY_SEQUENCES=20000 make test ARGS=tests/property` as many as you like, new ones each time.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis.stateful import run_state_machine_as_test
+
+from laneway.brokers.memory import MemoryBroker
+from laneway.brokers.sqlite import SQLiteBroker
+from laneway.clock import Clock
+from laneway.testing.machine import MakeBroker, broker_machine
+
+pytestmark = pytest.mark.property
+
+SEQUENCES = os.environ.get("LANEWAY_SEQUENCES")
+
+
+def hold_against_the_model(make_broker: MakeBroker, sequences: int) -> None:
+    run_state_machine_as_test(
+        broker_machine(make_broker),
+        settings=settings(
+            max_examples=int(SEQUENCES or sequences),
+            stateful_step_count=30,
+            derandomize=SEQUENCES is None,
+            database=None,
+            deadline=None,
+            suppress_health_check=list(HealthCheck),
+        ),
+    )
+
+
+class Wiped(SQLiteBroker):
+    """One file for all sequences: making one takes as long as everything else together."""
+
+    def on(self, clock: Clock) -> Wiped:
+        with self._db.write() as db:
+            tables = db.execute("SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%'")
+            for (table,) in tables.fetchall():
+                db.execute(f"UPDATE {table} SET token = 0" if table == "meta" else f"DELETE FROM {table}")
+        self._queues = {}
+        self._clock = clock
+        return self
+
+    def close(self) -> None:
+        """Not between two sequences."""
+
+
+@pytest.fixture
+def wiped(tmp_path: Path) -> Iterator[Wiped]:
+    broker = Wiped(tmp_path / "jobs.db")
+    yield broker
+    SQLiteBroker.close(broker)
+
+
+def test_the_memory_broker_is_the_model() -> None:
+    hold_against_the_model(MemoryBroker, 300)
+
+
+def test_the_sqlite_broker_is_the_model(wiped: Wiped) -> None:
+    hold_against_the_model(wiped.on, 200)
