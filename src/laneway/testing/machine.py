@@ -324,7 +324,7 @@ class BrokerMachine(RuleBasedStateMachine):
 
     def _advance(self, how: Choices, more: Choices) -> Iterable[Name]:
         """Time passes, in which whatever is being resharded goes on."""
-        seconds, moving = how.of((5.0, 0.5, 20.0, 70.0)), how.below(3)
+        seconds, moving = how.of((5.0, 4.5, 0.5, 20.0, 70.0)), how.below(3)
         note(("advance", seconds))
         self.clock.advance(seconds)
         touched: list[Name] = []

@@ -18,7 +18,7 @@ T = TypeVar("T")
 Name = tuple[str, str]
 
 START = 1_700_000_000.0
-QUEUES = ("orders", "gather")
+QUEUES: tuple[str, ...] = ("orders", "gather")
 #: Every key has its kind; plain and keyed jobs may share a queue.
 KINDS: dict[Name, Kind] = {
     ("orders", "k1"): Kind.KEYED,

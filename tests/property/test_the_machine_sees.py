@@ -1,0 +1,186 @@
+"""The machine sees: each of these brokers breaks one rule, and some sequence tells it from the model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis.stateful import run_state_machine_as_test
+from msgspec.structs import replace
+
+from laneway.broker import Answer, Resharding, Turn
+from laneway.brokers.memory import MemoryBroker
+from laneway.clock import Clock
+from laneway.job import Kind, NewJob
+from laneway.outcome import Settlement
+from laneway.testing.machine import broker_machine
+from laneway.testing.reference import Difference
+
+pytestmark = pytest.mark.property
+
+
+class RepeatIsNew(MemoryBroker):
+    """Takes the repeat of a turn for a new one."""
+
+    count = 0
+
+    def turn(self, turn: Turn) -> Answer:
+        self.count += 1
+        return super().turn(replace(turn, seq=self.count))
+
+
+class OutboxOfTheRefused(MemoryBroker):
+    """Sends what a run enqueued before it looks whether the run still counts."""
+
+    def turn(self, turn: Turn) -> Answer:
+        for settlement in turn.settlements:
+            self.enqueue(settlement.outbox or [])
+        return super().turn(replace(turn, settlements=[replace(each, outbox=None) for each in turn.settlements]))
+
+
+class SetAsideIsForgotten(MemoryBroker):
+    """Removes the key when its run is done, and with it whatever came meanwhile."""
+
+    def turn(self, turn: Turn) -> Answer:
+        for settlement in turn.settlements:
+            self._drop(settlement)
+        return super().turn(turn)
+
+    def _drop(self, settlement: Settlement) -> None:
+        queue, key = settlement.claim.queue, settlement.claim.key
+        running = [view for view in self.find(queue, key) if view.status == "running"]
+        if settlement.verdict == "done" and running:
+            for view in self.find(queue, key):
+                for payload in view.payloads if view.status in ("queued", "delayed") else ():
+                    self.cancel(queue, key, payload.identity)
+
+
+class BehindTheFailedIsForgotten(MemoryBroker):
+    """Settles a part of a key's calls as if there were no more."""
+
+    def turn(self, turn: Turn) -> Answer:
+        ends = [replace(each, verdict="done") if each.done else each for each in turn.settlements]
+        return super().turn(replace(turn, settlements=ends))
+
+
+class DeathIsAFailure(MemoryBroker):
+    """Drops what a dead worker was running."""
+
+    def reclaim(self) -> int:
+        before = {
+            (queue, view.key): view.worker for queue in self.queues() for view in self.listing(queue, "running").jobs
+        }
+        count = super().reclaim()
+        for queue, key in before:
+            if self.status(queue, key) != "running":
+                self.cancel(queue, key)
+        return count
+
+
+class EnqueueingMakesDue(MemoryBroker):
+    """Moves a queued job when a payload is added to it."""
+
+    def enqueue(self, jobs: Sequence[NewJob]) -> None:
+        super().enqueue(jobs)
+        for job in jobs:
+            if job.kind is Kind.COLLECTING and not job.delay_s and job.perform_at is None and not job.quiet:
+                self.run_now(job.queue, [job.key])
+
+
+class TheFirstScoreStays(MemoryBroker):
+    """Keeps the older of two scores instead of the smaller."""
+
+    def enqueue(self, jobs: Sequence[NewJob]) -> None:
+        for job in jobs:
+            known = {payload.identity for view in self.find(job.queue, job.key) for payload in view.payloads}
+            super().enqueue([replace(job, score=None) if job.identity in known else job])
+
+
+class AnsweredAsTaken(MemoryBroker):
+    """Says of every settlement that it was taken."""
+
+    def turn(self, turn: Turn) -> Answer:
+        return replace(super().turn(turn), refused=[])
+
+
+class DoneTooEarly(MemoryBroker):
+    """Says that a queue is resharded while it is not."""
+
+    def reshard(self, queue: str, shards: int, *, limit: int = 1_000) -> Resharding:
+        return replace(super().reshard(queue, shards, limit=limit), done=True)
+
+
+class ReviveIsLater(MemoryBroker):
+    """Revives with the time that the job had."""
+
+    def revive(self, queue: str, keys: Sequence[str]) -> int:
+        times = {view.key: view.perform_at for view in self.listing(queue, "dead").jobs}
+        count = super().revive(queue, keys)
+        for key in keys:
+            if key in times:
+                self.reschedule(queue, key, perform_at=times[key])
+        return count
+
+
+class DeadByHearsay(MemoryBroker):
+    """Ends a lease that was renewed meanwhile."""
+
+    def declare_dead(self, worker: str, counter: int) -> bool:
+        return super().declare_dead(worker, self.leases().get(worker, (0, 0.0))[0])
+
+
+class Early(MemoryBroker):
+    """Hands out what is almost due."""
+
+    def __init__(self, clock: Clock) -> None:
+        super().__init__(clock)
+        self._true, self._ahead = clock, 0.0
+        self._clock = self
+
+    def now(self) -> float:
+        return self._true.now() + self._ahead
+
+    def monotonic(self) -> float:
+        return self._true.monotonic()
+
+    def turn(self, turn: Turn) -> Answer:
+        self._ahead = 0.0 if turn.settlements else 1.0
+        try:
+            return super().turn(turn)
+        finally:
+            self._ahead = 0.0
+
+
+BROKEN = (
+    RepeatIsNew,
+    OutboxOfTheRefused,
+    SetAsideIsForgotten,
+    BehindTheFailedIsForgotten,
+    DeathIsAFailure,
+    EnqueueingMakesDue,
+    TheFirstScoreStays,
+    AnsweredAsTaken,
+    DoneTooEarly,
+    ReviveIsLater,
+    DeadByHearsay,
+    Early,
+)
+
+
+@pytest.mark.parametrize("broken", BROKEN)
+def test_a_broken_broker_is_told_from_the_model(broken: type[MemoryBroker]) -> None:
+    with pytest.raises(Difference):
+        run_state_machine_as_test(
+            broker_machine(broken),
+            settings=settings(
+                max_examples=1_000,
+                stateful_step_count=30,
+                derandomize=True,
+                database=None,
+                deadline=None,
+                phases=[Phase.generate],
+                report_multiple_bugs=False,
+                suppress_health_check=list(HealthCheck),
+            ),
+        )
