@@ -121,7 +121,10 @@ class Broker(Protocol):
         ...
 
     def wait(self, queues: Collection[str], timeout_s: float) -> set[str]:
-        """Return those queues that have a job due now, as soon as there is one; at the latest in `timeout_s`."""
+        """Return those queues that have a job due now, as soon as there is one; at the latest in `timeout_s`.
+
+        A queue that is being resharded counts as one: whoever serves it is to take a turn, be told, and help.
+        """
         ...
 
     def nudge(self) -> None:

@@ -5,6 +5,7 @@ One lock guards everything, so that each verb is one step. It says the same as t
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Collection, Iterable, Sequence
@@ -138,9 +139,8 @@ class MemoryBroker:
             nudges = self._nudges
             while True:
                 now = self._clock.now()
-                # What is held back until its queue has its new shards is as good as not there.
-                known = [queue for name in queues if (queue := self._queues.get(name)) and not queue.resharding]
-                dues = {queue.name: due for queue in known if (due := queue.lanes.next_due()) is not None}
+                known = [queue for name in queues if (queue := self._queues.get(name))]
+                dues = {queue.name: due for queue in known if (due := _wanted_at(queue)) is not None}
                 ready = {name for name, due in dues.items() if due <= now}
                 left = deadline - time.monotonic()
                 if ready or nudges != self._nudges or left <= 0:
@@ -332,3 +332,8 @@ class MemoryBroker:
     def close(self) -> None:
         """End every wait. The jobs stay for as long as the broker itself."""
         self.nudge()
+
+
+def _wanted_at(queue: Queue) -> float | None:
+    """When a worker is to look at a queue: at its next due job, or now if it is being resharded."""
+    return -math.inf if queue.resharding else queue.lanes.next_due()

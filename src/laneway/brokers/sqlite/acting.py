@@ -8,7 +8,7 @@ import msgspec
 
 from ...job import Kind
 from ...merge import HEAD
-from .queues import Sql, to_json
+from .queues import Queue, Sql, to_json
 from .settling import bury, lower, what_is_left
 
 _read_identities = msgspec.json.Decoder(list[str]).decode
@@ -106,19 +106,19 @@ def take_failed(db: Any, sql: Sql, queue: int, key: str, now: float, *, keep: bo
     return True
 
 
-def revive(db: Any, sql: Sql, queue: int, key: str, now: float) -> bool:
+def revive(db: Any, sql: Sql, queue: Queue, key: str, now: float) -> bool:
     """Dead → queued, or set aside while its key is being run."""
-    where = {"queue": queue, "key": key}
+    where = {"queue": queue.id, "key": key}
     dead = db.execute(sql["dead_at"], where).fetchone()
     if dead is None:
         return False
     id, kind = dead
     if kind == Kind.PLAIN:
-        if not db.execute(sql["revive"], {"id": id, "now": now}).rowcount:
+        if not db.execute(sql["revive"], {"id": id, "now": now, "shard": queue.shard_of(key)}).rowcount:
             return False
     else:
-        db.execute(sql["revive_row"], {"id": id, "now": now})
-        job = _job(db, sql, queue, key)
+        db.execute(sql["revive_row"], {"id": id, "now": now, "shard": queue.shard_of(key)})
+        job = _job(db, sql, queue.id, key)
         if job is None or job.kind is not Kind(kind):
             return False
         db.execute(sql["lift_all"], {"id": id, "kind": kind, "place": 2, "latest": now})

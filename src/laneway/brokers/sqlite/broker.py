@@ -155,7 +155,7 @@ class SQLiteBroker:
                 return Answer(claims, last_token, _read_keys(last_refused), epoch, shards, target)
             now = self._clock.now()
             token = claiming.next_token(db, self._sql, now)
-            settled = settling.settle(db, self._sql, queue, turn.settlements, now)
+            settled = settling.settle(db, self._sql, queue, worker, turn.settlements, now)
             self._store(db, settled.outbox, now)
             if armed:
                 reach("inside settle")
@@ -326,9 +326,11 @@ class SQLiteBroker:
         return taken
 
     def revive(self, queue: str, keys: Sequence[str]) -> int:
-        known, now = self._queue(queue), self._clock.now()
+        self._queue(queue)
         with self._db.write() as db:
-            revived = sum(acting.revive(db, self._sql, known.id, key, now) for key in keys)
+            self._see_epoch(db)
+            now = self._clock.now()
+            revived = sum(acting.revive(db, self._sql, self._queues[queue], key, now) for key in keys)
         self._waiting.wake()
         return revived
 

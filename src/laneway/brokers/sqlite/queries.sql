@@ -108,9 +108,9 @@ UPDATE meta SET token = max(token + 1, :microseconds) WHERE id = 1;
 SELECT token FROM meta WHERE id = 1;
 
 -- name: still_held
--- Those of the jobs :ids that are still held under :token. All others are stale.
+-- Those of the jobs :ids that :worker still holds under :token. All others are stale.
 SELECT json_group_array(id) FROM jobs
- WHERE id IN (SELECT value FROM json_each(:ids)) AND token = :token AND worker IS NOT NULL;
+ WHERE id IN (SELECT value FROM json_each(:ids)) AND token = :token AND worker = :worker;
 
 -- name: settle_done
 -- running → gone
@@ -355,15 +355,16 @@ SELECT json_group_array(json_array(:name, id, key, token, json(quote(perform_at)
   FROM (SELECT * FROM jobs WHERE worker = :worker AND token = :token ORDER BY priority DESC, perform_at, id);
 
 -- name: next_due
--- When the earliest job of each of the queues :names is due. It reads shards and priorities itself: others may have
--- added some.
+-- When the earliest job of each of the queues :names is due; long ago for one that is being resharded, so that
+-- whoever waits goes and helps. It reads shards and priorities itself: others may have added some.
 WITH RECURSIVE shard (queue, number, shards) AS (
     SELECT id, 0, shards FROM queues WHERE name IN (SELECT value FROM json_each(:names))
     UNION ALL SELECT queue, number + 1, shards FROM shard WHERE number + 1 < shards
 )
-SELECT q.name, min((SELECT perform_at FROM jobs
-                     WHERE queue = shard.queue AND shard = shard.number AND priority = p.value AND worker IS NULL
-                     ORDER BY perform_at LIMIT 1))
+SELECT q.name, iif(q.target > 0, -1.0e300,
+                   min((SELECT perform_at FROM jobs
+                         WHERE queue = shard.queue AND shard = shard.number AND priority = p.value AND worker IS NULL
+                         ORDER BY perform_at LIMIT 1)))
   FROM shard JOIN queues q ON q.id = shard.queue, json_each(q.priorities) p
  GROUP BY q.id;
 
@@ -526,7 +527,7 @@ SELECT json_group_array(identity) FROM payloads WHERE job = :id AND place = 0;
 -- dead → queued: a plain job; the row in `morgue` is removed by delete_dead in the same transaction. Nothing happens
 -- while the key is being run: the dead job would have no place to go to.
 INSERT INTO jobs (queue, shard, key, payload, score, perform_at, priority, expires, attempt, deaths, error, headers)
-SELECT queue, shard, key, payload, score, :now, priority, expires, attempt, 0, error, headers
+SELECT queue, :shard, key, payload, score, :now, priority, expires, attempt, 0, error, headers
   FROM morgue WHERE id = :id
     ON CONFLICT (queue, key) DO UPDATE SET perform_at = excluded.perform_at, not_before = NULL, retry_count = -1
        WHERE worker IS NULL AND kind = 0;
@@ -534,7 +535,7 @@ SELECT queue, shard, key, payload, score, :now, priority, expires, attempt, 0, e
 -- name: revive_row
 -- dead → queued: the row of a keyed or collecting job, if its key has none
 INSERT INTO jobs (queue, shard, key, kind, perform_at, priority, error)
-SELECT queue, shard, key, kind, :now, priority, error FROM morgue WHERE id = :id
+SELECT queue, :shard, key, kind, :now, priority, error FROM morgue WHERE id = :id
     ON CONFLICT (queue, key) DO NOTHING;
 
 -- name: revived

@@ -27,14 +27,14 @@ class Settled(msgspec.Struct):
     waits: bool = False
 
 
-def settle(db: Any, sql: Sql, queue: Queue, settlements: Sequence[Settlement], now: float) -> Settled:
+def settle(db: Any, sql: Sql, queue: Queue, worker: int, settlements: Sequence[Settlement], now: float) -> Settled:
     """Record the ends of runs whose claim still holds."""
     settled = Settled()
     gone: list[int] = []
     ran: list[int] = []
     back: list[int] = []
     processed = failed = again = 0
-    for settlement in _still_held(db, sql, settlements, settled.refused):
+    for settlement in _still_held(db, sql, worker, settlements, settled.refused):
         claim, verdict = settlement.claim, settlement.verdict
         settled.outbox += settlement.outbox or ()
         processed += verdict == "done" or settlement.done > 0
@@ -134,15 +134,18 @@ def what_is_left(db: Any, sql: Sql, values: dict[str, Any]) -> None:
         db.execute(sql["settle_rest"], values)
 
 
-def _still_held(db: Any, sql: Sql, settlements: Sequence[Settlement], refused: list[str]) -> list[Settlement]:
-    """The settlements whose claim still holds; the keys of all others are added to `refused`."""
+def _still_held(
+    db: Any, sql: Sql, worker: int, settlements: Sequence[Settlement], refused: list[str]
+) -> list[Settlement]:
+    """The settlements whose claim the worker still holds; the keys of all others are added to `refused`."""
     by_token: dict[int, list[Settlement]] = {}
     for settlement in settlements:
         by_token.setdefault(settlement.claim.token, []).append(settlement)
     good: list[Settlement] = []
     for token, group in by_token.items():
         ids = to_json([settlement.claim.ref for settlement in group])
-        held = set(_read_ids(db.execute(sql["still_held"], {"ids": ids, "token": token}).fetchone()[0]))
+        values = {"ids": ids, "token": token, "worker": worker}
+        held = set(_read_ids(db.execute(sql["still_held"], values).fetchone()[0]))
         for settlement in group:
             if settlement.claim.ref in held:
                 held.discard(settlement.claim.ref)  # the same claim twice in one turn is settled once
