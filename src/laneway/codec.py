@@ -7,7 +7,6 @@ that is not annotated as one, …) is refused here, when it is enqueued, rather 
 from __future__ import annotations
 
 import inspect
-import sys
 import types
 import typing
 from collections.abc import Callable, Mapping
@@ -16,6 +15,7 @@ from typing import Any
 
 import msgspec
 
+from .annotations import annotation_of, annotations_of, as_text
 from .errors import DeclarationError
 
 Params = dict[str, Any]
@@ -72,8 +72,8 @@ class Signature:
         self._enough = len(named) if self._needed.difference(self._positional) else len(self.required)
         annotations = annotations_of(target, self._known)
         #: The parameters' annotations as they were written, and the texts of those that cannot be evaluated.
-        self.kinds = {p.name: annotations.get(p.name, _annotation(p)) for p in named}
-        texts = {p.name: _as_text(p.annotation) for p in named if p.name not in annotations}
+        self.kinds = {p.name: annotations.get(p.name, annotation_of(p)) for p in named}
+        texts = {p.name: as_text(p.annotation) for p in named if p.name not in annotations}
         self.unresolved = {name: text for name, text in texts.items() if text is not None}
         kinds = [_decodable(kind) for kind in self.kinds.values()]
         self._sure = {p.name: _surely_surviving(kind) for p, kind in zip(named, kinds, strict=True)}
@@ -212,36 +212,6 @@ def _encoded(value: Any) -> bytes:
         return encode(value)
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
         raise Refused(_reason(error)) from None
-
-
-def _annotation(parameter: inspect.Parameter) -> Any:
-    kind = parameter.annotation
-    return Any if kind is parameter.empty or _as_text(kind) else kind
-
-
-def _as_text(annotation: Any) -> str | None:
-    """The text of an annotation that is to be evaluated later."""
-    found = annotation.__forward_arg__ if isinstance(annotation, typing.ForwardRef) else annotation
-    return found if isinstance(found, str) else None
-
-
-def annotations_of(target: Callable[..., Any], wanted: frozenset[str]) -> dict[str, Any]:
-    """A callable's annotations; one that cannot be resolved (imported for type checkers only) is left out."""
-    sources: list[Any] = [inspect.unwrap(target)]
-    if isinstance(target, type):
-        sources = [*reversed(target.__mro__), inspect.getattr_static(target, "__init__")]
-    kinds: dict[str, Any] = {}
-    for source in sources:
-        module = sys.modules.get(getattr(source, "__module__", None) or "")
-        names = getattr(source, "__globals__", None) or vars(module or typing)
-        for name in wanted.intersection(raw := getattr(source, "__annotations__", {})):
-            # One at a time: a single name that is missing must not cost the others their types.
-            one = types.SimpleNamespace(__annotations__={name: raw[name]})
-            try:
-                kinds.update(typing.get_type_hints(one, globalns=names, include_extras=True))
-            except Exception:
-                kinds.pop(name, None)
-    return kinds
 
 
 def _decodable(kind: Any) -> Any:

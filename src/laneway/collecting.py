@@ -12,8 +12,9 @@ from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
+from .annotations import annotations_of
 from .batch import Batch
-from .codec import OneValue, Refused, annotations_of
+from .codec import OneValue, Refused
 from .config import CollectOptions
 from .errors import DeclarationError, EnqueueError, TicketError
 from .handle import Handle
@@ -62,9 +63,9 @@ class Collecting(Generic[T]):
     @overload
     def __call__(self, context: Context, batch: Batch[T], /) -> Any: ...
 
-    def __call__(self, *args: Any) -> Any:
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run the task here and now, as if it were not one."""
-        return self.target(*args)
+        return self.target(*args, **kwargs)
 
     if TYPE_CHECKING:
 
@@ -178,6 +179,8 @@ class Collecting(Generic[T]):
         if payload is UNSET:
             if key is UNSET:
                 raise Refused("it is given a key and a payload; both are missing")
+            if self.options.key is not None:  # most likely the payload was given in the place of the key
+                raise Refused("its key comes from the payload; give the payload by its name, as in payload=…")
             if self.app.dump_payload is None and not self._may_be_left_out:
                 raise Refused("its payloads have a type, so there is none by default; give a payload")
             payload = DEFAULT_PAYLOAD
@@ -211,8 +214,8 @@ class SelfKeyed(Collecting[T]):
 
     if TYPE_CHECKING:
 
-        @overload
-        def enqueue(self, key: object, payload: T = ...) -> Handle: ...
+        @overload  # type: ignore[override]  # a payload that keys come from cannot be left out
+        def enqueue(self, key: object, payload: T) -> Handle: ...
 
         @overload
         def enqueue(self, *, payload: T) -> Handle: ...

@@ -67,8 +67,8 @@ def key_text(value: object) -> str:
     """A value as the text of a key; raises Refused for what cannot be one."""
     if isinstance(value, str):
         text = str(value)
-    elif value is None or isinstance(value, (bytes, bytearray, memoryview, set, frozenset)):
-        # Bytes and sets have a text, and it is not the one that is meant, or not the same in every process.
+    elif value is None or isinstance(value, (bytes, bytearray, memoryview, dict, set, frozenset)):
+        # They have a text, and it is not the one that is meant, or equal ones have different texts.
         raise Refused(f"key must be text or something with a text of its own, not {type(value).__name__}")
     else:
         try:

@@ -48,7 +48,7 @@ def takes_id(serializer: Serializer) -> bool:
     """Whether a serializer, which may be somebody's own, takes the id of a keyed call."""
     try:
         parameters = inspect.signature(serializer.dumps).parameters.values()
-    except (TypeError, ValueError):  # something that Python cannot look into
+    except (AttributeError, TypeError, ValueError):  # it only reads, or Python cannot look into it
         return False
     return any(p.kind is p.VAR_KEYWORD or (p.name == "id" and p.kind is not p.POSITIONAL_ONLY) for p in parameters)
 

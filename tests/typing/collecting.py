@@ -99,6 +99,7 @@ def wrong(context: Context) -> None:
     mail.enqueue(context, "a", "x")  # wrong: the context is handed in  # pyright: ignore[reportCallIssue]
     mail.enqueue("a", 5)  # wrong: a payload is text  # pyright: ignore[reportArgumentType]
     own.enqueue(payload="a")  # wrong: a payload is an Order  # pyright: ignore[reportArgumentType]
+    own.enqueue("a")  # wrong: the payload is missing  # pyright: ignore[reportCallIssue]
     own.enqueue()  # wrong: neither key nor payload  # pyright: ignore[reportCallIssue]
     own_async.enqueue(payload=5)  # wrong: a payload is an Order  # pyright: ignore[reportArgumentType]
     sync.using(score="7")  # wrong: a score is a number  # pyright: ignore[reportArgumentType]

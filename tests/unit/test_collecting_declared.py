@@ -69,7 +69,7 @@ def test_a_plain_call_just_runs_it(app):
     claim = Claim("later", 1, "a", 1, 0.0, -1, 1, 0, [Payload("1")], None, None, Kind.COLLECTING)
     context = Context(app, claim, later)
     batch = Batch({"a": [1, 2]})
-    assert sync(batch) == {"a": [1, 2]}
+    assert sync(batch) == sync(batch=batch) == {"a": [1, 2]}
     assert asyncio.run(later(context, batch)) == ("a", ["a"])
     assert sync.invoke({"batch": batch}, context) == {"a": [1, 2]}
     assert asyncio.run(later.invoke({"batch": batch}, context)) == ("a", ["a"])

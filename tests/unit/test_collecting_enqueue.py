@@ -217,6 +217,11 @@ def test_what_is_computed_is_checked_as_well(own, refused, payload, sentence):
         own.enqueue_many([("a", {"id": "a", "v": 1}), Item(payload=payload)])
 
 
+def test_a_payload_in_the_place_of_the_key_is_refused(own, refused):
+    with refused("Task own: its key comes from the payload; give the payload by its name, as in payload=…."):
+        own.enqueue("a")
+
+
 def test_what_a_function_raised_is_the_cause(own):
     with pytest.raises(EnqueueError) as caught:
         own.enqueue(payload={"v": 1})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass, field
 from datetime import date
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
@@ -74,6 +75,7 @@ def test_a_key_is_the_text_of_a_value(value, text):
         (bytearray(b"order"), "not bytearray"),
         (memoryview(b"order"), "not memoryview"),
         ({"a", "b"}, "not set"),
+        ({"a": 1}, "not dict"),
         (frozenset(), "not frozenset"),
         (Mute(), "key must have a text, and LookupError was raised by str() of Mute"),
         (object(), "key must have a text of its own, and object has only its address in memory; give it a __str__()"),
@@ -87,7 +89,7 @@ def test_a_key_is_the_text_of_a_value(value, text):
         ("a\ud800", "key holds half of a surrogate pair; give valid Unicode"),
         ("\ud800" * 600, "key holds half of a surrogate pair"),
     ],
-    ids=range(18),
+    ids=range(19),
 )
 def test_what_has_no_text_for_a_key_is_refused(value, sentence):
     with pytest.raises(Refused) as caught:
@@ -262,6 +264,15 @@ def test_a_mark_that_cannot_be_evaluated_is_refused_rather_than_lost(app, target
 
 def test_an_annotation_without_a_mark_may_be_unknown(app):
     assert keys_of(app, not_found_unmarked) == ()
+
+
+class Callable:
+    def __call__(self, order: Order, cents: int = 0) -> None: ...
+
+
+@pytest.mark.parametrize("target", [functools.partial(alias, cents=5), Callable()])
+def test_what_can_be_called_is_marked_too(app, target):
+    assert app.task(name="x")(target).keys == ("order",)
 
 
 # -- the key of a call ---------------------------------------------------------------------------------

@@ -138,6 +138,13 @@ def test_a_serializer_may_refuse():
     assert app.broker.stats() == []
 
 
+def test_a_serializer_may_only_read():
+    class Reading:
+        def loads(self, body): ...
+
+    assert Laneway(broker=MemoryBroker(), serializer=lambda registry: Reading()).serializer.loads("{}") is None
+
+
 def test_a_function_of_the_registry_may_make_the_serializer():
     made = []
     app = Laneway(broker=MemoryBroker(), serializer=lambda registry: made.append(registry) or Serializer(registry))
