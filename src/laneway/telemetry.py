@@ -16,19 +16,26 @@ from .outcome import Verdict
 
 
 class RunStarted(msgspec.Struct):
-    """A handler is about to be called."""
+    """A handler is about to be called: for a job, for one call of a key, or for a batch."""
 
     queue: str
     task: str
+    #: Of a batch, the first one.
     key: str
     attempt: int
+    #: A keyed call's own id; empty for others, whose key is enough.
+    id: str = ""
+    #: How many keys a batch has.
+    keys: int = 1
 
 
 class RunEnded(msgspec.Struct):
-    """A run has ended and is about to be settled. `error` is None when it succeeded."""
+    """A run has ended and is about to be settled. `error` is None when it succeeded; a batch that succeeded but for
+    some of its keys is `done`, has `failures`, and the error of the first of them."""
 
     queue: str
     task: str
+    #: Of a batch, the first one.
     key: str
     attempt: int
     verdict: Verdict
@@ -39,6 +46,11 @@ class RunEnded(msgspec.Struct):
     error: str | None = None
     #: The exception itself, for those who want its traceback.
     exception: BaseException | None = None
+    #: A keyed call's own id; empty for others, whose key is enough.
+    id: str = ""
+    #: How many keys a batch has, and of how many its handler said that they failed.
+    keys: int = 1
+    failures: int = 0
 
 
 class SettlementRefused(msgspec.Struct):

@@ -1,7 +1,8 @@
 """The bus: what has been fetched and not yet started, a bounded lane for each queue.
 
 Lanes are served in turn, each for about 20 ms of work, so that a busy queue cannot starve another. Runners take
-one claim at a time from a lane that all of them share: a long job holds up nothing that was fetched behind it.
+one unit of work at a time (a claim, or a batch of claims) from a lane that all of them share: a long job holds up
+nothing that was fetched behind it.
 
 A permit is the right to run one job; there are as many as the worker's concurrency. A runner thread keeps its
 permit from job to job; an async job takes it along to the event loop and gives it back at the end.
@@ -11,14 +12,13 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from ..job import Claim
 from ..outcome import Settlement
 
 if TYPE_CHECKING:
-    from .runner import Run
+    from .run import Run, Unit
 
 #: The work that a lane keeps ready for each runner, and that is done on one visit.
 VISIT_S = 0.02
@@ -26,14 +26,15 @@ LARGEST_LANE = 1_000
 
 
 class Lane:
-    """One queue's part of the bus: claims that wait, settlements that are to be recorded."""
+    """One queue's part of the bus: units of work that wait, settlements that are to be recorded."""
 
     def __init__(self, queue: str, concurrency: int) -> None:
         self.queue = queue
-        self.waiting: deque[Claim] = deque()
-        #: How each finished run is to be settled, and the seconds that it took.
-        self.finished: deque[tuple[Settlement, float]] = deque()
-        #: How many claims are fetched ahead of the runners; 0: only what can be started at once.
+        self.waiting: deque[Unit] = deque()
+        #: How each claim is to be settled, and the seconds that its unit of work took, told once for each unit; None
+        #: when nothing was run.
+        self.finished: deque[tuple[Settlement, float | None]] = deque()
+        #: How many units are fetched ahead of the runners; 0: only what can be started at once.
         self.capacity = 0
         #: How many are run on one visit.
         self.weight = 1
@@ -43,9 +44,14 @@ class Lane:
         #: Tells the lane's fetcher that there is something to settle.
         self.wake: Callable[[], None] = lambda: None
 
-    def finish(self, settlement: Settlement, duration_s: float) -> None:
+    def finish(self, settlement: Settlement, duration_s: float | None) -> None:
         """Note how a run ended; its fetcher records it with the next turn."""
         self.finished.append((settlement, duration_s))
+        self.wake()
+
+    def finish_all(self, settlements: list[Settlement], duration_s: float | None) -> None:
+        """Note how a batch ended, in one step, so that one turn records all of it."""
+        self.finished.extend([(each, None if number else duration_s) for number, each in enumerate(settlements)])
         self.wake()
 
     def learn(self, durations: list[float]) -> None:
@@ -98,10 +104,10 @@ class Bus:
         #: Seconds in which every lane is visited once.
         self.round_s = VISIT_S * len(lanes)
 
-    def put(self, lane: Lane, claims: list[Claim]) -> None:
+    def put(self, lane: Lane, units: Sequence[Unit]) -> None:
         """Add what was fetched, and wake as many runners as it can occupy."""
-        lane.waiting.extend(claims)
-        self._summon(len(claims))
+        lane.waiting.extend(units)
+        self._summon(len(units))
 
     def _summon(self, count: int) -> None:
         with self._work:
@@ -118,7 +124,7 @@ class Bus:
         if self._free and not self._idle and any(lane.waiting for lane in self._lanes):
             self.grow()
 
-    def take(self, holding: bool) -> tuple[Lane, Claim] | Run | None:
+    def take(self, holding: bool) -> tuple[Lane, Unit] | Run | None:
         """Wait for a permit, unless one is held already, and for work. None: the bus is closed."""
         if holding and (taken := self.take_nowait()):
             return taken
@@ -144,8 +150,8 @@ class Bus:
                 self._free += 1
         return None
 
-    def take_nowait(self) -> tuple[Lane, Claim] | Run | None:
-        """The next claim of the lane whose turn it is; None if there is none.
+    def take_nowait(self) -> tuple[Lane, Unit] | Run | None:
+        """The next unit of work of the lane whose turn it is; None if there is none.
 
         Runs without a lock: popleft is atomic, and a race for `_credit` only shifts a visit by a job.
         """
@@ -159,12 +165,12 @@ class Bus:
             if self._credit > 0:
                 lane = lanes[self._at % len(lanes)]
                 try:
-                    claim = lane.waiting.popleft()
+                    unit = lane.waiting.popleft()
                 except IndexError:
                     pass
                 else:
                     self._credit -= 1
-                    return lane, claim
+                    return lane, unit
             self._at += 1
             self._credit = lanes[self._at % len(lanes)].weight
         return None

@@ -1,7 +1,8 @@
 """The fetcher of one queue: a thread that takes turns with the broker.
 
 A turn records what has finished and brings what is next, so that a busy worker makes one transaction for many
-jobs. The fetcher never runs a job, and only it settles the claims of its queue.
+jobs. The fetcher never runs a job, and only it settles the claims of its queue. While the queue's shard count is
+being changed it helps with that, because nothing is claimed until it is done.
 """
 
 from __future__ import annotations
@@ -13,24 +14,30 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from ..broker import Answer, Turn
-from ..brokers.common import check_jobs
-from ..errors import BrokerError, EnqueueError, LeaseLost
-from ..outcome import Settlement, buried, released
+from ..errors import BrokerError, EnqueueError, LanewayError, LeaseLost
+from ..failpoints import armed, reach
+from ..outcome import Settlement, released
 from ..telemetry import SettlementRefused
-from .failure import describe
 from .holdings import Holdings
+from .refusals import without_refused
+from .run import claims_of
 
 if TYPE_CHECKING:
     from ..app import Laneway
-    from ..job import Claim, NewJob
     from .bus import Bus, Lane
     from .outage import Outage
+    from .run import Unit
+    from .share import Share
 
 #: While the runners have enough to do, so much time is left between two turns for settlements to gather.
 GATHER_S = 0.003
 #: Without any claim taken for so long, what waits is given back for other workers to take.
 STALL_S = 0.25
 LONGEST_BACKOFF_S = 2.0
+#: How long it rests when the queue has due jobs and none of them is for this process: at first, and at most.
+IN_VAIN_S = (0.005, 0.1)
+#: Between two steps of a change of the shard count: while there is something to move, and when what runs must end.
+STEP_S = (0.001, 0.02)
 
 
 class Fetcher:
@@ -42,22 +49,29 @@ class Fetcher:
         lane: Lane,
         bus: Bus,
         outage: Outage,
+        share: Share,
         *,
         worker_id: Callable[[], str],
         lost: Callable[[str], None],
         told_buried: Callable[[list[Settlement]], None],
         fatal: Callable[[BaseException], None],
+        moved: Callable[[], None],
+        pause: Callable[[float], object] | None = None,
     ) -> None:
         self._app = app
         self._lane = lane
         self._bus = bus
         self._outage = outage
+        self._share = share
         self._worker_id = worker_id
         self._lost = lost
         self._told_buried = told_buried
         self._fatal = fatal
+        #: Tells the worker that this process serves other shards now.
+        self._moved = moved
         self._wake = threading.Event()
         self._quit = threading.Event()
+        self._pause = pause or self._quit.wait
         self._stopping = False
         self._seq = 0
         #: False when the last turn brought all there was; the waker sets it again.
@@ -67,8 +81,14 @@ class Fetcher:
         self.holdings = Holdings()
         self.processed = 0
         self.failed = 0
-        self._head: Claim | None = None
+        self._head: Unit | None = None
         self._head_since = 0.0
+        #: Until then, on the monotonic clock, it does not look for work by itself; 0: it does.
+        self._rests_until = 0.0
+        self._in_vain_s = 0.0
+        #: The shard count that the queue is being changed to; 0 when it is not.
+        self._resharding = 0
+        self._complained = False
         lane.wake = self.wake
         self._thread = threading.Thread(target=self._main, name=f"laneway-fetch-{lane.queue}", daemon=True)
 
@@ -97,7 +117,7 @@ class Fetcher:
     @property
     def hungry(self) -> bool:
         """Whether it has room and would fetch, if there were something due."""
-        return not self.due and not self._stopping and self._wanted() > 0
+        return not self.due and not self._stopping and not self._rests_until and self._wanted() > 0
 
     def stop(self) -> None:
         """Stop fetching and give back what has not started; what finishes is still settled."""
@@ -124,38 +144,57 @@ class Fetcher:
 
     def _main(self) -> None:
         try:
-            self._take_turns()
+            self._wait()
+            while self.round():
+                self._wait()
         except BaseException as error:
             # Without its fetcher a queue would stand still and nobody would know.
             self._fatal(error)
 
-    def _take_turns(self) -> None:
+    def round(self) -> bool:
+        """Settle what is finished and claim what there is room for. False: it has come to its end."""
         lane = self._lane
-        while True:
-            self._wait()
-            if self._stopping:
-                self._return_waiting()
-            finished = self._collect()
-            wanted = max(0, self._wanted())
-            if finished or (self.due and wanted):
-                self._turn(finished, wanted)
-            if self._quit.is_set() and not lane.finished and not lane.waiting:
-                return
-            if self.hungry:
-                self.on_idle(self)
+        if self._stopping:
+            self._return_waiting()
+        finished = self._collect()
+        wanted = max(0, self._wanted())
+        helping = self._resharding and not self._stopping
+        if finished or helping or (self.due and wanted):
+            self._turn(finished, wanted)
+        if self._resharding and not self._stopping:
+            self._help_resharding()
+        if self._quit.is_set() and not lane.finished and not lane.waiting:
+            return False
+        if self.hungry:
+            self.on_idle(self)
+        return True
 
     def _wait(self) -> None:
         """Wait for something to do; give back what waits when nobody has taken any of it for a while."""
         lane = self._lane
         if lane.capacity > 1 and len(lane.waiting) > lane.capacity // 2 and not self._stopping:
             self._quit.wait(GATHER_S)
-        while not self._wake.wait(self._stalls_in()):
+        while not self._wake.wait(self._patience_s()):
             if self._stalls_in() == 0:
                 # All runners are busy with slow jobs, and other workers may be free.
                 lane.stalled(STALL_S)
                 self._return_waiting()
                 return
+            if self._rests_until and time.monotonic() >= self._rests_until:
+                self._rests_until = 0.0
+                return
         self._wake.clear()
+
+    def _patience_s(self) -> float | None:
+        """Seconds until there is something to do unasked; None: never."""
+        stalls_in = self._stalls_in()
+        if not self._rests_until:
+            return stalls_in
+        rest_s = max(0.0, self._rests_until - time.monotonic())
+        return rest_s if stalls_in is None else min(stalls_in, rest_s)
+
+    def _rest(self, seconds: float) -> None:
+        self._rests_until = time.monotonic() + seconds
 
     def _stalls_in(self) -> float | None:
         """Seconds until the lane counts as stalled; None while nothing waits in it."""
@@ -184,7 +223,7 @@ class Fetcher:
         for _ in range(len(lane.finished)):
             settlement, duration_s = lane.finished.popleft()
             settlements.append(settlement)
-            if settlement.verdict != "release":
+            if duration_s is not None:
                 durations.append(duration_s)
         if durations:
             lane.learn(durations)
@@ -194,10 +233,10 @@ class Fetcher:
         lane = self._lane
         while lane.waiting:
             try:
-                claim = lane.waiting.pop()
+                unit = lane.waiting.pop()
             except IndexError:
                 return  # a runner was quicker
-            lane.finished.append((released(claim), 0.0))
+            lane.finished.extend([(released(claim), None) for claim in claims_of(unit)])
 
     def _turn(self, settlements: list[Settlement], wanted: int) -> None:
         """Take one turn, however long the broker is away; the repeat of a lost one gets the same answer."""
@@ -206,7 +245,7 @@ class Fetcher:
         backoff_s = 0.05
         while True:
             try:
-                answer = self._app.broker.turn(turn)
+                answer = self._ask(turn)
                 break
             except LeaseLost:
                 self._lost(turn.worker)
@@ -217,7 +256,7 @@ class Fetcher:
             except EnqueueError as error:
                 # The broker refuses what a run has enqueued, and will again: that run has failed.
                 self._app.logger.error("%s: what a run enqueued cannot be stored: %s", self.queue, error)
-                settlements = _without_refused(settlements, error)
+                settlements = without_refused(settlements, error)
                 turn = self._next(settlements, wanted)
             except Exception as error:
                 if not isinstance(error, BrokerError):
@@ -231,11 +270,23 @@ class Fetcher:
 
     def _next(self, settlements: list[Settlement], wanted: int) -> Turn:
         self._seq += 1
-        return Turn(self._worker_id(), self._lane.queue, self._seq, settlements, wanted)
+        turn = Turn(self._worker_id(), self._lane.queue, self._seq, settlements)
+        self._share.ask(turn, wanted)
+        return turn
+
+    def _ask(self, turn: Turn) -> Answer:
+        if armed and turn.settlements:
+            reach("before settle")
+        answer = self._app.broker.turn(turn)
+        if armed and turn.settlements:
+            reach("after settle")
+        if armed and answer.claims:
+            reach("after claim")
+        return answer
 
     def _back_off(self, pause_s: float) -> float:
         """Wait a while, spread by chance; returns how long to wait the next time."""
-        self._quit.wait(pause_s * (0.5 + random.random()))
+        self._pause(pause_s * (0.5 + random.random()))
         return min(pause_s * 2, LONGEST_BACKOFF_S)
 
     def _take_in(self, turn: Turn, answer: Answer) -> None:
@@ -244,42 +295,61 @@ class Fetcher:
         self.holdings.take_in(turn.settlements, answer, keep=mine)
         self.due = len(answer.claims) >= turn.limit
         if answer.claims and mine:
-            self._bus.put(self._lane, answer.claims)
+            self._bus.put(self._lane, self._share.units(answer.claims))
+        self._look_at_shards(turn, answer)
         if self._stopping:
             self.wake()  # what this turn brought goes back as well
         if answer.refused:
             self._app.telemetry.emit(SettlementRefused(self.queue, answer.refused))
         self._count(turn.settlements, set(answer.refused))
 
+    def _look_at_shards(self, turn: Turn, answer: Answer) -> None:
+        """Take in what an answer says of the queue's shards, and rest if none of what is due is ours."""
+        self._resharding = answer.resharding
+        self._rests_until = 0.0
+        if answer.claims or not turn.limit or not self._share.partial:
+            self._in_vain_s = 0.0
+        else:
+            # Somebody else's jobs may be due, and then waiting for due jobs ends at once, again and again.
+            least, most = IN_VAIN_S
+            self._in_vain_s = min(max(least, self._in_vain_s * 2), most)
+            self._rest(self._in_vain_s)
+        before = self._share.epoch
+        if self._share.told(answer):
+            self._moved()
+        if self._share.epoch != before:  # now it is known what to ask for
+            self._rests_until = 0.0
+            self.due = True
+            self.wake()
+
+    def _help_resharding(self) -> None:
+        """Take a step of changing the shard count: just after a turn has told that it is under way."""
+        try:
+            step = self._app.broker.reshard(self.queue, self._resharding)
+        except Exception as error:
+            # The next turn tells what has become of it, or that the broker is away.
+            if not isinstance(error, LanewayError) and not self._complained:
+                self._complained = True
+                self._app.logger.exception("a step of changing the shards of the queue %s failed", self.queue)
+            self._rest(STEP_S[1])
+            return
+        if step.done:
+            self._resharding, self._rests_until = 0, 0.0
+            self.due = True
+            self.wake()
+        else:
+            self._rest(STEP_S[step.moved >= step.total])
+
     def _count(self, settlements: Sequence[Settlement], refused: set[str]) -> None:
         exhausted = []
         for settlement in settlements:
             if settlement.claim.key in refused:
                 continue
-            if settlement.verdict == "done":
+            if settlement.verdict == "done" or settlement.done:
                 self.processed += 1
-            elif settlement.verdict in ("retry", "bury"):
+            if settlement.verdict in ("retry", "bury"):
                 self.failed += 1
                 if settlement.verdict == "bury":
                     exhausted.append(settlement)
         if exhausted:
             self._told_buried(exhausted)
-
-
-def _without_refused(settlements: list[Settlement], error: EnqueueError) -> list[Settlement]:
-    """Bury the runs whose outbox cannot be stored: those that are to blame, or all if that cannot be told."""
-    blamed = {id(settlement) for settlement in settlements if settlement.outbox and _unstorable(settlement.outbox)}
-    return [
-        buried(settlement.claim, f"What the run enqueued was refused. {describe(error)}")
-        if settlement.outbox and (id(settlement) in blamed or not blamed)
-        else settlement
-        for settlement in settlements
-    ]
-
-
-def _unstorable(outbox: list[NewJob]) -> bool:
-    try:
-        check_jobs(outbox)
-    except EnqueueError:
-        return True
-    return False

@@ -2,27 +2,30 @@
 
 from __future__ import annotations
 
-import logging
 import queue
 import threading
 from typing import TYPE_CHECKING
 
 from ..clock import Clock
-from ..job import JobView
+from ..job import JobView, Kind, Payload
 from ..outcome import Settlement
+from .reading import Reader
+from .verdicts import Verdicts
 
 if TYPE_CHECKING:
-    from .runner import Runner
+    from ..app import Laneway
+    from ..task import AnyTask
 
 
 class Hooks:
-    """Calls `retries_exhausted` for jobs that have just been buried."""
+    """Calls `retries_exhausted` for jobs that have just been buried: each task's with those of one turn."""
 
-    def __init__(self, logger: logging.Logger, runner: Runner, clock: Clock) -> None:
-        self._logger = logger
-        self._runner = runner
+    def __init__(self, app: Laneway, clock: Clock) -> None:
+        self._logger = app.logger
+        self._reader = Reader(app)
+        self._verdicts = Verdicts(app)
         self._clock = clock
-        self._waiting: queue.SimpleQueue[Settlement | None] = queue.SimpleQueue()
+        self._waiting: queue.SimpleQueue[list[Settlement] | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._main, name="laneway-hooks", daemon=True)
 
     def start(self) -> None:
@@ -36,34 +39,50 @@ class Hooks:
 
     def told_buried(self, settlements: list[Settlement]) -> None:
         """These were buried, and that is stored."""
-        for settlement in settlements:
-            self._waiting.put(settlement)
+        self._waiting.put(settlements)
 
     def _main(self) -> None:
-        while settlement := self._waiting.get():
-            try:
-                self._tell(settlement)
-            except BaseException:
-                self._logger.exception("retries_exhausted failed for %s", settlement.claim.key)
+        while settlements := self._waiting.get():
+            for task, jobs in self._by_task(settlements):
+                try:
+                    assert task.options.retries_exhausted is not None
+                    task.options.retries_exhausted(jobs)
+                except BaseException:
+                    keys = ", ".join(job.key for job in jobs[:5])
+                    self._logger.exception("retries_exhausted of %s failed for %s", task.name, keys)
 
-    def _tell(self, settlement: Settlement) -> None:
-        task = self._runner.task_of(settlement.claim)
-        if task is not None and task.options.retries_exhausted is not None:
-            task.options.retries_exhausted([_dead(settlement, self._clock.now())])
+    def _by_task(self, settlements: list[Settlement]) -> list[tuple[AnyTask, list[JobView]]]:
+        """Those who want to know, each with the jobs that it is about."""
+        found: dict[int, tuple[AnyTask, list[JobView]]] = {}
+        for settlement in settlements:
+            for payloads in _jobs(settlement):
+                task = self._reader.task_of(settlement.claim, payloads[0])
+                if task is not None and task.options.retries_exhausted is not None:
+                    _, jobs = found.setdefault(id(task), (task, []))
+                    jobs.append(self._dead(settlement, payloads))
+        return list(found.values())
+
+    def _dead(self, settlement: Settlement, payloads: list[Payload]) -> JobView:
+        claim = settlement.claim
+        return JobView(
+            queue=claim.queue,
+            key=claim.key,
+            status="dead",
+            shard=claim.shard,
+            payloads=payloads,
+            perform_at=claim.perform_at,
+            retry_count=settlement.retry_count,
+            attempt=payloads[0].attempt if claim.kind == Kind.KEYED else claim.attempt,
+            kind=claim.kind,
+            size=len(payloads),
+            deaths=claim.deaths,
+            error=self._verdicts.readable(settlement.error),
+            updated_at=self._clock.now(),
+        )
 
 
-def _dead(settlement: Settlement, now: float) -> JobView:
-    claim = settlement.claim
-    return JobView(
-        queue=claim.queue,
-        key=claim.key,
-        status="dead",
-        shard=0,
-        payloads=claim.payloads,
-        perform_at=claim.perform_at,
-        retry_count=settlement.retry_count,
-        attempt=claim.attempt,
-        deaths=claim.deaths,
-        error=settlement.error,
-        updated_at=now,
-    )
+def _jobs(settlement: Settlement) -> list[list[Payload]]:
+    """The payloads that were buried: those of a collecting job together, calls of a key one by one."""
+    first = settlement.done
+    buried = settlement.claim.payloads[first : first + max(1, settlement.buried)]
+    return [buried] if settlement.claim.kind == Kind.COLLECTING else [[payload] for payload in buried]

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from ..clock import Clock
 from ..errors import LeaseLost
+from ..failpoints import armed, reach
 from ..telemetry import Reclaimed
 
 if TYPE_CHECKING:
@@ -92,11 +93,12 @@ class Keeper:
         self._thread.join(5.0)
 
     def _main(self) -> None:
-        self._beat()
+        self.beat()
         while not self._stop.wait(min(1.0, self._lease_s / 6)):
-            self._beat()
+            self.beat()
 
-    def _beat(self) -> None:
+    def beat(self) -> None:
+        """Renew if it is time to, and sweep."""
         worker = self._worker_id()
         try:
             if self._clock.monotonic() - self._renewed_at >= self._lease_s / 3:
@@ -121,7 +123,11 @@ class Keeper:
             if limit is not None:
                 limits.append(limit)
         before, began = self._renewed_at, self._clock.monotonic()
+        if armed:
+            reach("during renew")
         self._app.broker.renew(worker, held, min(limits))
+        if armed:
+            reach("after renew")
         self._renewed_at = began
         if self._clock.monotonic() - before > self._lease_s * 2 / 3:
             # The broker was away, or this process was stopped: what was seen before that says nothing of the others.

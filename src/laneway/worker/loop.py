@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .bus import Bus
-    from .runner import Run, Runner
+    from .run import Run
+    from .runner import Runner
 
 
 class AsyncLoop:
@@ -63,8 +64,11 @@ class AsyncLoop:
 
     async def _go(self, run: Run, runner: Runner) -> None:
         try:
-            await runner.execute_async(run)
-            self._go_on(runner)
+            following = await runner.execute_async(run)
+            if following is None:
+                self._go_on(runner)
+            else:
+                self._pass_on(following, runner)
         except GeneratorExit:
             raise  # abandoned with the loop, and being cleared away
         except BaseException as error:
@@ -72,20 +76,24 @@ class AsyncLoop:
             self._fatal(error)
 
     def _go_on(self, runner: Runner) -> None:
+        """Take what comes next with the permit that is free now."""
         while True:
             taken = self._bus.take_nowait()
-            following = runner.read(*taken) if isinstance(taken, tuple) else taken
             if taken is None:
                 self._bus.give_back()
                 return
-            if following is None:
-                continue
-            if not following.call.task.is_async:
-                self._bus.give_back(following)
+            following = runner.read(*taken) if isinstance(taken, tuple) else taken
+            if following is not None:
+                self._pass_on(following, runner)
                 return
+
+    def _pass_on(self, run: Run, runner: Runner) -> None:
+        """Have a run that was read on the loop carried out where it belongs."""
+        if run.call.task.is_async:
             # A task of its own, so that no job inherits the context variables of the one before.
-            self._spawn(following, runner)
-            return
+            self._spawn(run, runner)
+        else:
+            self._bus.give_back(run)
 
     def stop(self) -> None:
         """End the loop; what still runs on it is abandoned."""

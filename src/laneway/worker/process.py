@@ -16,21 +16,25 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from ..clock import Clock, SystemClock
 from ..config import WorkerOptions, raise_problems
 from ..errors import BrokerAwayError, ConfigError, LanewayError
 from ..ids import new_id
 from ..job import WorkerView
 from ..logs import EventLog
-from ..shards import DEFAULT_SHARDS
 from ..telemetry import LeaseEnded, WorkerStarted, WorkerStopped, WorkerStopping
+from . import schedulers, splitters
 from .bus import Bus, Lane
 from .fetcher import LONGEST_BACKOFF_S, Fetcher
 from .hooks import Hooks
 from .lease import Keeper
 from .loop import AsyncLoop
 from .outage import Outage
-from .runner import Run, Runner
+from .run import Run
+from .runner import Runner
+from .share import Share
 from .signals import handle_signals, restore_signals, stacks
 from .waker import Waker
 
@@ -60,11 +64,14 @@ class Worker:
         #: A job may end the worker before it has quite started.
         self._lifecycle = threading.RLock()
         self._in_process = False
+        #: Queues of which it has been said that their shards are not as declared.
+        self._warned: set[str] = set()
 
     # -- as a process ----------------------------------------------------------------------------------
 
     def run(self) -> int:
         """Run until told to stop. 0: everything was finished or given back; 1: jobs were abandoned, or it died."""
+        arm_failpoints()
         before = handle_signals(self._signalled, self._show_stacks)
         self._in_process = True
         try:
@@ -105,7 +112,13 @@ class Worker:
     def start(self) -> None:
         """Begin to fetch and run, in threads of this process. After `stop` it may be started again."""
         with self._lifecycle:
-            self._start()
+            if self._started:
+                raise ConfigError("The worker is running already; stop it first, or make another one.")
+            try:
+                self._start()
+            except BaseException as error:
+                self._say_last_words(error)
+                raise
 
     def stop(self, timeout_s: float | None = None) -> bool:
         """Stop fetching, give back what has not started, and let what runs finish. False: some had to be abandoned."""
@@ -118,8 +131,6 @@ class Worker:
                     self._stop_asked.clear()
 
     def _start(self) -> None:
-        if self._started:
-            raise ConfigError("The worker is running already; stop it first, or make another one.")
         self.app.load()
         if not len(self.app.registry):
             raise ConfigError(
@@ -127,6 +138,9 @@ class Worker:
             )
         queues = list(self.options.queues or self.app.queues())
         concurrency = self.options.concurrency
+        splitter = self.options.splitter or self.app.splitter or splitters.from_environment() or splitters.default
+        scheduler = self.options.scheduler or self.app.scheduler or schedulers.lag
+        self._shares = {name: Share(self.app, name, splitter, scheduler) for name in queues}
         self._lanes = [Lane(name, concurrency) for name in queues]
         self._bus = Bus(self._lanes, concurrency)
         self._bus.grow = self._start_runner
@@ -140,10 +154,12 @@ class Worker:
                 lane,
                 self._bus,
                 self._outage,
+                self._shares[lane.queue],
                 worker_id=worker_id,
                 lost=self._rejoin,
                 told_buried=lambda settlements: self._hooks.told_buried(settlements),
                 fatal=self._die,
+                moved=self._tell_shards,
             )
             for lane in self._lanes
         ]
@@ -162,14 +178,17 @@ class Worker:
             fatal=self._die,
             wait_for=self._loop.wait_for,
             clock=self._clock,
+            worker_id=worker_id,
             valid_until=lambda: self._keeper.valid_until,
         )
-        self._hooks = Hooks(self.app.logger, self._runner, self._clock)
+        self._hooks = Hooks(self.app, self._clock)
         self._died = None
         self._threads = []
         self._log = EventLog(self.app, verbose=self.options.verbose, slow_s=self.options.slow_s)
         self._log.start()
         try:
+            if self.app.on_start is not None:
+                self.app.on_start()
             self._insist(self._join)
         except BaseException:
             self._log.stop()
@@ -187,6 +206,7 @@ class Worker:
             return True
         self._started = False
         deadline = time.monotonic() + (self.options.shutdown_timeout_s if timeout_s is None else timeout_s)
+        self._runner.stopping = True
         for fetcher in self._fetchers:
             fetcher.stop()
         running = self._runner.running
@@ -211,6 +231,8 @@ class Worker:
         processed = sum(fetcher.processed for fetcher in self._fetchers)
         failed = sum(fetcher.failed for fetcher in self._fetchers)
         self.app.telemetry.emit(WorkerStopped(self.id, abandoned, processed, failed))
+        if self._died is not None:
+            self._say_last_words(self._died)
         self._log.stop()
         return not abandoned
 
@@ -237,23 +259,55 @@ class Worker:
         self._outage.back("worker")
 
     def _join(self) -> None:
-        for lane in self._lanes:
-            self.app.broker.declare(lane.queue, DEFAULT_SHARDS)
-        id, now, began = new_id(), self._clock.now(), self._clock.monotonic()
-        self.app.broker.join(
-            WorkerView(
-                id=id,
-                host=socket.gethostname(),
-                pid=os.getpid(),
-                queues=[lane.queue for lane in self._lanes],
-                concurrency=self.options.concurrency,
-                lease_s=self.options.lease_s,
-                started_at=now,
-                seen_at=now,
-            )
+        for name, share in self._shares.items():
+            self._declare(name, share)
+        now, began = self._clock.now(), self._clock.monotonic()
+        view = WorkerView(
+            id=new_id(),
+            host=socket.gethostname(),
+            pid=os.getpid(),
+            queues=list(self._shares),
+            concurrency=self.options.concurrency,
+            lease_s=self.options.lease_s,
+            started_at=now,
+            seen_at=now,
+            shards=self._served(),
         )
-        self.id = id
+        self.app.broker.join(view)
+        self._view = view
+        self.id = view.id
         self._keeper.joined(began)
+
+    def _declare(self, queue: str, share: Share) -> None:
+        """Make the queue if it is not there; how many shards it has then is the broker's to say."""
+        wanted = self.app.shards_of(queue)
+        stored = self.app.broker.declare(queue, wanted)
+        share.declared(stored)
+        if stored != wanted and self.app.registry.collector_of(queue) and queue not in self._warned:
+            self._warned.add(queue)
+            self.app.logger.warning(
+                "the queue %s has %d shards, and the code says shards=%d; what is stored counts: change it with "
+                "`laneway reshard %s %d`, or the code",
+                queue,
+                stored,
+                wanted,
+                queue,
+                wanted,
+            )
+
+    def _served(self) -> dict[str, list[int]]:
+        return {name: share.served for name, share in self._shares.items() if share.served is not None}
+
+    def _tell_shards(self) -> None:
+        """The shards that this process serves have changed: say so to the broker, for those who look."""
+        with self._identity:
+            view = msgspec.structs.replace(self._view, shards=self._served())
+            try:
+                self.app.broker.join(view)
+            except Exception as error:
+                self.app.logger.warning("could not tell the broker which shards are served now (%s)", error)
+            else:
+                self._view = view
 
     def _rejoin(self, lost: str) -> None:
         """Go on under a new id after the lease was lost. What waits belongs to others now."""
@@ -304,14 +358,21 @@ class Worker:
         while taken := bus.take(holding):
             holding = True
             run = taken if isinstance(taken, Run) else runner.read(*taken)
-            if run is None:
-                continue
-            if run.call.task.is_async:
-                self._loop.submit(run, runner)
-                holding = False  # the permit goes with it
-            else:
+            while run is not None:
+                if run.call.task.is_async:
+                    self._loop.submit(run, runner)
+                    holding = False  # the permit goes with it
+                    break
                 bus.call_for_help()
-                runner.execute(run)
+                run = runner.execute(run)
+
+    def _say_last_words(self, error: BaseException) -> None:
+        if self.app.last_words is None:
+            return
+        try:
+            self.app.last_words(error)
+        except Exception:
+            self.app.logger.exception("last_words failed")
 
     def _die(self, error: BaseException, run: Run | None = None) -> None:
         """A handler raised what is not an Exception, or a part of the worker broke: the worker ends.
@@ -326,6 +387,14 @@ class Worker:
         elif first:
             # Inside another program nobody waits for it: it stops itself. Not in this thread, which it waits for.
             threading.Thread(target=self.stop, name="laneway-stop", daemon=True).start()
+
+
+def arm_failpoints() -> None:
+    """Have things happen at named places, if the environment asks for it: for tests that kill whole processes."""
+    if os.environ.get("LANEWAY_FAILPOINTS"):
+        from ..testing.failpoints import arm_from_environment  # nobody else needs it
+
+        arm_from_environment(os.environ)
 
 
 def _names(running: dict[int, Run]) -> list[str]:

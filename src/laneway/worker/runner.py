@@ -1,57 +1,43 @@
-"""One run, from a claim to how it is to be settled. The pipeline on one page:
+"""One run, from what a lane holds to how it is to be settled. The pipeline on one page:
 
-    read  →  enter middleware  →  invoke  →  leave middleware  →  decide  →  tell  →  finish
+    read  →  enter middleware  →  invoke  →  leave middleware  →  decide  →  tell  →  finish, or read the next call
 
-Sync and async tasks go through the same steps; only `invoke` is awaited for the latter. It never talks to the
-broker: what it decides is recorded by the fetcher of the lane that the claim came from.
+Sync and async tasks go through the same steps; only `invoke` is awaited for the latter. A keyed claim goes round
+once for each of its calls, a batch once for all its keys. The runner never talks to the broker: what it decides is
+recorded by the fetcher of the lane that the claim came from.
 """
 
 from __future__ import annotations
 
-from asyncio import CancelledError
 from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ..clock import Clock
-from ..config import TaskOptions
 from ..context import Context
-from ..delays import seconds
-from ..errors import Bury, Retry, TicketError
-from ..job import Claim
-from ..middleware import Stack, overriding, surround
-from ..outcome import Settlement, buried, done, failed, postponed, released
-from ..retry import default_retry_in
+from ..errors import TicketError
+from ..failpoints import armed, reach
+from ..job import Claim, Kind
+from ..middleware import Stack, overriding
+from ..outcome import OUTBOX_LIMIT, Settlement, done, postponed, released
 from ..telemetry import RunEnded, RunStarted
 from ..ticket import Call
 from .bus import Lane
-from .failure import describe, format_error
+from .failure import describe
+from .reading import FAILURES, Reader, Unreadable
+from .run import Calls, Gathered, Run, Unit
+from .verdicts import Verdicts
 
 if TYPE_CHECKING:
     from ..app import Laneway
-    from ..task import AnyTask
 
-#: For a job whose task is not known.
-UNKNOWN = TaskOptions()
-#: What counts as a failure of the handler. Anything else ends the worker.
-FAILURES = (Exception, CancelledError)
-
-
-class Run:
-    """A claim that has been read and is about to be carried out."""
-
-    __slots__ = ("began", "call", "claim", "context", "lane", "stack")
-
-    def __init__(self, lane: Lane, claim: Claim, call: Call, context: Context, stack: Stack | None) -> None:
-        self.lane = lane
-        self.claim = claim
-        self.call = call
-        self.context = context
-        self.stack = stack
-        self.began = 0.0
+#: A keyed claim is given back when its calls have run for so long: it bounds what a crash repeats, and keeps a key
+#: with many calls from holding a runner.
+SLICE_S = 0.05
 
 
 class Runner:
-    """Carries out claims, in whatever thread it is called."""
+    """Carries out units of work, in whatever thread it is called."""
 
     def __init__(
         self,
@@ -60,129 +46,157 @@ class Runner:
         fatal: Callable[[BaseException, Run], None],
         wait_for: Callable[[Any], Any],
         clock: Clock,
+        worker_id: Callable[[], str],
         valid_until: Callable[[], float],
     ) -> None:
         self._app = app
         self._fatal = fatal
         self._await = wait_for
         self._monotonic = clock.monotonic
+        self._worker_id = worker_id
         self._valid_until = valid_until
-        self._loads = app.serializer.loads
-        self._around_deserialization = overriding(app.middleware, "around_deserialization")
         self._around_execution = overriding(app.middleware, "around_execution")
         self._started = app.telemetry.of(RunStarted)
         self._ended = app.telemetry.of(RunEnded)
+        self._verdicts = Verdicts(app)
+        self._reader = Reader(app)
+        self._read = self._reader.call
         #: The runs under way.
         self.running: dict[int, Run] = {}
+        #: Set when the worker is told to stop: the calls of a key that have not begun are given back.
+        self.stopping = False
 
-    def read(self, lane: Lane, claim: Claim) -> Run | None:
-        """Make a run of a claim. None: it is settled already, because there is nothing in it that can be run."""
+    def read(self, lane: Lane, unit: Unit) -> Run | None:
+        """Make a run of a unit of work. None: it is settled already, because there is nothing in it to be run."""
+        if isinstance(unit, list):
+            return self._read_batch(lane, unit)
+        if unit.kind:
+            if unit.kind == Kind.COLLECTING:
+                return self._read_batch(lane, [unit])
+            return self._read_call(Calls(lane, unit, self._worker_id()))
         began = self._monotonic()
         if began >= self._valid_until():
             # This process was stopped or cut off for so long that the claim may be somebody else's by now.
-            lane.finish(released(claim), 0.0)
+            lane.finish(released(unit), None)
             return None
         try:
-            call = self._deserialize(claim)
+            call = self._read(unit.payloads[0], unit)
         except FAILURES as error:
-            task = error.task if isinstance(error, TicketError) else None
-            self._conclude(lane, claim, task, None, error, began)
+            return self._unreadable(lane, unit, None, error, began)
+        if call is None:
+            lane.finish(done(unit), 0.0)
             return None
-        if call is None:  # the serializer has no use for it
-            lane.finish(done(claim), 0.0)
-            return None
-        context = Context(self._app, claim, call.task)
-        stack = None
-        if self._around_execution:
-            stack = Stack([lambda method=method: method(call, context) for method in self._around_execution])  # type: ignore[misc]  # mypy cannot infer a lambda with a default
-        return Run(lane, claim, call, context, stack)
+        return Run(lane, unit, call, Context(self._app, unit, call.task), began)
 
-    def execute(self, run: Run) -> None:
-        """Carry out a sync task's run."""
-        if not self._enter(run):
-            return
+    def execute(self, run: Run) -> Run | None:
+        """Carry out a sync task's run. Returns the next one of the same claim, if there is one."""
         result = error = None
         try:
-            result = run.call.task.invoke(run.call.params, run.context)
-            if isinstance(result, Coroutine):
-                # A decorator has hidden that the task is async.
-                result = self._await(result)
+            if self._enter(run):
+                result = run.call.task.invoke(run.call.params, run.context)
+                if isinstance(result, Coroutine):
+                    # A decorator has hidden that the task is async.
+                    result = self._await(result)
         except FAILURES as raised:
             error = raised
         except BaseException as raised:
-            self._die(run, raised)
-            return
-        self._leave(run, result, error)
+            return self._die(run, raised)
+        return self._leave(run, result, error)
 
-    async def execute_async(self, run: Run) -> None:
-        """Carry out an async task's run."""
-        if not self._enter(run):
-            return
+    async def execute_async(self, run: Run) -> Run | None:
+        """Carry out an async task's run. Returns the next one of the same claim, if there is one."""
         result = error = None
         try:
-            result = await run.call.task.invoke(run.call.params, run.context)
+            if self._enter(run):
+                result = await run.call.task.invoke(run.call.params, run.context)
         except GeneratorExit:
             raise  # the loop is gone: the run was abandoned, and is only being cleared away
         except FAILURES as raised:
             error = raised
         except BaseException as raised:
-            self._die(run, raised)
-            return
-        self._leave(run, result, error)
+            return self._die(run, raised)
+        return self._leave(run, result, error)
 
-    def task_of(self, claim: Claim) -> AnyTask | None:
-        """The task that a claim is for; None if its body cannot be read."""
-        try:
-            call = self._as_call(self._loads(claim.payloads[0].body))
-        except Exception:
+    # -- reading ---------------------------------------------------------------------------------------
+
+    def _read_call(self, calls: Calls) -> Run | None:
+        """Make a run of the next call of a key. None: the claim is settled, or what is left of it given back."""
+        lane, claim = calls.lane, calls.claim
+        while calls.done < len(claim.payloads):
+            began = self._monotonic()
+            if not self._may_go_on(calls, began):
+                used_s = calls.used_s if calls.done else None
+                lane.finish(released(claim, done=calls.done, outbox=calls.outbox), used_s)
+                return None
+            try:
+                call = self._read(calls.current, claim)
+            except FAILURES as error:
+                return self._unreadable(lane, claim, calls, error, began)
+            if call is not None:
+                context = Context(self._app, claim, call.task, calls.done)
+                return Run(lane, claim, call, context, began, calls)
+            calls.done += 1
+        lane.finish(done(claim, calls.outbox), calls.used_s)
+        return None
+
+    def _may_go_on(self, calls: Calls, now: float) -> bool:
+        return (
+            not self.stopping
+            and now < self._valid_until()
+            and self._worker_id() == calls.worker
+            and calls.used_s < SLICE_S
+            and len(calls.outbox) < OUTBOX_LIMIT
+        )
+
+    def _read_batch(self, lane: Lane, claims: list[Claim]) -> Run | None:
+        """Make one run of a batch; a key that cannot be read fails alone. None: there is none that can be run."""
+        began = self._monotonic()
+        if began >= self._valid_until():
+            lane.finish_all([released(claim) for claim in claims], None)
             return None
-        return None if call is None else call.task
-
-    # -- the steps -------------------------------------------------------------------------------------
-
-    def _deserialize(self, claim: Claim) -> Call | None:
-        body = claim.payloads[0].body
-        if not body:
+        gathered, broken = self._reader.batch(claims)
+        for claim, error in broken:
+            self._unreadable(lane, claim, None, error, began)
+        if not gathered.batch:  # a middleware has kept back whatever could be read
+            lane.finish_all([done(claim) for claim in gathered.claims], 0.0)
             return None
-        if not self._around_deserialization:
-            return self._as_call(self._loads(body))
-        reached, call = surround(self._around_deserialization, (body, claim), lambda: self._as_call(self._loads(body)))
-        if not reached:
-            self._app.logger.warning("a middleware did not call on: job %s is taken as done", claim.key)
-        return call if reached else None
+        first = gathered.claims[0]
+        collector = self._reader.collector_of(first.queue)
+        call = Call(collector, {"batch": gathered.batch})
+        return Run(lane, first, call, Context(self._app, first, collector), began, None, gathered)
 
-    def _as_call(self, loaded: Any) -> Call | None:
-        """What a serializer returned, as a call: it may also be an instance of a task class."""
-        if loaded is None or isinstance(loaded, Call):
-            return loaded
-        task = self._app.registry.of(type(loaded))
-        if task is None:
-            raise TicketError(f"The serializer returned {type(loaded).__name__}, which is not a task of this app.")
-        return Call(task, task.params_of(loaded))
+    def _unreadable(
+        self, lane: Lane, claim: Claim, calls: Calls | None, error: BaseException, began: float
+    ) -> Run | None:
+        """Conclude the run that there would have been, if its body could be read."""
+        index = calls.done if calls else 0
+        task: Any = error.task if isinstance(error, TicketError) else None
+        if task is None and claim.kind == Kind.COLLECTING:
+            task = self._reader.task_of(claim, claim.payloads[0])
+        call = Call(task or Unreadable(), {})
+        context = Context(self._app, claim, call.task, index)
+        return self._conclude(Run(lane, claim, call, context, began, calls), error)
+
+    # -- running ---------------------------------------------------------------------------------------
 
     def _enter(self, run: Run) -> bool:
-        """Tell, and enter the middleware. False: the run is over already."""
+        """Tell, and enter the middleware. False: one of them does not want it to be run."""
         self.running[id(run)] = run
-        claim = run.claim
         if self._started:
-            self._app.telemetry.emit(RunStarted(claim.queue, run.call.task.name, claim.key, claim.attempt))
+            claim = run.claim
+            event = RunStarted(claim.queue, run.call.task.name, claim.key, run.attempt, run.id, run.keys)
+            self._app.telemetry.emit(event)
         run.began = self._monotonic()
-        if run.stack is None:
-            return True
-        try:
-            if run.stack.enter():
-                return True
-            run.context.logger.warning("a middleware did not call on: the run is taken as done")
-            error = None
-        except FAILURES as raised:
-            error = raised
-        except BaseException as raised:
-            self._die(run, raised)
-            return False
-        self._leave(run, None, error)
-        return False
+        if self._around_execution:
+            run.stack = Stack([partial(method, run.call, run.context) for method in self._around_execution])
+            if not run.stack.enter():
+                run.context.logger.warning("a middleware did not call on: the run is taken as done")
+                return False
+        if armed:
+            reach("mid job")
+        return True
 
-    def _leave(self, run: Run, result: Any, error: BaseException | None) -> None:
+    def _leave(self, run: Run, result: Any, error: BaseException | None) -> Run | None:
         """Leave the middleware, and conclude with the error that is left."""
         if run.stack is not None:
             try:
@@ -191,64 +205,79 @@ class Runner:
             except FAILURES as raised:
                 error = raised
             except BaseException as raised:
-                self._die(run, raised)
-                return
+                return self._die(run, raised)
         del self.running[id(run)]
-        self._conclude(run.lane, run.claim, run.call.task, run.context, error, run.began)
+        return self._conclude(run, error)
 
-    def _conclude(
-        self,
-        lane: Lane,
-        claim: Claim,
-        task: AnyTask | None,
-        context: Context | None,
-        error: BaseException | None,
-        began: float,
-    ) -> None:
-        """Decide what becomes of the claim, tell whoever listens, and hand it to the lane."""
-        duration_s = self._monotonic() - began
-        options = task.options if task else UNKNOWN
-        if context is not None and context.postponed_s is not None:
-            settlement = postponed(claim, context.postponed_s)
-        elif error is None:
-            settlement = done(claim, context.outbox if context else None)
-        else:
-            settlement = self._failed(claim, options, error)
+    def _die(self, run: Run, error: BaseException) -> None:
+        # The claim stays unsettled: it is taken back when this worker has left, and its retry_count is unchanged.
+        self.running.pop(id(run), None)
+        self._fatal(error, run)
+
+    # -- how it ended ----------------------------------------------------------------------------------
+
+    def _conclude(self, run: Run, error: BaseException | None) -> Run | None:
+        """Decide what becomes of the claim, tell whoever listens, and hand it to its lane or go on with its calls."""
+        duration_s = self._monotonic() - run.began
+        if run.gathered is not None:
+            return self._conclude_batch(run, run.gathered, error, duration_s)
+        calls = run.calls
+        settlement = self._decide(run, error)
         if error is not None:
-            self._tell_handlers(error, context or Context(self._app, claim, task or _Nameless()))
+            self._tell_handlers(error, run.context)
         if self._ended:
-            self._app.telemetry.emit(
-                RunEnded(
-                    claim.queue,
-                    task.name if task else "?",
-                    claim.key,
-                    claim.attempt,
-                    settlement.verdict,
-                    duration_s,
-                    settlement.delay_s,
-                    None if error is None else describe(error),
-                    error,
-                )
+            self._tell_ended(run, settlement, error, duration_s)
+        if calls is not None:
+            duration_s = calls.used_s = calls.used_s + duration_s
+        if settlement is not None:
+            run.lane.finish(settlement, duration_s)
+            return None
+        assert calls is not None, "only the calls of a key go on after a success"
+        calls.done += 1
+        calls.outbox += run.context.outbox
+        return self._read_call(calls)
+
+    def _decide(self, run: Run, error: BaseException | None) -> Settlement | None:
+        """What becomes of the claim; None while the calls of a key succeed."""
+        claim, context, calls = run.claim, run.context, run.calls
+        finished, outbox = (calls.done, calls.outbox) if calls else (0, None)
+        if context.postponed_s is not None:
+            return postponed(claim, context.postponed_s, done=finished, outbox=outbox)
+        if error is not None:
+            return self._verdicts.failed(claim, run.call.task.options, error, done=finished, outbox=outbox)
+        return None if calls else done(claim, context.outbox)
+
+    def _conclude_batch(self, run: Run, gathered: Gathered, error: BaseException | None, duration_s: float) -> None:
+        """The same for a batch: a settlement for each of its keys, all of them recorded in one turn."""
+        settlements, failures = self._verdicts.of_batch(gathered, run.context, run.call.task.options, error)
+        if error is not None:
+            self._tell_handlers(error, run.context)
+        for claim, failure in failures:
+            self._tell_handlers(failure, Context(self._app, claim, run.call.task))
+        if self._ended:
+            shown = failures[0][1] if failures else error
+            self._tell_ended(run, None if failures else settlements[0], shown, duration_s, len(failures))
+        run.lane.finish_all(settlements, duration_s)
+
+    def _tell_ended(
+        self, run: Run, settlement: Settlement | None, error: BaseException | None, duration_s: float, failures: int = 0
+    ) -> None:
+        self._app.telemetry.emit(
+            RunEnded(
+                run.claim.queue,
+                run.call.task.name,
+                run.claim.key,
+                run.attempt,
+                settlement.verdict if settlement else "done",
+                duration_s,
+                settlement.delay_s if settlement else 0.0,
+                None if error is None else describe(error),
+                error,
+                run.id,
+                run.keys,
+                failures,
             )
-        lane.finish(settlement, duration_s)
-
-    def _failed(self, claim: Claim, options: TaskOptions, error: BaseException) -> Settlement:
-        text = format_error(error)
-        retries = options.retries(claim.kind)
-        if isinstance(error, (Bury, *options.bury_on)):
-            return buried(claim, text)
-        if isinstance(error, Retry) and error.after_s is not None:
-            return failed(claim, text, retries, error.after_s)
-        return failed(claim, text, retries, self._retry_in(options, retries, claim.retry_count + 1))
-
-    def _retry_in(self, options: TaskOptions, retries: int, retry_count: int) -> float:
-        if retry_count >= retries:
-            return 0.0
-        try:
-            return seconds(options.retry_in(retry_count), "retry_in")
-        except Exception:
-            self._app.logger.exception("retry_in failed for retry %d; the default is used", retry_count)
-            return default_retry_in(retry_count)
+        )
 
     def _tell_handlers(self, error: BaseException, context: Context) -> None:
         for handler in self._app.error_handlers:
@@ -256,14 +285,3 @@ class Runner:
                 handler(error, context)
             except Exception:
                 context.logger.exception("an error handler failed")
-
-    def _die(self, run: Run, error: BaseException) -> None:
-        # The claim stays unsettled: it is taken back when this worker has left, and its retry_count is unchanged.
-        self.running.pop(id(run), None)
-        self._fatal(error, run)
-
-
-class _Nameless:
-    """Stands for the task of a job whose ticket could not be read."""
-
-    name = "?"

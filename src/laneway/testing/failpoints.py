@@ -1,0 +1,58 @@
+"""Failpoints armed from the environment, for tests that kill whole processes at a named place:
+
+    LANEWAY_FAILPOINTS="after claim=kill:0.01,mid job=kill:0.001"
+
+kills this process with that probability every time the place is reached. LANEWAY_FAILPOINTS_SEED, with the process's
+id, makes the chances repeatable. Read when a worker process starts, and nowhere else.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+from collections.abc import Callable, Mapping
+
+from ..errors import ConfigError
+from ..failpoints import armed
+
+PLACES = ("after claim", "mid job", "before settle", "inside settle", "after settle", "during renew", "after renew")
+
+
+def arm_from_environment(environ: Mapping[str, str], *, kill: Callable[[], None] | None = None) -> None:
+    """Arm what LANEWAY_FAILPOINTS says; raises ConfigError when it says nothing that can be done."""
+    seed = environ.get("LANEWAY_FAILPOINTS_SEED")
+    chance = random.Random(f"{seed}-{os.getpid()}" if seed else None)
+    wanted = {place: _chance_of(each) for each in environ["LANEWAY_FAILPOINTS"].split(",") if (place := _place(each))}
+    for place, probability in wanted.items():
+        armed[place] = _killing(probability, chance, kill or _kill)
+
+
+def _place(text: str) -> str:
+    place = text.partition("=")[0].strip()
+    if place not in PLACES:
+        raise ConfigError(f"LANEWAY_FAILPOINTS: there is no place {place!r}; there are {', '.join(PLACES)}.")
+    return place
+
+
+def _chance_of(text: str) -> float:
+    act, _, number = text.partition("=")[2].strip().partition(":")
+    try:
+        probability = float(number)
+    except ValueError:
+        probability = -1.0
+    if act != "kill" or not 0 <= probability <= 1:
+        raise ConfigError(f"LANEWAY_FAILPOINTS: write place=kill:0.01, with a probability from 0 to 1, not {text!r}.")
+    return probability
+
+
+def _killing(probability: float, chance: random.Random, kill: Callable[[], None]) -> Callable[[], None]:
+    def act() -> None:
+        if chance.random() < probability:
+            kill()
+
+    return act
+
+
+def _kill() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)

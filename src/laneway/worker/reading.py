@@ -1,0 +1,116 @@
+"""From stored bodies to what can be run: a call, or a batch of payloads. It never runs anything.
+
+What cannot be read is an error like any other of the run that there would have been.
+"""
+
+from __future__ import annotations
+
+from asyncio import CancelledError
+from typing import TYPE_CHECKING, Any
+
+from ..batch import Batch
+from ..config import TaskOptions
+from ..errors import TicketError
+from ..job import Claim, Kind, Payload
+from ..middleware import overriding, surround
+from ..ticket import Call
+from .run import Gathered
+
+if TYPE_CHECKING:
+    from ..app import Laneway
+    from ..collecting import Collecting
+    from ..task import AnyTask
+
+#: What counts as a failure of the handler, or of reading for it. Anything else ends the worker.
+FAILURES = (Exception, CancelledError)
+
+
+class Unreadable:
+    """Stands for the task of a job whose body could not be read."""
+
+    name = "?"
+    options = TaskOptions()
+    is_async = False
+
+
+class Reader:
+    """Reads bodies, inside the app's middleware."""
+
+    def __init__(self, app: Laneway) -> None:
+        self._app = app
+        self._loads = app.serializer.loads
+        self._around = overriding(app.middleware, "around_deserialization")
+
+    def call(self, payload: Payload, claim: Claim) -> Call | None:
+        """The call that a payload describes; None if there is no use for it."""
+        body = payload.body
+        if not body:
+            return None
+        if not self._around:
+            return self._as_call(self._loads(body))
+        reached, call = surround(self._around, (body, claim), lambda: self._as_call(self._loads(body)))
+        if not reached:
+            self._app.logger.warning("a middleware did not call on: job %s is taken as done", claim.key)
+        return call if reached else None
+
+    def batch(self, claims: list[Claim]) -> tuple[Gathered, list[tuple[Claim, BaseException]]]:
+        """The payloads of several keys, and those keys of which one cannot be read, with the error."""
+        readable: list[Claim] = []
+        broken: list[tuple[Claim, BaseException]] = []
+        payloads: dict[str, list[Any]] = {}
+        scores: dict[str, list[float]] = {}
+        for claim in claims:
+            try:
+                read = self._values(claim)
+            except FAILURES as error:
+                broken.append((claim, error))
+                continue
+            readable.append(claim)
+            if read:
+                payloads[claim.key] = [value for value, _ in read]
+                scores[claim.key] = [score for _, score in read]
+        return Gathered(readable, Batch(payloads, scores)), broken
+
+    def _values(self, claim: Claim) -> list[tuple[Any, float]]:
+        """A key's payloads with their scores, without those that a middleware has kept back."""
+        load = self.collector_of(claim.queue).load
+        if not self._around:
+            return [(load(payload.body), payload.score) for payload in claim.payloads]
+        values = []
+        for payload in claim.payloads:
+            body = payload.body
+            reached, value = surround(self._around, (body, claim), lambda body=body: load(body))  # type: ignore[misc]  # mypy cannot infer a lambda with a default
+            if reached:
+                values.append((value, payload.score))
+            else:
+                self._app.logger.warning("a middleware did not call on: a payload of %s is left out", claim.key)
+        return values
+
+    def collector_of(self, queue: str) -> Collecting[Any]:
+        """The collecting task of a queue; raises TicketError if this app has none."""
+        collector = self._app.registry.collector_of(queue)
+        if collector is None:
+            raise TicketError(
+                f"There is no collecting task for the queue {queue} in this app; declare it with @app.collect, or "
+                "delete the job."
+            )
+        return collector
+
+    def task_of(self, claim: Claim, payload: Payload) -> AnyTask | None:
+        """The task that a payload is for; None if that cannot be told."""
+        try:
+            if claim.kind == Kind.COLLECTING:
+                return self.collector_of(claim.queue)
+            call = self._as_call(self._loads(payload.body))
+        except Exception:
+            return None
+        return None if call is None else call.task
+
+    def _as_call(self, loaded: Any) -> Call | None:
+        """What a serializer returned, as a call: it may also be an instance of a task class."""
+        if loaded is None or isinstance(loaded, Call):
+            return loaded
+        task = self._app.registry.of(type(loaded))
+        if task is None:
+            raise TicketError(f"The serializer returned {type(loaded).__name__}, which is not a task of this app.")
+        return Call(task, task.params_of(loaded))

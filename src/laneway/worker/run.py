@@ -1,0 +1,100 @@
+"""What a runner has in hand: one run, and, for keyed and collecting jobs, the unit of work that it is a part of.
+
+A unit of work is what a runner takes from a lane: a claim of one call, a claim of a key's calls, or a batch: the
+claims of several keys of one shard. Plain data; the runner moves it along.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ..job import Claim, NewJob, Payload
+from ..middleware import Stack
+from ..ticket import Call
+
+if TYPE_CHECKING:
+    from ..context import Context
+    from .bus import Lane
+
+#: What waits in a lane: a claim, or a batch of them.
+Unit = Claim | list[Claim]
+
+
+def claims_of(unit: Unit) -> list[Claim]:
+    """The claims in a unit of work."""
+    return unit if isinstance(unit, list) else [unit]
+
+
+class Calls:
+    """How far a keyed claim has got: its calls are runs of their own, and are settled together."""
+
+    __slots__ = ("claim", "done", "lane", "outbox", "used_s", "worker")
+
+    def __init__(self, lane: Lane, claim: Claim, worker: str) -> None:
+        self.lane = lane
+        self.claim = claim
+        #: The id under which it was claimed: under another one it may be somebody else's by now.
+        self.worker = worker
+        #: How many calls, from the front, are finished.
+        self.done = 0
+        #: What those have enqueued.
+        self.outbox: list[NewJob] = []
+        #: Seconds that have gone into running them.
+        self.used_s = 0.0
+
+    @property
+    def current(self) -> Payload:
+        """The call whose turn it is."""
+        return self.claim.payloads[self.done]
+
+
+class Gathered:
+    """The claims of a batch whose payloads could be read."""
+
+    __slots__ = ("batch", "claims")
+
+    def __init__(self, claims: list[Claim], batch: Any) -> None:
+        self.claims = claims
+        self.batch = batch
+
+
+class Run:
+    """A call that has been read and is about to be carried out."""
+
+    __slots__ = ("began", "call", "calls", "claim", "context", "gathered", "lane", "stack")
+
+    def __init__(
+        self,
+        lane: Lane,
+        claim: Claim,
+        call: Call,
+        context: Context,
+        began: float,
+        calls: Calls | None = None,
+        gathered: Gathered | None = None,
+    ) -> None:
+        self.lane = lane
+        #: For a batch the first of its claims.
+        self.claim = claim
+        self.call = call
+        self.context = context
+        self.began = began
+        self.calls = calls
+        self.gathered = gathered
+        #: The middleware around it, once it has been entered.
+        self.stack: Stack | None = None
+
+    @property
+    def id(self) -> str:
+        """A keyed call's own id; any other run is known by its key."""
+        return self.calls.current.identity if self.calls else ""
+
+    @property
+    def attempt(self) -> int:
+        """How often this has been tried."""
+        return self.calls.current.attempt if self.calls else self.claim.attempt
+
+    @property
+    def keys(self) -> int:
+        """How many keys it is about: more than one in a batch."""
+        return len(self.gathered.claims) if self.gathered else 1
