@@ -32,6 +32,8 @@ from .ticket import Call, Serializer
 
 if TYPE_CHECKING:
     from .worker import Worker
+    from .worker.schedulers import lag, seq
+    from .worker.splitters import by_node
 
 __version__ = "0.1.0"
 
@@ -63,6 +65,9 @@ __all__ = [
     "Worker",
     "WorkerOptions",
     "__version__",
+    "by_node",
+    "lag",
+    "seq",
 ]
 
 
@@ -72,4 +77,12 @@ def __getattr__(name: str) -> object:
         from .worker import Worker
 
         return Worker
+    if name in ("lag", "seq"):
+        from .worker import schedulers
+
+        return getattr(schedulers, name)
+    if name == "by_node":
+        from .worker.splitters import by_node
+
+        return by_node
     raise AttributeError(f"module 'laneway' has no attribute {name!r}")

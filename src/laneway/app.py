@@ -86,8 +86,8 @@ class Laneway(Declaring):
         load_error: Callable[[str], str] | None = None,
         on_start: Callable[[], object] | None = None,
         last_words: Callable[[BaseException], object] | None = None,
-        scheduler: Callable[..., Any] | None = None,
-        splitter: Callable[..., Any] | None = None,
+        scheduler: Callable[[str, Sequence[int]], Sequence[int]] | None = None,
+        splitter: Callable[[str, int], Iterable[int]] | None = None,
     ) -> None:
         problems = [name_problem(what, value) for what, value in (("name", name), ("env", env)) if value is not None]
         raise_problems([problem for problem in problems if problem])

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
@@ -153,6 +153,10 @@ class WorkerOptions:
     slow_s: float = 10.0
     #: Log every run, not only failures and slow ones.
     verbose: bool = False
+    #: Chooses among the shards of a queue, instead of the app's; see `laneway.worker.schedulers`.
+    scheduler: Callable[[str, Sequence[int]], Sequence[int]] | None = None
+    #: Chooses the shards of a queue that this process serves, instead of the app's; see `laneway.worker.splitters`.
+    splitter: Callable[[str, int], Iterable[int]] | None = None
 
     def validate(self) -> list[str]:
         """Every problem, a sentence each."""
@@ -173,6 +177,9 @@ class WorkerOptions:
             problems.append(f"lease_s must be at least 0.1 seconds, not {self.lease_s!r}.")
         if not _at_least(self.slow_s, 0):
             problems.append(f"slow_s must be 0 or more seconds, not {self.slow_s!r}.")
+        for what, function in (("scheduler", self.scheduler), ("splitter", self.splitter)):
+            if function is not None and not callable(function):
+                problems.append(f"{what} must be a function, not {function!r}.")
         return problems
 
 

@@ -6,7 +6,7 @@ What cannot be read is an error like any other of the run that there would have 
 from __future__ import annotations
 
 from asyncio import CancelledError
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from ..batch import Batch
 from ..config import TaskOptions
@@ -25,12 +25,16 @@ if TYPE_CHECKING:
 FAILURES = (Exception, CancelledError)
 
 
-class Unreadable:
+class _Unreadable:
     """Stands for the task of a job whose body could not be read."""
 
     name = "?"
     options = TaskOptions()
     is_async = False
+
+
+#: It is never invoked: all that is asked of it is there.
+UNREADABLE = cast("AnyTask", _Unreadable())
 
 
 class Reader:

@@ -24,7 +24,7 @@ from ..telemetry import RunEnded, RunStarted
 from ..ticket import Call
 from .bus import Lane
 from .failure import describe
-from .reading import FAILURES, Reader, Unreadable
+from .reading import FAILURES, UNREADABLE, Reader
 from .run import Calls, Gathered, Run, Unit
 from .verdicts import Verdicts
 
@@ -100,7 +100,8 @@ class Runner:
         except FAILURES as raised:
             error = raised
         except BaseException as raised:
-            return self._die(run, raised)
+            self._die(run, raised)
+            return None
         return self._leave(run, result, error)
 
     async def execute_async(self, run: Run) -> Run | None:
@@ -114,7 +115,8 @@ class Runner:
         except FAILURES as raised:
             error = raised
         except BaseException as raised:
-            return self._die(run, raised)
+            self._die(run, raised)
+            return None
         return self._leave(run, result, error)
 
     # -- reading ---------------------------------------------------------------------------------------
@@ -169,12 +171,11 @@ class Runner:
         self, lane: Lane, claim: Claim, calls: Calls | None, error: BaseException, began: float
     ) -> Run | None:
         """Conclude the run that there would have been, if its body could be read."""
-        index = calls.done if calls else 0
         task: Any = error.task if isinstance(error, TicketError) else None
         if task is None and claim.kind == Kind.COLLECTING:
             task = self._reader.task_of(claim, claim.payloads[0])
-        call = Call(task or Unreadable(), {})
-        context = Context(self._app, claim, call.task, index)
+        call = Call(task or UNREADABLE, {})
+        context = Context(self._app, claim, call.task, calls.done if calls else 0)
         return self._conclude(Run(lane, claim, call, context, began, calls), error)
 
     # -- running ---------------------------------------------------------------------------------------
@@ -205,7 +206,8 @@ class Runner:
             except FAILURES as raised:
                 error = raised
             except BaseException as raised:
-                return self._die(run, raised)
+                self._die(run, raised)
+            return None
         del self.running[id(run)]
         return self._conclude(run, error)
 
@@ -220,7 +222,8 @@ class Runner:
         """Decide what becomes of the claim, tell whoever listens, and hand it to its lane or go on with its calls."""
         duration_s = self._monotonic() - run.began
         if run.gathered is not None:
-            return self._conclude_batch(run, run.gathered, error, duration_s)
+            self._conclude_batch(run, run.gathered, error, duration_s)
+            return None
         calls = run.calls
         settlement = self._decide(run, error)
         if error is not None:
