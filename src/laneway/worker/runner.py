@@ -207,7 +207,7 @@ class Runner:
                 error = raised
             except BaseException as raised:
                 self._die(run, raised)
-            return None
+                return None
         del self.running[id(run)]
         return self._conclude(run, error)
 
