@@ -140,6 +140,8 @@ class Laneway(Declaring):
         self._given_broker = broker
         self._broker = broker
         self._opening = threading.Lock()
+        #: Queues that were seen to be there.
+        self._made: set[str] = set()
 
     # -- its tasks -------------------------------------------------------------------------------------
 
@@ -247,6 +249,8 @@ class Laneway(Declaring):
     def send(self, jobs: list[NewJob]) -> list[Handle]:
         """Store jobs, inside the middleware."""
         broker = self.broker
+        if jobs and jobs[0].kind is Kind.COLLECTING:
+            self._make_queue(jobs[0].queue)
         all_jobs = jobs.copy()  # a middleware may take some out of the list
         if jobs:
             self.around_enqueue(jobs, broker.enqueue)
@@ -254,6 +258,12 @@ class Laneway(Declaring):
         return [
             Handle(broker, job.queue, job.key) if job.kind is plain else PayloadHandle(broker, job) for job in all_jobs
         ]
+
+    def _make_queue(self, queue: str) -> None:
+        """See that a collecting task's queue is there before its first job, which would make it with too few shards."""
+        if queue not in self._made:
+            self.broker.declare(queue, self.shards_of(queue))
+            self._made.add(queue)
 
     def around_enqueue(self, jobs: list[NewJob], store: Callable[[list[NewJob]], None]) -> bool:
         """Have `store` called inside the middleware; False if one of them did not call on."""
@@ -340,6 +350,7 @@ class Laneway(Declaring):
         broker = open_broker(url)
         self.close()
         self._given_url, self._given_broker, self._broker = url, None, broker
+        self._made.clear()
 
     def close(self) -> None:
         """Let go of the broker's files and connections; using the app opens them again."""

@@ -43,13 +43,15 @@ def test_a_batch_has_keys_of_one_shard_and_no_more_than_its_size(app, drain):
     assert sorted(key for batch in batches for key in batch) == sorted(keys)
     assert all(len({shard_of(key, 3) for key in batch}) == 1 for batch in batches)
     assert max(map(len, batches)) == 4
+    assert app.broker.queues()["sync"] == 3, "the first payload makes the queue as its task is declared"
+
+
+@dataclass
+class Order:
+    status: str
 
 
 def test_payloads_are_of_their_type(app, drain):
-    @dataclass
-    class Order:
-        status: str
-
     seen = []
 
     @app.collect

@@ -288,7 +288,7 @@ def test_a_hook_that_exits_harms_nothing_else(app, drain):
     told = []
 
     def leave(jobs) -> None:
-        told.append(jobs[0].key)
+        told.extend(job.key for job in jobs)
         raise SystemExit(3)
 
     @app.task(max_retry_count=0, retries_exhausted=leave)

@@ -259,8 +259,9 @@ class Worker:
         self._outage.back("worker")
 
     def _join(self) -> None:
-        for name, share in self._shares.items():
-            self._declare(name, share)
+        # Not only those that it serves: what a run enqueues must find its queue made as it is declared.
+        for name in dict.fromkeys([*self._shares, *self.app.queues()]):
+            self._declare(name)
         now, began = self._clock.now(), self._clock.monotonic()
         view = WorkerView(
             id=new_id(),
@@ -278,11 +279,12 @@ class Worker:
         self.id = view.id
         self._keeper.joined(began)
 
-    def _declare(self, queue: str, share: Share) -> None:
+    def _declare(self, queue: str) -> None:
         """Make the queue if it is not there; how many shards it has then is the broker's to say."""
         wanted = self.app.shards_of(queue)
         stored = self.app.broker.declare(queue, wanted)
-        share.declared(stored)
+        if queue in self._shares:
+            self._shares[queue].declared(stored)
         if stored != wanted and self.app.registry.collector_of(queue) and queue not in self._warned:
             self._warned.add(queue)
             self.app.logger.warning(
