@@ -1,0 +1,262 @@
+"""Splitters and schedulers: which shards a process asks for, and in what order."""
+
+from __future__ import annotations
+
+import logging
+import threading
+
+import pytest
+
+from laneway import Batch, ConfigError, Laneway, Worker, WorkerOptions, by_node, lag, seq
+from laneway.broker import Answer, Turn
+from laneway.job import Claim, Kind, Payload
+from laneway.shards import shard_of
+from laneway.worker import schedulers, splitters
+from laneway.worker.share import Share
+from tests.worker.conftest import PATIENCE_S, Running, stats
+
+KEYS = [str(number) for number in range(40)]
+
+
+def share(splitter=splitters.default, scheduler=schedulers.lag, *, count: int = 5) -> Share:
+    made = Share(Laneway("memory:"), "q", splitter, scheduler)
+    made.declared(count)
+    made.told(Answer([], epoch=1, shards=count))
+    return made
+
+
+def asked(of: Share, units: int = 3) -> Turn:
+    turn = Turn("w", "q", 1)
+    of.ask(turn, units)
+    return turn
+
+
+def test_by_default_any_shard_will_do_in_any_epoch():
+    turn = asked(share())
+    assert (turn.limit, turn.shards, turn.epoch, turn.in_order, turn.batch) == (3, None, 0, False, 1)
+
+
+@pytest.mark.parametrize(("node", "shards"), [(0, [0, 2, 4]), (1, [1, 3])])
+def test_by_node_deals_shards_to_nodes(node, shards):
+    turn = asked(share(by_node(2, node)))
+    assert (turn.shards, turn.epoch, turn.in_order) == (shards, 1, False)
+
+
+def test_one_node_serves_all():
+    assert share(by_node(1, 0)).served is None
+
+
+def test_more_nodes_than_shards_leave_some_without():
+    assert share(by_node(9, 7)).served == []
+
+
+def test_seq_begins_one_further_each_turn():
+    made = share(scheduler=seq, count=3)
+    turns = [asked(made) for _ in range(4)]
+    assert [turn.shards for turn in turns] == [[1, 2, 0], [2, 0, 1], [0, 1, 2], [1, 2, 0]]
+    assert all(turn.in_order for turn in turns)
+
+
+def test_seq_goes_round_what_the_splitter_gave():
+    assert asked(share(by_node(2, 1), seq)).shards == [3, 1]
+
+
+def test_a_scheduler_of_ones_own_is_asked_before_every_turn():
+    given = []
+
+    def mine(queue, shards):
+        given.append((queue, shards))
+        return [shards[-1]]
+
+    turn = asked(share(by_node(2, 0), mine))
+    assert given == [("q", (0, 2, 4))]
+    assert (turn.shards, turn.in_order) == ([4], True)
+
+
+@pytest.mark.parametrize("answer", [[7], ["0"], [True], None, 3, ZeroDivisionError()])
+def test_a_scheduler_that_fails_is_named_once_and_lag_is_used(answer, caplog):
+    def mine(queue, shards):
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    made = share(by_node(2, 0), mine)
+    turns = [asked(made) for _ in range(3)]
+    assert [(turn.shards, turn.in_order) for turn in turns] == [([0, 2, 4], False)] * 3
+    [record] = caplog.records
+    assert record.getMessage() == "the scheduler failed for the queue q; its shards are taken by lag"
+
+
+@pytest.mark.parametrize("answer", [[5], [-1], ["0"], [True]])
+def test_a_splitter_that_gives_no_shards_of_the_queue_is_refused_at_the_start(answer):
+    with pytest.raises(ConfigError, match="must give shards of the queue q from 0 to 4"):
+        share(lambda queue, shards: answer)
+
+
+def test_nothing_is_claimed_before_the_epoch_is_known():
+    made = Share(Laneway("memory:"), "q", by_node(2, 0), lag)
+    made.declared(5)
+    assert asked(made).limit == 0
+    assert made.told(Answer([], epoch=4, shards=5)) is False, "the same shards as before"
+    assert asked(made).limit == 3
+    assert asked(made).epoch == 4
+
+
+def test_other_shards_are_served_after_a_reshard():
+    made = share(by_node(2, 1))
+    assert made.told(Answer([], epoch=2, shards=8)) is True
+    assert made.served == [1, 3, 5, 7]
+    assert asked(made).epoch == 2
+
+
+def test_a_splitter_that_fails_after_a_reshard_serves_nothing(caplog):
+    def mine(queue, shards):
+        if shards != 5:
+            raise RuntimeError("I know five")
+        return [1]
+
+    made = share(mine)
+    assert made.told(Answer([], epoch=2, shards=6))
+    assert asked(made).shards == []
+    assert "the splitter failed" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("nodes", "node", "sentence"),
+    [
+        (0, 0, "nodes must be a whole number from 1 on, not 0"),
+        (True, 0, "nodes must be a whole number from 1 on, not True"),
+        (2, -1, "node must be a whole number from 0 on, not -1"),
+        (2, "1", "node must be a whole number from 0 on, not '1'"),
+        (2, 2, "2 is not below 2"),
+    ],
+)
+def test_by_node_says_what_is_wrong(nodes, node, sentence):
+    with pytest.raises(ConfigError, match=sentence):
+        by_node(nodes, node)
+
+
+@pytest.mark.parametrize(
+    ("environ", "sentence"),
+    [
+        ({"LANEWAY_NODES": "2"}, "LANEWAY_NODES is set and LANEWAY_NODE is not"),
+        ({"LANEWAY_NODE": "2"}, "LANEWAY_NODE is set and LANEWAY_NODES is not"),
+        ({"LANEWAY_NODES": "two", "LANEWAY_NODE": "0"}, "LANEWAY_NODES must be a whole number, not 'two'"),
+        ({"LANEWAY_NODES": "2", "LANEWAY_NODE": "-1"}, "LANEWAY_NODE must be a whole number, not '-1'"),
+        ({"LANEWAY_NODES": "2", "LANEWAY_NODE": "2"}, "LANEWAY_NODES=2 and LANEWAY_NODE=2 do not fit together"),
+        ({"LANEWAY_NODES": "0", "LANEWAY_NODE": "0"}, "do not fit together"),
+    ],
+)
+def test_the_environment_is_held_to_the_same(environ, sentence, monkeypatch):
+    for name, value in environ.items():
+        monkeypatch.setenv(name, value)
+    app = Laneway("memory:")
+
+    @app.task
+    def work() -> None: ...
+
+    with pytest.raises(ConfigError, match=sentence):
+        Worker(app).start()
+
+
+def test_the_environment_makes_a_splitter():
+    assert splitters.from_environment({}) is None
+    made = splitters.from_environment({"LANEWAY_NODES": "3", "LANEWAY_NODE": "1"})
+    assert made is not None
+    assert list(made("q", 7)) == [1, 4]
+
+
+@pytest.mark.parametrize("where", ["app", "options", "environment"])
+def test_a_worker_runs_what_lies_in_its_shards_and_says_which(make_app, monkeypatch, where):
+    if where == "environment":
+        monkeypatch.setenv("LANEWAY_NODES", "2")
+        monkeypatch.setenv("LANEWAY_NODE", "1")
+    app = make_app(splitter=by_node(2, 1) if where == "app" else None)
+    mine = {key for key in KEYS if shard_of(key, 5) % 2 == 1}
+    seen, done = set(), threading.Event()
+
+    @app.collect
+    def sync(batch: Batch[int]) -> None:
+        seen.update(batch)
+        if seen >= mine:
+            done.set()
+
+    sync.enqueue_many([(key, 1) for key in KEYS])
+    with Running(app, splitter=by_node(2, 1) if where == "options" else None):
+        assert done.wait(PATIENCE_S)
+        [view] = app.broker.workers()
+        assert view.shards == {"sync": [1, 3]}
+    assert seen == mine
+    assert stats(app, "sync").length == len(KEYS) - len(mine)
+
+
+def test_a_worker_that_is_left_only_others_jobs_does_not_spin(make_app):
+    app = make_app(splitter=by_node(2, 1))
+    ran = threading.Event()
+
+    @app.collect
+    def sync(batch: Batch[int]) -> None:
+        ran.set()
+
+    theirs = next(key for key in KEYS if shard_of(key, 5) % 2 == 0)
+    ours = next(key for key in KEYS if shard_of(key, 5) % 2 == 1)
+    sync.enqueue(theirs, 1)
+    turns = []
+    turn = app.broker.turn
+    app.broker.turn = lambda asked: (turns.append(asked), turn(asked))[1]
+    with Running(app):
+        threading.Event().wait(0.5)  # long enough for thousands of turns
+        assert len(turns) < 60
+        sync.enqueue(ours, 1)
+        assert ran.wait(PATIENCE_S)
+
+
+@pytest.mark.parametrize("scheduler", [seq, lambda queue, shards: shards[::-1]])
+def test_every_scheduler_gets_all_done(make_app, drain, scheduler):
+    app = make_app(scheduler=scheduler)
+    seen = []
+
+    @app.collect(batch_size=3, shards=4)
+    def sync(batch: Batch[int]) -> None:
+        seen.extend(batch)
+
+    sync.enqueue_many([(key, 1) for key in KEYS])
+    assert drain(app) == 0
+    assert sorted(seen) == sorted(KEYS)
+
+
+def test_batches_are_put_together_from_neighbours_of_one_shard():
+    app = Laneway("memory:")
+
+    @app.collect(batch_size=2)
+    def sync(batch: Batch[int]) -> None: ...
+
+    made = Share(app, "sync", splitters.default, lag)
+    claims = [
+        Claim("sync", n, str(n), 1, 0.0, -1, 1, 0, [Payload("1")], kind=Kind.COLLECTING, shard=shard)
+        for n, shard in enumerate((0, 0, 0, 1, 0))
+    ]
+    assert [[claim.key for claim in unit] for unit in made.units(claims)] == [["0", "1"], ["2"], ["3"], ["4"]]
+    assert asked(made, 3).limit == 6
+    assert asked(made, 10_000).limit == 1_000, "no more than a lane may hold"
+    assert (asked(made).batch, asked(made).max_payloads) == (2, 1_000)
+
+
+def test_a_shard_count_that_differs_is_named_once(app, caplog, drain):
+    app.broker.declare("sync", 7)
+
+    @app.collect(shards=3)
+    def sync(batch: Batch[int]) -> None: ...
+
+    with caplog.at_level(logging.WARNING):
+        assert drain(app) == 0
+    lines = [record.getMessage() for record in caplog.records if "shards" in record.getMessage()]
+    assert lines == [
+        "the queue sync has 7 shards, and the code says shards=3; what is stored counts: change it with "
+        "`laneway reshard sync 3`, or the code"
+    ]
+
+
+def test_options_that_are_no_functions_are_refused():
+    with pytest.raises(ConfigError, match="scheduler must be a function, not 'seq'"):
+        Worker(Laneway("memory:"), WorkerOptions(scheduler="seq"))
