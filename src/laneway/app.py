@@ -249,21 +249,21 @@ class Laneway(Declaring):
     def send(self, jobs: list[NewJob]) -> list[Handle]:
         """Store jobs, inside the middleware."""
         broker = self.broker
-        if jobs and jobs[0].kind is Kind.COLLECTING:
-            self._make_queue(jobs[0].queue)
         all_jobs = jobs.copy()  # a middleware may take some out of the list
         if jobs:
-            self.around_enqueue(jobs, broker.enqueue)
+            self.around_enqueue(jobs, self._store)
         plain = Kind.PLAIN  # here and not in `handle_on`: a call for each of a million jobs would be felt
         return [
             Handle(broker, job.queue, job.key) if job.kind is plain else PayloadHandle(broker, job) for job in all_jobs
         ]
 
-    def _make_queue(self, queue: str) -> None:
-        """See that a collecting task's queue is there before its first job, which would make it with too few shards."""
-        if queue not in self._made:
+    def _store(self, jobs: list[NewJob]) -> None:
+        queue = jobs[0].queue if jobs and jobs[0].kind is Kind.COLLECTING else None
+        if queue is not None and queue not in self._made:
+            # The first job would make it with as many shards as a queue has that nobody has declared.
             self.broker.declare(queue, self.shards_of(queue))
             self._made.add(queue)
+        self.broker.enqueue(jobs)
 
     def around_enqueue(self, jobs: list[NewJob], store: Callable[[list[NewJob]], None]) -> bool:
         """Have `store` called inside the middleware; False if one of them did not call on."""

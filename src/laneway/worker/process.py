@@ -259,8 +259,9 @@ class Worker:
         self._outage.back("worker")
 
     def _join(self) -> None:
-        # Not only those that it serves: what a run enqueues must find its queue made as it is declared.
-        for name in dict.fromkeys([*self._shares, *self.app.queues()]):
+        # Also the collecting ones that it does not serve: what a run enqueues must find them made as they are declared.
+        collecting = [name for name in self.app.queues() if self.app.registry.collector_of(name)]
+        for name in dict.fromkeys([*self._shares, *collecting]):
             self._declare(name)
         now, began = self._clock.now(), self._clock.monotonic()
         view = WorkerView(
