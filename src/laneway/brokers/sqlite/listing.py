@@ -110,14 +110,7 @@ def turned(statement: str) -> str:
 def _position(request: Request, width: int, *, text: bool) -> Position:
     """Where a page begins: just beyond the one before, or at a value, that itself included."""
     if request.after is not None:
-        try:
-            position = tuple(msgspec.json.decode(request.after, type=list[float | int | str]))
-        except msgspec.DecodeError:
-            position = ()
-        kinds = (str if text else (int, float), *((int, float),) * (width - 2), int)
-        if len(position) != width or not all(map(isinstance, position, kinds)):
-            raise BrokerError(f"{request.after!r} is not a position of a listing; take it from the page before.")
-        return (*position[:-1], max(_FIRST, min(int(position[-1]), _LAST)))
+        return _read_position(request.after, width, text=text)
     edge = float("inf") if request.reverse else float("-inf")
     ties = (*(edge,) * (width - 2), _LAST if request.reverse else _FIRST)
     if request.start is not None:
@@ -127,3 +120,15 @@ def _position(request: Request, width: int, *, text: bool) -> Position:
     if text:
         return (b"" if request.reverse else "", *ties)  # SQLite sorts any text before any bytes
     return (edge, *ties)
+
+
+def _read_position(after: str, width: int, *, text: bool) -> Position:
+    """What a page before has given as its `after`: the position of its last job, as JSON."""
+    kinds = (str if text else (int, float), *((int, float),) * (width - 2), int)
+    try:
+        position = msgspec.json.decode(after, type=list[float | int | str])
+    except msgspec.DecodeError:
+        position = []
+    if len(position) != width or not all(map(isinstance, position, kinds)):
+        raise BrokerError(f"{after!r} is not a position of a listing; take it from the page before.")
+    return (*position[:-1], max(_FIRST, min(int(position[-1]), _LAST)))
