@@ -7,52 +7,114 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 
 import click
+import msgspec
 
 from ..broker import Broker, Listing
 from ..errors import ConfigError
-from ..job import JobView
+from ..job import JobView, Kind
 from . import GAVE_UP, WRONG
 from .looking import find_jobs, gone
+from .opening import known_queues
 from .output import clean, count
-from .progress import Bar
+from .progress import Bar, patience
 
 #: Jobs handled in one step when all of a queue are meant: short transactions, so that workers get their turns.
 PAGE = 500
 
 
-def act_on_keys(
-    broker: Broker, queue: str | None, keys: Sequence[str], *, which: str, act: Callable[[JobView], bool], done: str
-) -> None:
-    """Do `act` to the job of every key; `which` says what a job must be for it: "queued" or "in the morgue"."""
-    succeeded = 0
-    complaints = []
-    dead = which == "in the morgue"
-    with Bar(done, len(keys)) as bar:
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """What a job must be for something to be done to it, and how that is said."""
+
+    word: str
+    clause: str
+    holds: Callable[[JobView], bool]
+
+
+def _is_queued(job: JobView) -> bool:
+    return job.status in ("queued", "delayed")
+
+
+QUEUED = Fit("queued", "is queued", _is_queued)
+FAILED = Fit("failed", "has failed", lambda job: _is_queued(job) and job.retry_count >= 0)
+DEAD = Fit("in the morgue", "is in the morgue", lambda job: job.status == "dead")
+
+
+@dataclass(slots=True)
+class Chosen:
+    """The jobs that some keys led to, without their payloads, and a sentence for every key that led to none."""
+
+    fit: Fit
+    jobs: list[JobView] = field(default_factory=list)
+    complaints: list[str] = field(default_factory=list)
+
+    def payloads(self, job: JobView) -> int:
+        """How many of a job's payloads are meant: of a keyed job that failed, the call that did."""
+        return 1 if self.fit is FAILED and job.kind is Kind.KEYED else job.size
+
+    def total(self, what: str = "") -> str:
+        """`2 dead jobs`, or `2 dead jobs with 30 payloads` where they have more than one each."""
+        return in_numbers(len(self.jobs), sum(map(self.payloads, self.jobs)), f"{what} job".lstrip())
+
+
+def in_numbers(jobs: int, payloads: int, what: str = "job") -> str:
+    """So many jobs; and so many payloads, where that is not the same."""
+    return count(jobs, what) + (f" with {count(payloads, 'payload')}" if payloads > jobs else "")
+
+
+def choose(broker: Broker, queue: str | None, keys: Sequence[str], fit: Fit, *, set_aside: bool = False) -> Chosen:
+    """Find the jobs of keys. What is set aside beside a run counts as queued only where `set_aside` says so."""
+    chosen = Chosen(fit)
+    with patience("Looking"):
         for key in dict.fromkeys(keys):
             jobs = find_jobs(broker, queue, key)
-            fitting = [job for job in jobs if (job.status == "dead") is dead and job.status != "running"]
-            if len(fitting) > 1:
+            running = {job.queue for job in jobs if job.status == "running"}
+            fitting = [
+                job for job in jobs if fit.holds(job) and (set_aside or not _is_queued(job) or job.queue not in running)
+            ]
+            if len(fitting) == 1:
+                chosen.jobs.append(msgspec.structs.replace(fitting[0], payloads=[]))
+            elif fitting:
                 queues = ", ".join(job.queue for job in fitting)
-                complaints.append(f"The job {key!r} is in several queues ({queues}); say which with --queue.")
-            elif fitting and act(fitting[0]):
-                succeeded += 1
-            elif jobs and not fitting:
-                complaints.append(f"The job {key!r} is {jobs[0].status}, not {which}.")
+                chosen.complaints.append(f"The job {key!r} is in several queues ({queues}); say which with --queue.")
+            elif jobs:
+                chosen.complaints.append(f"The job {key!r} is {jobs[0].status}, not {fit.word}.")
             else:
-                complaints.append(gone(key, which))
+                chosen.complaints.append(gone(key, fit.clause))
+    return chosen
+
+
+def act_on(chosen: Chosen, act: Callable[[JobView], object], *, done: str) -> None:
+    """Do `act` to each of the chosen jobs, and say what became of them."""
+    succeeded = payloads = 0
+    complaints = chosen.complaints
+    with Bar(done, len(chosen.jobs)) as bar:
+        for job in chosen.jobs:
+            if act(job):
+                succeeded += 1
+                payloads += chosen.payloads(job)
+            else:
+                complaints.append(gone(job.key, chosen.fit.clause))
             bar.advance(1)
     if succeeded:
-        click.echo(f"{done} {count(succeeded, 'job')}.")
+        click.echo(f"{done} {in_numbers(succeeded, payloads)}.")
     for complaint in complaints:
         click.echo(clean(complaint), err=True)
     if complaints:
         raise click.exceptions.Exit(WRONG)
 
 
+def counted(broker: Broker, queue: str | None, what: str) -> dict[str, int]:
+    """How many jobs of a kind (a field of QueueStats) each queue has."""
+    wanted = known_queues(broker, queue)
+    return {stats.queue: getattr(stats, what) for stats in broker.stats() if stats.queue in wanted}
+
+
 def act_on_all(
-    broker: Broker, totals: dict[str, int], which: Listing, *, act: Callable[[str, list[str]], int], done: str
+    broker: Broker, totals: dict[str, int], which: Listing, act: Callable[[str, list[str]], int], *, done: str
 ) -> None:
     """Do `act` to page after page of each queue's jobs: as many as `totals` says, oldest first.
 
@@ -74,10 +136,10 @@ def act_on_all(
     click.echo(f"{done} {count(succeeded, 'job')}.")
 
 
-def check_keys_or_all(keys: Sequence[str], everything: bool) -> None:
-    """Either keys or --all: both or neither is a mistake."""
+def check_keys_or_all(keys: Sequence[str], everything: bool, option: str = "--all") -> None:
+    """Either keys or all of them: both or neither is a mistake."""
     if bool(keys) is everything:
-        raise ConfigError("Give keys or --all, not both." if everything else "Give the keys of jobs, or --all.")
+        raise ConfigError(f"Give keys or {option}, not both." if everything else f"Give the keys of jobs, or {option}.")
 
 
 def confirm(question: str, yes: bool) -> None:
@@ -89,3 +151,13 @@ def confirm(question: str, yes: bool) -> None:
     if not click.confirm(question, err=True):
         click.echo("Nothing was done.", err=True)
         raise click.exceptions.Exit(GAVE_UP)
+
+
+def confirm_deletion(totals: dict[str, int], what: str, yes: bool) -> bool:
+    """Ask before all jobs of a kind are deleted; False when there are none to delete."""
+    if not sum(totals.values()):
+        click.echo(f"There are no {what} jobs.")
+        return False
+    places = ", ".join(name for name, number in totals.items() if number)
+    confirm(f"Delete {count(sum(totals.values()), f'{what} job')} of {places} for good?", yes)
+    return True

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
-from ..broker import Listing
+from ..broker import Broker, Listing
 from ..errors import ConfigError
-from . import options
-from .acting import act_on_keys
+from ..job import JobView
+from . import failed, options
+from .acting import QUEUED, act_on, choose, confirm
 from .looking import list_jobs, show_jobs
 from .opening import looking
 from .times import duration, moment
@@ -23,22 +26,30 @@ when = options.together(
     epilog=options.examples(
         "laneway jobs                                  the jobs that are queued",
         "laneway jobs shop.py --which running          ... that are running, of this app",
+        "laneway jobs --which retries --by retry_count --reverse",
         "laneway jobs --queue mail --limit 5 --json",
-        "laneway jobs show 019a8b…",
+        "laneway jobs show order-17 --body",
+        "laneway jobs run --all-failed                 now: the cause is mended",
+        "laneway jobs bury order-17                    so that what waits behind it can run",
         "laneway jobs cancel 019a8b… 019a8c…",
-        "laneway jobs reschedule 019a8b… --delay 2h",
     ),
 )
 def jobs() -> None:
-    """List, show, cancel and reschedule jobs. Arguments are never shown unless you ask with --body.
+    """List, show, run, move, cancel, bury and delete jobs.
 
-    `list` may be left out: its options follow `laneway jobs` directly.
+    Arguments are never shown unless you ask with --body. `list` may be left out: its options follow `laneway jobs`
+    directly.
     """
 
 
 @jobs.command(
     "list",
-    epilog=options.examples("laneway jobs list", "laneway jobs list --which retries --url sqlite:///laneway.db"),
+    epilog=options.examples(
+        "laneway jobs list",
+        "laneway jobs list --which retries --url sqlite:///laneway.db",
+        "laneway jobs list --by key --from order-17",
+        "laneway jobs list --by perform_at --from 2030-01-31T12:00:00Z --reverse",
+    ),
 )
 @options.optional_target
 @click.option(
@@ -46,45 +57,48 @@ def jobs() -> None:
     type=click.Choice(["queued", "delayed", "retries", "running"]),
     default="queued",
     show_default=True,
-    help="delayed and retries are parts of queued.",
+    help="delayed and retries are parts of queued; running is what is being run now.",
 )
-@options.together(options.queue, options.limit, options.after, options.url, options.as_json)
-def list_(
-    target: str | None,
-    which: Listing,
-    queue: str | None,
-    limit: int,
-    after: str | None,
-    url: str | None,
-    as_json: bool,
-) -> None:
-    """List jobs, by the time they are due."""
-    command = "jobs" if which == "queued" else f"jobs --which {which}"
-    list_jobs(command, which, target=target, url=url, queue=queue, limit=limit, after=after, as_json=as_json)
+@options.listing("perform_at", "key", "retry_count")
+def list_(target: str | None, which: Listing, **given: Any) -> None:
+    """List jobs, by the time they are due unless told otherwise."""
+    list_jobs(["jobs", *(["--which", which] if which != "queued" else [])], which, target=target, **given)
 
 
-@jobs.command(epilog=options.examples("laneway jobs show 019a8b…", "laneway jobs show 019a8b… --body --json"))
+@jobs.command(epilog=options.examples("laneway jobs show 019a8b…", "laneway jobs show order-17 --body --json"))
 @click.argument("key")
 @options.together(options.body, options.queue, options.app, options.url, options.as_json)
 def show(key: str, body: bool, queue: str | None, target: str | None, url: str | None, as_json: bool) -> None:
-    """Show a job in full, with its whole error."""
+    """Show a job in full, with its whole error.
+
+    A key may have one that runs, one that is set aside until then, and a dead one; all are shown.
+    """
     show_jobs(key, dead_only=False, target=target, url=url, queue=queue, body=body, as_json=as_json)
 
 
-@jobs.command(epilog=options.examples("laneway jobs cancel 019a8b… 019a8c…"))
+@jobs.command(epilog=options.examples("laneway jobs cancel 019a8b… 019a8c…", "laneway jobs cancel order-17 --yes"))
 @options.keys
-@options.together(options.queue, options.app, options.url)
-def cancel(keys: tuple[str, ...], queue: str | None, target: str | None, url: str | None) -> None:
-    """Remove jobs that have not begun."""
+@options.together(options.yes, options.queue, options.app, options.url)
+def cancel(keys: tuple[str, ...], yes: bool, queue: str | None, target: str | None, url: str | None) -> None:
+    """Remove jobs that have not begun, with all their payloads. Asks first where that is more than one."""
     with looking(target, url) as broker:
-        act_on_keys(
-            broker,
-            queue,
-            keys,
-            which="queued",
-            act=lambda job: broker.cancel(job.queue, job.key),
-            done="Cancelled",
-        )
+        chosen = choose(broker, queue, keys, QUEUED, set_aside=True)
+        if any(job.size > 1 for job in chosen.jobs):
+            confirm(f"Cancel {chosen.total()}?", yes)
+        act_on(chosen, lambda job: broker.cancel(job.queue, job.key) or _cancel_aside(broker, job), done="Cancelled")
+
+
+def _cancel_aside(broker: Broker, job: JobView) -> bool:
+    """Remove what is set aside beside a run: one by one, and no more than there was when we looked."""
+    left = job.size
+    while left > 0:
+        aside = [found for found in broker.find(job.queue, job.key) if QUEUED.holds(found)]
+        payloads = aside[0].payloads[:left] if aside else []
+        removed = sum(broker.cancel(job.queue, job.key, payload.identity) for payload in payloads if payload.identity)
+        if not removed:
+            break
+        left -= removed
+    return left < job.size
 
 
 @jobs.command(
@@ -108,11 +122,13 @@ def reschedule(
     if (delay is None) is (at is None):
         raise ConfigError("Give --delay or --at, not both." if at is not None else "Say when, with --delay or --at.")
     with looking(target, url) as broker:
-        act_on_keys(
-            broker,
-            queue,
-            keys,
-            which="queued",
-            act=lambda job: broker.reschedule(job.queue, job.key, delay_s=delay or 0.0, perform_at=at),
+        act_on(
+            choose(broker, queue, keys, QUEUED),
+            lambda job: broker.reschedule(job.queue, job.key, delay_s=delay or 0.0, perform_at=at),
             done="Rescheduled",
         )
+
+
+jobs.add_command(failed.run)
+jobs.add_command(failed.bury)
+jobs.add_command(failed.delete)

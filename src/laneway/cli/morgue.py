@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
-from ..broker import Broker
 from . import options
-from .acting import act_on_all, act_on_keys, check_keys_or_all, confirm
+from .acting import DEAD, act_on, act_on_all, check_keys_or_all, choose, confirm, confirm_deletion, counted
 from .looking import list_jobs, show_jobs
-from .opening import known_queues, looking
-from .output import count
+from .opening import looking
 
 
 @click.group(
@@ -32,12 +32,20 @@ def morgue() -> None:
     """
 
 
-@morgue.command("list", epilog=options.examples("laneway morgue list", "laneway morgue list --queue mail -n 10"))
+@morgue.command(
+    "list",
+    epilog=options.examples(
+        "laneway morgue list",
+        "laneway morgue list --queue mail -n 10",
+        "laneway morgue list --reverse                 the last burial first",
+        "laneway morgue list --by key --from order-17",
+    ),
+)
 @options.optional_target
-@options.together(options.queue, options.limit, options.after, options.url, options.as_json)
-def list_(target: str | None, queue: str | None, limit: int, after: str | None, url: str | None, as_json: bool) -> None:
-    """List dead jobs, by the time of their burial."""
-    list_jobs("morgue", "dead", target=target, url=url, queue=queue, limit=limit, after=after, as_json=as_json)
+@options.listing("updated_at", "key")
+def list_(target: str | None, **given: Any) -> None:
+    """List dead jobs, by the time of their burial unless told otherwise."""
+    list_jobs(["morgue"], "dead", target=target, **given)
 
 
 @morgue.command(epilog=options.examples("laneway morgue show 019a8b…", "laneway morgue show 019a8b… --body"))
@@ -53,27 +61,23 @@ def show(key: str, body: bool, queue: str | None, target: str | None, url: str |
 @click.option("--all", "everything", is_flag=True, help="All that are dead.")
 @options.together(options.queue, options.app, options.url)
 def revive(keys: tuple[str, ...], everything: bool, queue: str | None, target: str | None, url: str | None) -> None:
-    """Put dead jobs back into their queue, due now, with all their retries."""
+    """Put dead jobs back into their queue, due now.
+
+    They have all their retries again, and merge with what their key has in the queue by now.
+    """
     check_keys_or_all(keys, everything)
     with looking(target, url) as broker:
         if everything:
-            act_on_all(broker, _dead(broker, queue), "dead", act=broker.revive, done="Revived")
+            act_on_all(broker, counted(broker, queue, "dead"), "dead", broker.revive, done="Revived")
         else:
-            act_on_keys(
-                broker,
-                queue,
-                keys,
-                which="in the morgue",
-                act=lambda job: bool(broker.revive(job.queue, [job.key])),
-                done="Revived",
-            )
+            chosen = choose(broker, queue, keys, DEAD)
+            act_on(chosen, lambda job: broker.revive(job.queue, [job.key]), done="Revived")
 
 
 @morgue.command(epilog=options.examples("laneway morgue delete 019a8b…", "laneway morgue delete --all --yes"))
 @options.some_keys
 @click.option("--all", "everything", is_flag=True, help="All that are dead.")
-@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
-@options.together(options.queue, options.app, options.url)
+@options.together(options.yes, options.queue, options.app, options.url)
 def delete(
     keys: tuple[str, ...], everything: bool, yes: bool, queue: str | None, target: str | None, url: str | None
 ) -> None:
@@ -81,26 +85,11 @@ def delete(
     check_keys_or_all(keys, everything)
     with looking(target, url) as broker:
         if everything:
-            totals = _dead(broker, queue)
-            if not sum(totals.values()):
-                click.echo("There are no dead jobs.")
-                return
-            places = ", ".join(name for name, dead in totals.items() if dead)
-            confirm(f"Delete {count(sum(totals.values()), 'dead job')} of {places} for good?", yes)
-            act_on_all(broker, totals, "dead", act=broker.delete_dead, done="Deleted")
-        else:
-            known_queues(broker, queue)
-            confirm(f"Delete {count(len(set(keys)), 'dead job')} for good?", yes)
-            act_on_keys(
-                broker,
-                queue,
-                keys,
-                which="in the morgue",
-                act=lambda job: bool(broker.delete_dead(job.queue, [job.key])),
-                done="Deleted",
-            )
-
-
-def _dead(broker: Broker, queue: str | None) -> dict[str, int]:
-    wanted = known_queues(broker, queue)
-    return {stats.queue: stats.dead for stats in broker.stats() if stats.queue in wanted}
+            totals = counted(broker, queue, "dead")
+            if confirm_deletion(totals, "dead", yes):
+                act_on_all(broker, totals, "dead", broker.delete_dead, done="Deleted")
+            return
+        chosen = choose(broker, queue, keys, DEAD)
+        if chosen.jobs:
+            confirm(f"Delete {chosen.total('dead')} for good?", yes)
+        act_on(chosen, lambda job: broker.delete_dead(job.queue, [job.key]), done="Deleted")

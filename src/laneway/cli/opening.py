@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
+from ..app import Laneway
 from ..broker import Broker
 from ..config import Url, open_broker, resolve_url, without_secrets
 from ..errors import ConfigError
@@ -23,9 +25,18 @@ def open_target(text: str, url: str | None) -> Target:
     return target
 
 
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where jobs are kept, and the app that knows what they mean if one was named."""
+
+    broker: Broker
+    app: Laneway | None
+
+
 @contextmanager
-def looking(target: str | None, url: str | None) -> Iterator[Broker]:
-    """The broker to look into: of the target's app, of the URL, or of LANEWAY_URL and its like."""
+def opening(target: str | None, url: str | None) -> Iterator[Place]:
+    """The place to look into: of the target's app, of the URL, or of LANEWAY_URL and its like."""
+    app = None
     if target is not None:
         app = open_target(target, url).app
         broker, where = app.broker, app.url
@@ -37,9 +48,16 @@ def looking(target: str | None, url: str | None) -> Iterator[Broker]:
     try:
         if (path := database_of(broker)) and is_missing(path):
             raise ConfigError(f"There is no database {path} ({where}); a worker or the first job makes it.")
-        yield broker
+        yield Place(broker, app)
     finally:
         broker.close()
+
+
+@contextmanager
+def looking(target: str | None, url: str | None) -> Iterator[Broker]:
+    """The broker alone, where nothing depends on the app."""
+    with opening(target, url) as place:
+        yield place.broker
 
 
 def database_of(broker: Broker) -> Path | None:

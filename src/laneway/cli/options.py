@@ -20,9 +20,10 @@ limit = click.option(
     "-n", "--limit", type=click.IntRange(1, 10_000), default=50, show_default=True, help="At most this many of a queue."
 )
 after = click.option("--after", metavar="POS", help="Go on behind this place, which the page before named.")
-body = click.option("--body", is_flag=True, help="Show the body too: it holds the job's arguments.")
+body = click.option("--body", is_flag=True, help="Show its payloads too: they hold the job's arguments.")
 keys = click.argument("keys", metavar="KEY...", nargs=-1, required=True)
 some_keys = click.argument("keys", metavar="[KEY...]", nargs=-1)
+yes = click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 
 
 def together(*options: Callable[[Decorated], Decorated]) -> Callable[[Decorated], Decorated]:
@@ -34,6 +35,20 @@ def together(*options: Callable[[Decorated], Decorated]) -> Callable[[Decorated]
         return command
 
     return decorate
+
+
+def listing(*orders: str) -> Callable[[Decorated], Decorated]:
+    """What every listing can be told; the first of its orders is the one that it has by itself."""
+    return together(
+        click.option("--by", "order", type=click.Choice(orders), help=f"Sort by this; by {orders[0]} if not said."),
+        click.option("--reverse", is_flag=True, help="The last first."),
+        click.option("--from", "start", metavar="VALUE", help="Begin with this key, number or time of what --by says."),
+        queue,
+        limit,
+        after,
+        url,
+        as_json,
+    )
 
 
 def examples(*lines: str) -> str:

@@ -65,6 +65,11 @@ def table(columns: Sequence[Column], rows: Sequence[Sequence[object]]) -> Table:
 
 
 def _cell(value: object) -> str:
+    """What stands in a table: one line, whatever a key holds."""
+    return _text(value).replace("\n", r"\n")
+
+
+def _text(value: object) -> str:
     return "-" if value is None else clean(str(value))
 
 
@@ -83,7 +88,7 @@ def show_fields(fields: dict[str, object]) -> None:
     """Print names and values below each other; what has several lines is indented below its name."""
     width = max(map(len, fields))
     for name, value in fields.items():
-        text = _cell(value).rstrip()
+        text = _text(value).rstrip()
         if "\n" in text:
             text = "\n".join(["", *(f"    {line}" for line in text.splitlines())])
         click.echo(f"{name:<{width}}  {text}")

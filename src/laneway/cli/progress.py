@@ -31,13 +31,17 @@ class Bar:
 
     def advance(self, steps: int) -> None:
         """Say that `steps` more are done."""
-        self._done += steps
+        self.update(self._done + steps, self._total, self._what)
+
+    def update(self, done: int, total: int, what: str) -> None:
+        """Say how far it has come, where that is not only a matter of counting up."""
+        self._done, self._total, self._what = done, total, what
         if self._shown is None:
             if time.monotonic() - self._began < PATIENCE_S:
                 return
             self._shown = self._show()
         progress, task = self._shown
-        progress.update(task, completed=self._done)
+        progress.update(task, completed=done, total=total, description=what)
 
     def _show(self) -> tuple[Progress, TaskID]:
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn

@@ -39,8 +39,8 @@ COLUMNS = (Column("queue"), *(Column(name, right=True) for name in COUNTS), Colu
 def stats(target: str | None, watch: bool, url: str | None, as_json: bool) -> None:
     """Show every queue in numbers.
 
-    length is what is queued, delayed jobs included and running ones not; it is fresh + retries. lag is how late the
-    most overdue job is.
+    Counted are keys. length is what is queued, delayed jobs included and running ones not; it is fresh + retries.
+    What is set aside, because its key is being run, counts into length. lag is how late the most overdue job is.
     """
     if watch and as_json:
         raise ConfigError("--json prints one document, so it cannot be watched; leave out one of them.")

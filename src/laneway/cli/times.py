@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 import click
 
 from ..delays import seconds, unix_time
-from ..errors import EnqueueError
+from ..errors import ConfigError, EnqueueError
 
 _UNITS = {"": 1, "s": 1, "m": 60, "min": 60, "h": 3_600, "d": 86_400, "w": 604_800}
 
@@ -59,22 +59,28 @@ def moment(ctx: click.Context, param: click.Parameter, text: str | None) -> floa
     if text is None:
         return None
     try:
+        return read_time(text)
+    except ConfigError as error:
+        raise click.BadParameter(str(error)) from None
+
+
+def read_time(text: str) -> float:
+    """Read a time: ISO 8601 with a time zone, or unix seconds."""
+    try:
         at: float | datetime = float(text)
     except ValueError:
         at = _date(text)
     try:
         return unix_time(at, text)
     except EnqueueError as error:
-        raise click.BadParameter(str(error)) from None
+        raise ConfigError(str(error)) from None
 
 
 def _date(text: str) -> datetime:
     try:
         date = datetime.fromisoformat(text)
     except ValueError:
-        raise click.BadParameter(
-            f"{text!r} is not a time; give one such as 2030-01-31T12:00:00Z, or unix seconds."
-        ) from None
+        raise ConfigError(f"{text!r} is not a time; give one such as 2030-01-31T12:00:00Z, or unix seconds.") from None
     if date.tzinfo is None:
-        raise click.BadParameter(f"{text!r} has no time zone; add one, as in 2030-01-31T12:00:00Z.")
+        raise ConfigError(f"{text!r} has no time zone; add one, as in 2030-01-31T12:00:00Z.")
     return date

@@ -1,104 +1,110 @@
-"""A job as the command line shows it. Arguments stay out of it unless they are asked for.
-
-The task's name is read from the ticket, and nothing else of the ticket is: whatever a body holds, it cannot get
-into a table, a JSON document or an error from here.
-"""
+"""A job as the command line shows it. Arguments stay out of it unless they are asked for."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
 
-from ..job import JobView
+from ..job import Kind, Payload
 from .output import Column, first_line
+from .reading import Seen
 from .times import absolute, relative
 
+Cell = Callable[[Seen], object]
 
-class _Name(msgspec.Struct):
-    name: str = msgspec.field(name="_job_class")
-
-
-_read_name = msgspec.json.Decoder(_Name).decode
-
-COLUMNS = (
-    Column("queue"),
-    Column("key"),
-    Column("task"),
-    Column("status"),
-    Column("due", right=True),
-    Column("attempt", right=True),
-    Column("retry_count", right=True),
-    Column("error", cut=True),
+_FIRST: tuple[tuple[Column, Cell], ...] = (
+    (Column("queue"), lambda seen: seen.job.queue),
+    (Column("key"), lambda seen: seen.job.key),
+    (Column("task"), lambda seen: seen.task),
 )
-DEAD_COLUMNS = (
-    Column("queue"),
-    Column("key"),
-    Column("task"),
-    Column("buried", right=True),
-    Column("attempt", right=True),
-    Column("error", cut=True),
-)
+_PAYLOADS: tuple[Column, Cell] = (Column("payloads", right=True), lambda seen: f"{seen.job.size:,}")
+_ATTEMPT: tuple[Column, Cell] = (Column("attempt", right=True), lambda seen: seen.job.attempt)
+_ERROR: tuple[Column, Cell] = (Column("error", cut=True), lambda seen: first_line(seen.error))
 
 
-def task_of(job: JobView) -> str | None:
-    """The name of the job's task; None for a body that is no ticket."""
-    try:
-        return _read_name(job.payloads[0].body).name
-    except (IndexError, msgspec.DecodeError, RecursionError, UnicodeEncodeError):
-        return None
+def job_table(jobs: Sequence[Seen], *, dead: bool) -> tuple[list[Column], list[list[object]]]:
+    """Columns and rows for jobs, dead or not. How many payloads each has is shown where it need not be 1."""
+    now = time.time()
+    columns = list(_FIRST)
+    if any(seen.job.kind is not Kind.PLAIN for seen in jobs):
+        columns.append(_PAYLOADS)
+    if dead:
+        columns.append((Column("buried", right=True), lambda seen: relative(seen.job.updated_at or 0.0, now)))
+        columns.append(_ATTEMPT)
+    else:
+        columns.append((Column("status"), lambda seen: seen.job.status))
+        columns.append((Column("due", right=True), lambda seen: relative(seen.job.perform_at, now)))
+        columns.append(_ATTEMPT)
+        columns.append((Column("retry_count", right=True), lambda seen: seen.job.retry_count))
+    columns.append(_ERROR)
+    return [column for column, _ in columns], [[cell(seen) for _, cell in columns] for seen in jobs]
 
 
-def row(job: JobView) -> tuple[object, ...]:
-    """A job's line under COLUMNS."""
-    due = relative(job.perform_at, time.time())
-    return (
-        job.queue,
-        job.key,
-        task_of(job),
-        job.status,
-        due,
-        job.attempt,
-        job.retry_count,
-        first_line(job.error),
-    )
-
-
-def dead_row(job: JobView) -> tuple[object, ...]:
-    """A dead job's line under DEAD_COLUMNS."""
-    buried = relative(job.updated_at or 0.0, time.time())
-    return (job.queue, job.key, task_of(job), buried, job.attempt, first_line(job.error))
-
-
-def document(job: JobView, *, full_error: bool = False, body: bool = False) -> dict[str, Any]:
+def document(seen: Seen, *, full_error: bool = False, body: bool = False) -> dict[str, Any]:
     """A job as JSON: the fields of JobView with the task's name, and the payloads only when asked for."""
-    fields: dict[str, Any] = {"queue": job.queue, "key": job.key, "task": task_of(job)}
-    fields |= {name: value for name, value in msgspec.structs.asdict(job).items() if name != "payloads"}
-    if not full_error and job.error is not None:
-        fields["error"] = first_line(job.error)
+    job = seen.job
+    fields: dict[str, Any] = {"queue": job.queue, "key": job.key, "task": seen.task, "kind": kind_of(seen)}
+    for name, value in msgspec.structs.asdict(job).items():
+        if name != "payloads":
+            fields.setdefault(name, value)
+    fields["error"] = seen.error if full_error or seen.error is None else first_line(seen.error)
     if body:
-        fields["payloads"] = [{"body": payload.body, "score": payload.score} for payload in job.payloads]
+        fields["payloads"] = [_payload(job.kind, payload) for payload in job.payloads]
     return fields
 
 
-def fields(job: JobView, *, body: bool) -> dict[str, object]:
+def kind_of(seen: Seen) -> str:
+    """plain, keyed or collecting."""
+    return seen.job.kind.name.lower()
+
+
+def _payload(kind: Kind, payload: Payload) -> dict[str, Any]:
+    shown: dict[str, Any] = {"body": payload.body, "score": payload.score}
+    if kind is Kind.KEYED:
+        shown |= {"id": payload.identity, "attempt": payload.attempt}
+    return shown
+
+
+def fields(seen: Seen, *, body: bool) -> dict[str, object]:
     """A job in full, name by name, as `show` prints it."""
     now = time.time()
-    shown: dict[str, object] = {
-        "key": job.key,
-        "queue": f"{job.queue}, shard {job.shard}",
-        "task": task_of(job),
-        "status": job.status if job.worker is None else f"{job.status} on {job.worker}",
-        "due": f"{absolute(job.perform_at)} ({relative(job.perform_at, now)})",
-        "attempt": job.attempt,
-        "retry_count": job.retry_count,
-    }
+    job = seen.job
+    shown: dict[str, object] = {"key": job.key, "queue": f"{job.queue}, shard {job.shard}", "task": seen.task}
+    if job.kind is not Kind.PLAIN:
+        shown["kind"] = kind_of(seen)
+        shown["payloads"] = f"{job.size:,}"
+    shown["status"] = _status(seen)
+    shown["due"] = f"{absolute(job.perform_at)} ({relative(job.perform_at, now)})"
+    shown["attempt"] = job.attempt
+    shown["retry_count"] = job.retry_count
     if job.deaths:
         shown["deaths"] = job.deaths
     if job.updated_at is not None:
         shown["buried"] = f"{absolute(job.updated_at)} ({relative(job.updated_at, now)})"
-    shown["error"] = job.error
+    shown["error"] = seen.error
     if body:
-        shown["body"] = "\n".join(payload.body for payload in job.payloads)
+        shown["body"] = "\n".join(_bodies(seen))
     return shown
+
+
+def _status(seen: Seen) -> str:
+    if seen.job.worker is not None:
+        return f"{seen.job.status} on {seen.job.worker}"
+    return f"{seen.job.status}, set aside until the run has ended" if seen.aside else seen.job.status
+
+
+def _bodies(seen: Seen) -> list[str]:
+    """A line for each payload at hand: what orders it, and itself."""
+    job = seen.job
+    if job.kind is Kind.PLAIN:
+        return [payload.body for payload in job.payloads]
+    if job.kind is Kind.KEYED:
+        lines = [f"{payload.identity}  due {absolute(payload.score)}  {payload.body}" for payload in job.payloads]
+    else:
+        lines = [f"{payload.score!r}  {payload.body}" for payload in job.payloads]
+    if (hidden := job.size - len(job.payloads)) > 0:
+        lines.append(f"… and {hidden:,} more")
+    return lines

@@ -6,6 +6,7 @@ import time
 
 import click
 
+from ..job import WorkerView
 from . import options
 from .opening import looking
 from .output import Column, show_json, show_table
@@ -28,7 +29,10 @@ COLUMNS = (
 @options.optional_target
 @options.together(options.url, options.as_json)
 def workers(target: str | None, url: str | None, as_json: bool) -> None:
-    """List the workers, the dead ones of the last hour included."""
+    """List the workers, the dead ones of the last hour included.
+
+    Where a worker serves some shards of a queue only, they stand behind its name.
+    """
     with looking(target, url) as broker:
         found = broker.workers()
     if as_json:
@@ -46,7 +50,7 @@ def workers(target: str | None, url: str | None, as_json: bool) -> None:
                 worker.host,
                 worker.pid,
                 "dead" if worker.dead else "alive",
-                ", ".join(worker.queues),
+                ", ".join(_served(worker, queue) for queue in worker.queues),
                 worker.busy,
                 worker.concurrency,
                 span(max(0.0, worker.seen_at - worker.started_at if worker.dead else now - worker.started_at)),
@@ -55,3 +59,8 @@ def workers(target: str | None, url: str | None, as_json: bool) -> None:
             for worker in found
         ],
     )
+
+
+def _served(worker: WorkerView, queue: str) -> str:
+    shards = worker.shards.get(queue)
+    return queue if shards is None else f"{queue}[{','.join(map(str, shards))}]"

@@ -1,0 +1,115 @@
+"""`laneway reshard`: change a queue's number of shards while it is in use.
+
+Every step is the broker's, and anybody may take the next: this command takes them until it is done and shows how far
+it has come. Workers take them too, so ending this command ends nothing.
+"""
+
+from __future__ import annotations
+
+import time
+from threading import Event
+
+import click
+
+from ..broker import Broker, Resharding
+from ..errors import ConfigError
+from . import GAVE_UP, options
+from .opening import known_queues, looking
+from .output import console, count, show_json
+from .progress import PATIENCE_S, Bar
+
+#: How long to wait before asking again whether what runs has ended.
+PAUSE_S = 0.1
+#: A worker that was not seen for so many lengths of its lease has gone, even if nobody was there to declare it dead.
+LEASES = 2
+
+
+@click.command(
+    epilog=options.examples(
+        "laneway reshard orders 24                     under load, with a progress bar",
+        "laneway reshard orders 24 --app shop.py",
+        "laneway reshard orders 24                     again: goes on where it was interrupted",
+    ),
+    # So that a negative number is told apart from an option, and gets its sentence.
+    context_settings={"ignore_unknown_options": True},
+)
+@click.argument("queue")
+@click.argument("shards", metavar="N", type=int)
+@options.together(options.app, options.url, options.as_json)
+def reshard(queue: str, shards: int, target: str | None, url: str | None, as_json: bool) -> None:
+    """Change a queue's number of shards, under load.
+
+    Workers may go on: they begin nothing of the queue until what runs has ended and all jobs have moved, and what is
+    enqueued meanwhile is kept for then. It can be interrupted at any time, and resumed with the same N.
+    """
+    if shards < 1:
+        raise ConfigError(f"A queue has at least 1 shard, so {shards} cannot be; give a whole number from 1 on.")
+    with looking(target, url) as broker:
+        known_queues(broker, queue)
+        old = broker.queues()[queue]
+        try:
+            moved = _carry_out(broker, queue, shards)
+        except KeyboardInterrupt:
+            click.echo(
+                f"The queue {queue} is still being resharded to {shards}, and nothing of it begins until that is done: "
+                f"workers go on with it, and so does laneway reshard {queue} {shards}.",
+                err=True,
+            )
+            raise click.exceptions.Exit(GAVE_UP) from None
+    if as_json:
+        show_json({"queue": queue, "old_shards": old, "new_shards": shards, "moved": moved})
+    elif old == shards:
+        click.echo(f"The queue {queue} has {count(shards, 'shard')} already.")
+    else:
+        click.echo(f"The queue {queue} had {count(old, 'shard')} and has {shards:,} now; {count(moved, 'job')} moved.")
+
+
+def _carry_out(broker: Broker, queue: str, shards: int) -> int:
+    """Take steps until there are none left. Returns how many jobs have moved."""
+    moved = 0
+    waiting = Waiting(broker, queue)
+    with Bar("Moving", 0) as bar:
+        while True:
+            step = broker.reshard(queue, shards)
+            moved = max(moved, step.moved)  # whoever took the last step was told the number; it need not be us
+            if step.done:
+                return moved
+            if step.moved < step.total or not step.running:
+                bar.update(step.moved, step.total, "Moving")
+            else:
+                bar.update(step.moved, step.total, f"Waiting for {count(step.running, 'running job')}")
+                waiting.wait(step)
+
+
+class Waiting:
+    """Waits for what still runs. Says once that it does and, if nobody is there to end it, what to do."""
+
+    def __init__(self, broker: Broker, queue: str) -> None:
+        self._broker = broker
+        self._queue = queue
+        self._since: float | None = None
+        self._said = self._warned = False
+
+    def wait(self, step: Resharding) -> None:
+        """Let a moment pass."""
+        now = time.monotonic()
+        self._since = self._since or now
+        if now - self._since >= PATIENCE_S:
+            if not self._said and not console(stderr=True).is_terminal:  # where there is no bar to say it
+                click.echo(f"All jobs have moved; waiting for {count(step.running, 'running job')}.", err=True)
+            self._said = True
+            if not self._warned and not self._living():
+                click.echo(
+                    f"{count(step.running, 'job')} of {self._queue} belong to workers that are gone, and no worker is "
+                    "there to take them back; start one with laneway worker TARGET, and this goes on.",
+                    err=True,
+                )
+                self._warned = True
+        Event().wait(PAUSE_S)
+
+    def _living(self) -> bool:
+        """Whether any worker lives: each looks after the claims of all that are dead."""
+        now = time.time()
+        return any(
+            not worker.dead and now - worker.seen_at < LEASES * worker.lease_s for worker in self._broker.workers()
+        )
