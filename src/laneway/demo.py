@@ -9,11 +9,13 @@ import asyncio
 import itertools
 import random
 import time
-from dataclasses import dataclass
+from collections import Counter, defaultdict
+from dataclasses import dataclass, field
 from datetime import timedelta
-from threading import Event
+from threading import Event, Lock
+from typing import Annotated
 
-from . import Context, Laneway
+from . import Batch, Context, Key, Laneway
 
 app = Laneway(name="demo")
 
@@ -69,10 +71,54 @@ def reminder(order: int) -> None:
     """Enqueued with a delay."""
 
 
+@app.task(context=True, queue="orders", retry_in=lambda retry: 0.3)
+def tell_customer(context: Context, order: Annotated[int, Key], status: str) -> None:
+    """The key is the order: its calls run in order and one at a time, those of other orders meanwhile. A call that
+    fails is run again before the next one of its order."""
+    if status == "packed" and order % 7 == 0 and context.attempt == 1:
+        raise TimeoutError("the customer's telephone is busy")
+    time.sleep(0.005)
+    with books.lock:
+        books.told[order].append(status)
+
+
+@app.collect(queue="stock", batch_size=2, grace=0.5, max_wait=1.0)
+def write_stock(batch: Batch[int]) -> None:
+    """What was sold of an article is gathered until nothing more comes for half a second, or for a second in all; then
+    it is written once."""
+    time.sleep(0.01)
+    with books.lock:
+        for article, orders in batch.items():
+            books.sold[article] += len(orders)
+            books.written += 1
+
+
 @app.task(queue="reports")
 def daily_report(day: int) -> None:
     """Slow; what was enqueued behind it does not wait for it."""
     time.sleep(1.5)
+
+
+@dataclass
+class Books:
+    """What the shop has written down; it shows that nothing overtakes and nothing is counted twice."""
+
+    #: Of every order, the statuses that its customer was told, as they came.
+    told: dict[int, list[str]] = field(default_factory=lambda: defaultdict(list))
+    #: Of every article, how many were sold; and how often that was written.
+    sold: Counter[str] = field(default_factory=Counter)
+    written: int = 0
+    lock: Lock = field(default_factory=Lock)
+
+    def in_order(self) -> bool:
+        """Whether every customer was told each status once, and in order."""
+        with self.lock:
+            return all(told == STATUSES[: len(told)] for told in self.told.values())
+
+
+STATUSES = ["paid", "packed", "sent", "delivered"]
+ARTICLES = ["apple", "bread", "cheese"]
+books = Books()
 
 
 def open_shop(closing: Event, pause_s: float = 0.15) -> None:
@@ -81,6 +127,8 @@ def open_shop(closing: Event, pause_s: float = 0.15) -> None:
         card = random.choices(["good", "busy", "expired"], weights=[8, 2, 1])[0]
         checkout.enqueue(order, card)
         reminder.using(delay=timedelta(seconds=3)).enqueue(order)
+        tell_customer.enqueue_many([(order, status) for status in STATUSES])
+        write_stock.enqueue_many([(article, order) for article in ARTICLES[: 1 + order % 3]])
         if order % 5 == 1:
             exchange_rate.enqueue_many([("EUR",), ("JPY",), ("BRL",)])
         if order % 20 == 1:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from rich.console import Console, Group
 
     from ..app import Laneway
+    from ..demo import Books
 
 #: How long it runs when nobody sits at a terminal to end it.
 UNWATCHED_S = 10.0
@@ -50,7 +51,7 @@ def demo(ctx: click.Context, seconds: float | None, concurrency: int) -> None:
     A worker and its customers, on a temporary SQLite file. The code is the module laneway.demo.
     """
     from ..config import WorkerOptions
-    from ..demo import app, open_shop
+    from ..demo import app, books, open_shop
     from ..worker import Worker
 
     output = console()
@@ -71,7 +72,7 @@ def demo(ctx: click.Context, seconds: float | None, concurrency: int) -> None:
         stop.set()
         customers.join()
         finished = worker.stop()
-        _sum_up(output, app, tally, time.monotonic() - began)
+        _sum_up(output, app, tally, books, time.monotonic() - began)
         app.close()
     ctx.exit(0 if finished else GAVE_UP)
 
@@ -121,10 +122,16 @@ def _picture(app: Laneway, tally: Tally) -> Group:
     return Group(tally.table(), "", stats_table(app.broker.stats(), leave_out=("shards", "fresh")), "")
 
 
-def _sum_up(output: Console, app: Laneway, tally: Tally, took_s: float) -> None:
+def _sum_up(output: Console, app: Laneway, tally: Tally, books: Books, took_s: float) -> None:
     queues = app.broker.stats()
     waiting = sum(queue.length for queue in queues)
     output.print(_picture(app, tally))
+    told = sum(map(len, books.told.values()))
+    output.print(
+        f"{count(len(books.told), 'customer')} were told {told:,} times how their order stands, "
+        f"{'each in the right order' if books.in_order() else 'and not in the right order'}. "
+        f"{books.sold.total():,} articles were sold, and the stock was written {books.written:,} times."
+    )
     output.print(
         f"In {took_s:.0f} s: {count(tally.total('done'), 'job')} done, {count(tally.total('retried'), 'run')} failed "
         f"and retried, {count(tally.total('buried'), 'job')} in the morgue, {waiting:,} still waiting."
