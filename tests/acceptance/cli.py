@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pty
 import subprocess
 import sys
 from pathlib import Path
@@ -118,3 +119,23 @@ class Shop:
         status = app.broker.status(queue, key)
         app.close()
         return status
+
+
+def answer(shop: Shop, reply: str, *args: str) -> tuple[int, str]:
+    """Run a command at a terminal, answer its question, and return its exit code and what it said."""
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        shop.command(*args), cwd=shop.folder, env=shop.environ, stdin=theirs, stdout=theirs, stderr=theirs
+    )
+    os.close(theirs)
+    said = b""
+    while b"[y/N]" not in said:
+        said += os.read(ours, 1024)
+    os.write(ours, f"{reply}\n".encode())
+    while True:
+        try:
+            said += os.read(ours, 1024)
+        except OSError:  # the other side is closed
+            break
+    os.close(ours)
+    return process.wait(timeout=30), said.decode()

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import os
-import pty
 import sqlite3
-import subprocess
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from laneway.cli import progress
-from tests.acceptance.cli import Shop
+from tests.acceptance.cli import Shop, answer
 
 pytestmark = pytest.mark.acceptance
 
@@ -20,26 +17,6 @@ pytestmark = pytest.mark.acceptance
 @pytest.fixture
 def shop(tmp_path: Path) -> Shop:
     return Shop(tmp_path)
-
-
-def answer(shop: Shop, reply: str, *args: str) -> tuple[int, str]:
-    """Run a command at a terminal, answer its question, and return its exit code and what it said."""
-    ours, theirs = pty.openpty()
-    process = subprocess.Popen(
-        shop.command(*args), cwd=shop.folder, env=shop.environ, stdin=theirs, stdout=theirs, stderr=theirs
-    )
-    os.close(theirs)
-    said = b""
-    while b"[y/N]" not in said:
-        said += os.read(ours, 1024)
-    os.write(ours, f"{reply}\n".encode())
-    while True:
-        try:
-            said += os.read(ours, 1024)
-        except OSError:  # the other side is closed
-            break
-    os.close(ours)
-    return process.wait(timeout=30), said.decode()
 
 
 def test_jobs_are_cancelled(shop: Shop) -> None:
@@ -76,6 +53,17 @@ def test_long_work_shows_a_bar(monkeypatch: pytest.MonkeyPatch, capsys: pytest.C
     assert "Revived" in said.err
     assert "2/2" in said.err
     assert said.out == ""
+
+
+def test_bar_says_what_it_waits_for(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(progress, "PATIENCE_S", 0.0)
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    with progress.Bar("Moving", 0) as bar:
+        bar.update(7, 9, "Moving")
+        bar.update(9, 9, "Waiting for 1 running job")
+    said = capsys.readouterr().err
+    assert "Waiting for 1 running job" in said
+    assert "9/9" in said
 
 
 def test_jobs_are_rescheduled(shop: Shop) -> None:

@@ -34,6 +34,10 @@ def test_demo_shows_jobs_running_and_sums_up(shop: Shop) -> None:
     assert "after 1 s" in text
     for task in ("checkout", "thumbnail", "charge", "Receipt", "exchange_rate", "reminder", "daily_report"):
         assert task in text
+    assert "were told" in text.splitlines()[-2]
+    assert "each in the right order." in text.splitlines()[-2]
+    for task in ("tell_customer", "write_stock"):
+        assert any(line.startswith(task) and int(line.split()[3]) > 0 for line in text.splitlines())
     assert "jobs done" in text.splitlines()[-1]
     assert not text.splitlines()[-1].startswith("0 jobs")
 
