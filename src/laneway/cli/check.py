@@ -73,7 +73,7 @@ def _show(document: dict[str, Any]) -> None:
     for finding in document["findings"]:
         _line(finding.level, finding.text)
     for text in document.get("mended", ()):
-        _line("mended", text.removeprefix("Mended: "))
+        _line("mended", text)
     for text in document.get("left", ()):
         _line("left", text)
     if "left" in document and not document["left"]:

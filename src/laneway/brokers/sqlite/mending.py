@@ -31,7 +31,7 @@ def check(db: Any, sql: Sql, path: Path) -> list[str]:
         f"nothing is claimed meanwhile; a worker goes on with it, or laneway reshard {name} {target}."
         for name, shards, target, total, moved in db.execute(sql["resharding"]).fetchall()
     ]
-    if db.execute(sql["claims_of_the_dead"]).fetchall():
+    if _count(db, sql, "dead_hold_claims"):
         problems.append("There are claims of workers that are dead; start a worker, and it takes them over.")
     counted = [
         (_count(db, sql, "claims_of_nobody"), "claimed by a worker that does not exist"),
@@ -58,15 +58,15 @@ def repair(db: Any, sql: Sql, now: float) -> list[str]:
         ids = _read_ids(db.execute(sql["claims_of"], {"worker": worker}).fetchone()[0])
         give_back(db, sql, ids, unstarted=False)
         given_back += len(ids)
-    done.append((given_back, "claims of nobody's were given back"))
+    done.append((given_back, "Claims of nobody's given back"))
     moved = 0
     for statement, rows in _astray(db, sql):
         db.execute(sql[statement], {"rows": to_json(rows)})
         moved += len(rows)
-    done.append((moved, "jobs were moved to the shard that they belong to"))
+    done.append((moved, "Jobs moved to the shard that they belong to"))
     torn = _ids(db, sql, "torn")
     give_back(db, sql, torn, unstarted=False)
-    done.append((len(torn), "jobs that were queued and running at once are queued"))
+    done.append((len(torn), "Jobs that were queued and running at once, and are queued now"))
     orphans = _ids(db, sql, "orphans")
     if orphans:
         db.execute(sql["make_queue"], {"name": FOUND, "shards": 1})
@@ -78,12 +78,12 @@ def repair(db: Any, sql: Sql, now: float) -> list[str]:
         }
         db.execute(sql["bury_orphans"], values)
         db.execute(sql["delete_payloads"], values)
-    done.append((len(orphans), f"payloads without a job were put into the morgue of the queue {FOUND}"))
+    done.append((len(orphans), f"Payloads without a job put into the morgue of the queue {FOUND}"))
     hollow = _ids(db, sql, "hollow")
     for id in hollow:
         db.execute(sql["remove_job"], {"id": id})
-    done.append((len(hollow), "jobs without any payload were removed"))
-    return [f"Mended: {number} {what}." for number, what in done if number]
+    done.append((len(hollow), "Jobs without any payload removed"))
+    return [f"{what}: {number}." for number, what in done if number]
 
 
 def _astray(db: Any, sql: Sql) -> Iterator[tuple[str, list[tuple[int, int]]]]:

@@ -594,6 +594,9 @@ UPDATE meta SET epoch = epoch + 1 WHERE id = 1;
 -- name: resharding
 SELECT name, shards, target, total, moved FROM queues WHERE target > 0;
 
+-- name: dead_hold_claims
+SELECT EXISTS (SELECT 1 FROM jobs WHERE worker IN (SELECT id FROM workers WHERE dead = 1));
+
 -- name: claims_of_nobody
 SELECT count(*) FROM jobs INDEXED BY jobs_claimed WHERE worker IS NOT NULL AND worker NOT IN (SELECT id FROM workers);
 

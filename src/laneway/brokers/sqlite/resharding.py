@@ -30,16 +30,18 @@ def step(db: Any, sql: Sql, queue: Queue, shards: int, limit: int) -> Resharding
             f"{queue.name} {queue.target}."
         )
     phase, place, _, _ = db.execute(sql["reshard_state"], values).fetchone()
-    if phase < len(_PHASES):
+    while phase < len(_PHASES) and limit > 0:
         phase, place, moved = _move(db, sql, queue.id, shards, phase, place, limit)
         db.execute(sql["reshard_place"], {"queue": queue.id, "phase": phase, "place": place, "moved": moved})
+        limit -= moved
     phase, _, total, moved = db.execute(sql["reshard_state"], values).fetchone()
     running: int = db.execute(sql["count_running"], values).fetchone()[0]
     done = phase == len(_PHASES) and not running
     if done:
         db.execute(sql["reshard_end"], values)
         db.execute(sql["next_epoch"])
-    return Resharding(total=max(total, moved), moved=moved, running=running, done=done)
+    # What is enqueued meanwhile is counted as it is passed: until the end is reached there is at least one more.
+    return Resharding(total=max(total, moved + (phase < len(_PHASES))), moved=moved, running=running, done=done)
 
 
 def _move(db: Any, sql: Sql, queue: int, shards: int, phase: int, place: str, limit: int) -> tuple[int, str, int]:
