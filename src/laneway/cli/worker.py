@@ -67,6 +67,15 @@ run_options = options.together(
         show_default=True,
         help="Log runs that take longer.",
     ),
+    click.option(
+        "--scheduler",
+        type=click.Choice(["lag", "seq"]),
+        help="The shards to take from first: the most overdue (lag, the default), or one after the other (seq).",
+    ),
+    click.option("--nodes", metavar="N", type=int, help="Deal the shards of every queue to N processes."),
+    click.option(
+        "--node", metavar="I", type=int, help="Which of them this is, from 0 on. [or LANEWAY_NODES, LANEWAY_NODE]"
+    ),
     options.url,
 )
 
@@ -115,10 +124,24 @@ def make_worker(ctx: click.Context, target: Target, url: str | None, given: dict
         target.worker.options = replace(target.worker.options, verbose=verbose or target.worker.options.verbose)
         return target.worker
     queues = [name for text in given.pop("queues") for name in text.split(",")]
-    made = WorkerOptions(**given, verbose=verbose, queues=list(dict.fromkeys(queues)) or None)
+    shards = _shard_options(given.pop("scheduler"), given.pop("nodes"), given.pop("node"))
+    made = WorkerOptions(**given, **shards, verbose=verbose, queues=list(dict.fromkeys(queues)) or None)
     raise_problems(made.validate())
     check_queues(target.app, queues)
     return (target.worker or Worker)(target.app, made)
+
+
+def _shard_options(scheduler: str | None, nodes: int | None, node: int | None) -> dict[str, Any]:
+    from ..worker import schedulers, splitters
+
+    made: dict[str, Any] = {}
+    if scheduler is not None:
+        made["scheduler"] = schedulers.lag if scheduler == "lag" else schedulers.seq
+    if nodes is not None and node is not None:
+        made["splitter"] = splitters.by_node(nodes, node)
+    elif nodes is not None or node is not None:
+        raise ConfigError("--nodes and --node go together: how many processes there are, and which of them this is.")
+    return made
 
 
 def _was_given(ctx: click.Context, name: str) -> bool:

@@ -1,0 +1,38 @@
+"""worker: the shards that it serves, and the order in which it takes from them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.acceptance.cli import Shop
+
+pytestmark = pytest.mark.acceptance
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Shop:
+    return Shop(tmp_path)
+
+
+def test_worker_takes_a_scheduler_and_a_node(shop: Shop) -> None:
+    (key,) = shop.put("resize")
+    shop.ok("worker", "shop", "--until-empty", "--scheduler", "seq", "--nodes", "1", "--node", "0")
+    assert shop.status("default", key) == "gone"
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (("--nodes", "2"), "--nodes and --node go together"),
+        (("--node", "2"), "--nodes and --node go together"),
+        (("--nodes", "2", "--node", "2"), "node must be below nodes, counted from 0; 2 is not below 2."),
+        (("--nodes", "0", "--node", "0"), "nodes must be a whole number from 1 on, not 0."),
+    ],
+)
+def test_worker_says_what_is_wrong_with_its_node(shop: Shop, options: tuple[str, ...], sentence: str) -> None:
+    done = shop.run("worker", "shop", "--until-empty", *options)
+    assert done.returncode != 0
+    assert sentence in done.stderr
+    assert "Traceback" not in done.stderr
