@@ -8,7 +8,7 @@ payloads are (`snapshots.py`).
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable
 
 import msgspec
 
@@ -122,7 +122,14 @@ def conservation(accepted: Collection[str], done: Collection[str], snapshot: Sna
     return findings
 
 
-def repeats(events: Sequence[Event]) -> int:
-    """How many runs there were beyond the first of each call, those after a failure not counted."""
-    kinds = Counter(event.what for event in events)
-    return kinds["S"] - kinds["F"] - len({(event.key, event.job) for event in events if event.what == "S"})
+def repeats(events: Iterable[Event]) -> int:
+    """How many runs there were of calls that had begun before, and had not failed."""
+    count = 0
+    last: dict[tuple[str, str], str] = {}
+    for event in events:
+        call = event.key, event.job
+        if event.what == "S":
+            count += last.get(call, "F") != "F"
+        if event.what in "SEF":
+            last[call] = event.what
+    return count

@@ -1,0 +1,78 @@
+"""A broker that notes what it has done: which keys it handed out, which settlements it took, and what is done by them.
+
+It stands next to the real broker, below whatever loses requests and answers, so that its notes are the truth and not
+what a worker believes.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+from ..broker import Answer, Broker, Turn
+from ..job import Kind
+from ..outcome import Settlement
+from .history import Event, What
+
+
+class Ledger:
+    """What all participants of a simulation have done, in order."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self.events: list[Event] = []
+        #: Identities of payloads whose end the broker has taken.
+        self.done: set[str] = set()
+        self.refused = 0
+        self._turns: set[tuple[str, str, int]] = set()
+
+    def note(self, what: What, key: str = "", job: str = "", *, attempt: int = 0, token: int = 0, pid: int = 0) -> None:
+        """Write one event; the number of a call is the end of its job's name."""
+        number = job.rpartition("#")[2]
+        seq = int(number) if "#" in job else -1
+        self.events.append(Event(what, key, seq, job, attempt, token, self._clock(), pid))
+
+    def turned(self, turn: Turn, answer: Answer) -> None:
+        """Note a turn that was carried out; its repeat has changed nothing."""
+        name = turn.worker, turn.queue, turn.seq
+        if name in self._turns:
+            return
+        self._turns.add(name)
+        refused = Counter(answer.refused)
+        for settlement in sorted(turn.settlements, key=lambda each: each.claim.token):
+            key = settlement.claim.key
+            if refused[key]:  # of two claims of one key it is the older that is refused
+                refused[key] -= 1
+                self.refused += 1
+                self.note("R", key, token=settlement.claim.token)
+            else:
+                self._settled(settlement)
+        for claim in answer.claims:
+            self.note("C", claim.key, token=claim.token)
+
+    def _settled(self, settlement: Settlement) -> None:
+        claim = settlement.claim
+        self.note("A", claim.key, token=claim.token)
+        finished = len(claim.payloads) if settlement.verdict == "done" else settlement.done
+        self.done.update(each.identity for each in claim.payloads[:finished])
+        buried = claim.payloads[finished:][: settlement.buried] if settlement.verdict == "bury" else []
+        for payload in buried if claim.kind is Kind.KEYED else ():
+            self.note("B", claim.key, payload.identity, token=claim.token)
+
+
+class Recorder:
+    """Passes every verb on to a broker, and notes what its turns have done."""
+
+    def __init__(self, broker: Broker, ledger: Ledger) -> None:
+        self.inner = broker
+        self.max_body = broker.max_body
+        self._ledger = ledger
+
+    def turn(self, turn: Turn) -> Answer:
+        answer = self.inner.turn(turn)
+        self._ledger.turned(turn, answer)
+        return answer
+
+    def __getattr__(self, verb: str) -> Any:
+        return getattr(self.inner, verb)

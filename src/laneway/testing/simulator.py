@@ -1,0 +1,297 @@
+"""Several workers, a producer, crashes, pauses and lost messages, interleaved by a seed in one thread.
+
+    python -m laneway.testing.simulator --seeds 1000
+
+The broker is real, and so is much of the worker; the clock is not, and nothing happens by itself, so that a seed says
+everything: the same one gives the same history. At every snapshot all that was accepted must be somewhere, and at the
+end, when everything has been let run, nothing may be lost, have overlapped, be out of order or settled too late.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from contextlib import contextmanager
+from itertools import count
+from pathlib import Path
+from random import Random
+from typing import Any, cast
+from zlib import crc32
+
+import msgspec
+
+from ..broker import Broker
+from ..clock import Clock, ManualClock
+from ..failpoints import armed
+from .checkers import Accepted, Snapshot, conservation, lost, out_of_order, overlap, repeats, stale_accepted
+from .faulty import FaultyBroker
+from .participants import GATHER, KEYS, LEASE_S, ORDERS, Crash, Producer, Resharder, SimulatedWorker
+from .recorder import Ledger, Recorder
+from .snapshots import snapshot
+
+#: Called once for each participant: processes have connections of their own to one store.
+Connect = Callable[[Clock], Broker]
+
+WORKERS = 3
+#: Rounds of the end in which nothing goes wrong any more; more, and something is stuck.
+LONGEST_END = 2_000
+
+
+class Report(msgspec.Struct):
+    """What came of a simulation."""
+
+    seed: int
+    #: What is wrong, a sentence each.
+    findings: list[str]
+    accepted: int
+    runs: int
+    repeats: int
+    refused: int
+    crashes: int
+    pauses: int
+    reshardings: int
+    #: Different for different histories.
+    digest: int
+
+
+class Simulation:
+    """One seed's world."""
+
+    def __init__(self, seed: int, connect: Connect, worker: type[SimulatedWorker] = SimulatedWorker) -> None:
+        self.seed = seed
+        self.chance = Random(seed)
+        self.clock = ManualClock()
+        self.ledger = Ledger(self.clock.now)
+        self.findings: list[str] = []
+        self.crashes = self.pauses = 0
+        self._connect = connect
+        self._worker = worker
+        self._pids = count(1)
+        self._brokers: list[FaultyBroker] = []
+        self.onlooker = connect(self.clock)
+        self.onlooker.declare(ORDERS, 3)
+        self.onlooker.declare(GATHER, 2)
+        self.producer = Producer(self._participant(), self.chance)
+        self.resharder = Resharder(self._participant(), self.chance)
+        self.workers = [self._hire() for _ in range(WORKERS)]
+
+    def _participant(self) -> Broker:
+        recorder = cast(Broker, Recorder(self._connect(self.clock), self.ledger))
+        faulty = FaultyBroker(recorder)
+        self._brokers.append(faulty)
+        return cast(Broker, faulty)
+
+    def _hire(self) -> SimulatedWorker:
+        return self._worker(self._participant(), self.ledger, self.clock, self.chance, lambda: next(self._pids))
+
+    # -- what happens ----------------------------------------------------------------------------------
+
+    def step(self) -> None:
+        """One thing happens, and a little time passes."""
+        self.clock.advance(self.chance.choice((0.0, 0.0, 0.1, 1.0, 3.0)))
+        self._beat()
+        happening = self.chance.random()
+        if happening < 0.70:
+            self._work()
+        elif happening < 0.83:
+            self.producer.act()
+        elif happening < 0.87:
+            self._trouble()
+        elif happening < 0.89:
+            self.resharder.act()
+        elif happening < 0.94:
+            self.resharder.act(begin=False)
+        elif happening < 0.95:
+            self.onlooker.revive(ORDERS, [self.chance.choice(KEYS[ORDERS])])
+        else:
+            self._lose_something()
+
+    def _beat(self) -> None:
+        for worker in list(self.workers):
+            try:
+                worker.beat()
+            except Crash:
+                self._crash(worker)
+
+    def _work(self) -> None:
+        awake = [worker for worker in self.workers if not worker.paused]
+        if not awake:
+            return
+        worker = self.chance.choice(awake)
+        place = self.chance.choice((None,) * 60 + ("inside settle", "before", "after"))
+        try:
+            if place == "before":
+                raise Crash
+            with _crashing(place):
+                worker.act()
+            if place == "after":
+                raise Crash
+        except Crash:
+            self._crash(worker)
+
+    def _crash(self, worker: SimulatedWorker) -> None:
+        """Its process is gone, with all that it knew; another is started."""
+        self.crashes += 1
+        self.ledger.note("K", pid=worker.pid)
+        if worker.run is not None:
+            self.ledger.note("K", pid=worker.run.pid)
+        self._replace(worker)
+
+    def _replace(self, worker: SimulatedWorker) -> None:
+        worker.broker.close()
+        self.workers[self.workers.index(worker)] = self._hire()
+
+    def _trouble(self) -> None:
+        """A worker is stopped, shorter or longer than its lease, or goes in good order."""
+        worker = self.chance.choice(self.workers)
+        if worker.paused or not worker.joined:
+            return
+        match self.chance.randrange(3):
+            case 0:
+                worker.paused_until = self.clock.monotonic() + LEASE_S * 0.5
+            case 1:
+                self.pauses += 1
+                worker.paused_until = self.clock.monotonic() + LEASE_S * 1.5
+                self.ledger.note("P", pid=worker.pid)
+                if worker.run is not None:
+                    self.ledger.note("P", pid=worker.run.pid)
+            case _:
+                worker.leave()
+                self._replace(worker)
+
+    def _lose_something(self) -> None:
+        """The next request of somebody, or its answer, gets lost."""
+        theirs = [worker.broker for worker in self.workers]
+        faulty = cast(FaultyBroker, self.chance.choice((*theirs, *theirs, self.producer.broker, self.resharder.broker)))
+        verb = self.chance.choice(("turn", "turn", "enqueue", "renew", "join", "leases", "reclaim", "reshard", "leave"))
+        self.chance.choice((faulty.lose_request, faulty.lose_answer))(verb)
+
+    # -- what must be true -----------------------------------------------------------------------------
+
+    def look(self) -> Snapshot:
+        """Whether everything that was accepted is somewhere."""
+        seen = snapshot(self.onlooker, [(ORDERS, key) for key in KEYS[ORDERS]])
+        gathered = snapshot(self.onlooker, [(GATHER, key) for key in KEYS[GATHER]])
+        # A value may be running and set aside at once, when its enqueueing was repeated.
+        waiting = gathered.waiting - gathered.running
+        whole = Snapshot(seen.waiting | waiting, seen.running | gathered.running, seen.dead | gathered.dead)
+        unsure = {job.identity for job in self.producer.pending}
+        sure = Snapshot(*(place - unsure for place in (whole.waiting, whole.running, whole.dead)))
+        accepted = {job for _, _, job in self.producer.accepted}
+        self.findings += conservation(accepted, self.ledger.done, sure)
+        return whole
+
+    def end(self) -> Snapshot:
+        """Let everything run until nothing is left; nothing goes wrong any more."""
+        left = self.look()
+        for _ in range(LONGEST_END):
+            self.clock.advance(self.chance.choice((0.0, 0.5, 2.0)))
+            self._beat()
+            if self.producer.pending:
+                self.producer.act()
+            self.resharder.act(begin=False)
+            for worker in self.workers:
+                if not worker.paused:
+                    worker.act()
+            left = self.look()
+            if not (left.waiting or left.running or self.producer.pending or self.resharder.under_way):
+                return left
+        self.findings.append(f"It came to no end: {len(left.waiting)} are waiting, {len(left.running)} are running.")
+        return left
+
+    def report(self, steps: int) -> Report:
+        """Run it, and check what came of it."""
+        for number in range(steps):
+            self.step()
+            if number % 20 == 0:
+                self.look()
+        left = self.end()
+        events = self.ledger.events
+        accepted = [Accepted(*each) for each in self.producer.accepted]
+        self.findings += lost(accepted, events, left)
+        self.findings += overlap(events) + out_of_order(events) + stale_accepted(events)
+        self.findings += self.onlooker.check()
+        for broker in (*self._brokers, self.onlooker):
+            broker.close()
+        return Report(
+            seed=self.seed,
+            findings=list(dict.fromkeys(self.findings)),
+            accepted=len(accepted),
+            runs=sum(event.what == "S" for event in events),
+            repeats=repeats(events),
+            refused=self.ledger.refused,
+            crashes=self.crashes,
+            pauses=self.pauses,
+            reshardings=self.resharder.finished,
+            digest=crc32("\n".join(event.line() for event in events).encode()),
+        )
+
+
+@contextmanager
+def _crashing(place: str | None) -> Any:
+    """Have whoever reaches this failpoint crash there."""
+
+    def crash() -> None:
+        raise Crash
+
+    if place is not None:
+        armed[place] = crash
+    try:
+        yield
+    finally:
+        armed.pop(place or "", None)
+
+
+def simulate(
+    seed: int, connect: Connect, *, steps: int = 400, worker: type[SimulatedWorker] = SimulatedWorker
+) -> Report:
+    """Run one seed. `connect` is called for every participant, and each time leads to the same store."""
+    return Simulation(seed, connect, worker).report(steps)
+
+
+def on_sqlite(path: Path) -> Connect:
+    """A SQLite file, with a connection of its own for every participant."""
+    from ..brokers.sqlite import SQLiteBroker
+
+    return lambda clock: SQLiteBroker(path, clock=clock)
+
+
+def in_memory() -> Connect:
+    """One broker in memory, for all."""
+    from ..brokers.memory import MemoryBroker
+
+    brokers: list[Broker] = []
+
+    def connect(clock: Clock) -> Broker:
+        if not brokers:
+            brokers.append(MemoryBroker(clock))
+        return brokers[0]
+
+    return connect
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run many seeds, and print what is wrong."""
+    parser = argparse.ArgumentParser(prog="python -m laneway.testing.simulator", description=__doc__)
+    parser.add_argument("--seeds", type=int, default=100, help="how many (default: 100)")
+    parser.add_argument("--first", type=int, default=0, help="the first of them (default: 0)")
+    parser.add_argument("--steps", type=int, default=400, help="steps of each (default: 400)")
+    parser.add_argument("--broker", choices=("sqlite", "memory"), default="sqlite")
+    options = parser.parse_args(arguments)
+    wrong = runs = crashes = 0
+    for seed in range(options.first, options.first + options.seeds):
+        with tempfile.TemporaryDirectory() as folder:
+            connect = in_memory() if options.broker == "memory" else on_sqlite(Path(folder) / "jobs.db")
+            report = simulate(seed, connect, steps=options.steps)
+        runs, crashes = runs + report.runs, crashes + report.crashes
+        if report.findings:
+            wrong += 1
+            print(f"seed {seed}:", *report.findings[:10], sep="\n  ")
+    print(f"{options.seeds} seeds, {runs} runs, {crashes} crashes: {wrong or 'none'} with findings.")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

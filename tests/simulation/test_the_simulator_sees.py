@@ -1,0 +1,252 @@
+"""The simulator and its checkers see: each of these brokers and workers has one mistake, and a check turns red."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import Any
+
+import pytest
+
+from laneway.broker import Answer, Broker, Resharding, Turn
+from laneway.brokers.memory import MemoryBroker
+from laneway.clock import Clock
+from laneway.job import Kind, NewJob
+from laneway.outcome import Settlement, done
+from laneway.testing.participants import Lane, SimulatedWorker
+from laneway.testing.simulator import Report, in_memory, simulate
+from laneway.worker.holdings import Holdings
+from laneway.worker.lease import Observer
+
+pytestmark = pytest.mark.simulation
+
+
+def first_finding(phrase: str, run: Callable[[int], Report]) -> str | None:
+    """The first finding of this sort in the first seeds that have one."""
+    for seed in range(30):
+        for finding in run(seed).findings:
+            if phrase in finding:
+                return finding
+    return None
+
+
+# -- brokers -------------------------------------------------------------------------------------------
+
+
+class TokenUnchecked(MemoryBroker):
+    """Completes by id alone."""
+
+    def _still_held(self, worker: Any, settlements: Iterable[Settlement]) -> Any:
+        for settlement in settlements:
+            claim = settlement.claim
+            job = self._queues[claim.queue].by_ref.get(claim.ref)
+            if job is not None and job.worker is not None:
+                self._workers[job.worker].claims.pop(claim.ref, None)
+                worker.claims[claim.ref] = job
+                job.token = claim.token
+        return super()._still_held(worker, settlements)
+
+
+class SetAsideIsForgotten(MemoryBroker):
+    """Drops what comes while the key is being run."""
+
+    def enqueue(self, jobs: Sequence[NewJob]) -> None:
+        super().enqueue([job for job in jobs if self._idle(job)])
+
+    def _idle(self, job: NewJob) -> bool:
+        return job.queue not in self.queues() or self.status(job.queue, job.key) != "running"
+
+
+class MergeDropsThePayload(MemoryBroker):
+    """Keeps one payload of a key: the first."""
+
+    def enqueue(self, jobs: Sequence[NewJob]) -> None:
+        super().enqueue([job for job in jobs if self.status(job.queue, job.key) in ("gone", "cancelled", "dead")])
+
+
+class HeadIsNotKept(MemoryBroker):
+    """Puts a failed call behind those that have not failed."""
+
+    def turn(self, turn: Turn) -> Answer:
+        answer = super().turn(turn)
+        for settlement in turn.settlements:
+            claim = settlement.claim
+            if settlement.verdict == "retry" and claim.kind is Kind.KEYED:
+                failed = claim.payloads[settlement.done]
+                if self.cancel(claim.queue, claim.key, failed.identity):
+                    again = NewJob(
+                        queue=claim.queue,
+                        key=claim.key,
+                        kind=claim.kind,
+                        body=failed.body,
+                        identity=failed.identity,
+                        delay_s=settlement.delay_s,
+                    )
+                    self.enqueue([again])
+        return answer
+
+
+class ReshardingStrands(MemoryBroker):
+    """Takes the first step for the last."""
+
+    def reshard(self, queue: str, shards: int, *, limit: int = 1_000) -> Resharding:
+        step = super().reshard(queue, shards, limit=limit)
+        known = self._queues[queue]
+        if not step.done and known.unmoved:
+            known.unmoved = deque()
+        return step
+
+
+class ReclaimingForgets(MemoryBroker):
+    """Drops what a dead worker was running."""
+
+    def reclaim(self) -> int:
+        running = [(queue, view.key) for queue in self.queues() for view in self.listing(queue, "running").jobs]
+        count = super().reclaim()
+        for queue, key in running:
+            if self.status(queue, key) != "running":
+                self.cancel(queue, key)
+        return count
+
+
+class RenewingGivesBackAll(MemoryBroker):
+    """Takes back claims that their worker knows of."""
+
+    def renew(self, worker: str, held: Collection[int], before: int) -> None:
+        super().renew(worker, (), before + 1)
+
+
+class BuryingLoses(MemoryBroker):
+    """Takes what is to be buried for done."""
+
+    def turn(self, turn: Turn) -> Answer:
+        answer = super().turn(turn)
+        for settlement in turn.settlements:
+            if settlement.verdict == "bury":
+                self.delete_dead(settlement.claim.queue, [settlement.claim.key])
+        return answer
+
+
+BROKERS = {
+    TokenUnchecked: "was taken, though",
+    SetAsideIsForgotten: "is neither waiting",
+    MergeDropsThePayload: "has not ended and is not in the morgue",
+    HeadIsNotKept: "began before call",
+    ReshardingStrands: "no end",
+    ReclaimingForgets: "is neither waiting",
+    RenewingGivesBackAll: "while call",
+    BuryingLoses: "is neither waiting",
+}
+
+
+@pytest.mark.parametrize(("broken", "phrase"), BROKERS.items(), ids=[broken.__name__ for broken in BROKERS])
+def test_a_broken_broker_is_seen(broken: Callable[[Clock], Broker], phrase: str) -> None:
+    def run(seed: int) -> Report:
+        brokers: list[Broker] = []
+
+        def connect(clock: Clock) -> Broker:
+            brokers.append(brokers[0] if brokers else broken(clock))
+            return brokers[0]
+
+        return simulate(seed, connect, steps=200)
+
+    assert first_finding(phrase, run) is not None
+
+
+# -- workers -------------------------------------------------------------------------------------------
+
+
+class AcknowledgesBeforeRunning(SimulatedWorker):
+    """Settles what it has not run yet."""
+
+    def turn(self, lane: Lane, limit: int | None = None) -> None:
+        before = len(lane.waiting)
+        super().turn(lane, limit)
+        lane.finished += [done(claim) for claim in lane.waiting[before:]]
+
+    def _end(self, settlement: Settlement) -> None:
+        self.run = None
+
+
+class TakesOverAtOnce(SimulatedWorker):
+    """Has no patience with leases."""
+
+    def _make_keeper(self) -> Any:
+        keeper = super()._make_keeper()
+        keeper._observer = Impatient(self._clock)
+        return keeper
+
+
+class Impatient(Observer):
+    def expired(self, leases: dict[str, tuple[int, float]]) -> list[tuple[str, int]]:
+        return [(worker, counter) for worker, (counter, _) in leases.items()]
+
+
+class NeverSweeps(SimulatedWorker):
+    """Leaves the claims of the dead where they are."""
+
+    def _make_keeper(self) -> Any:
+        keeper = super()._make_keeper()
+        keeper.sweep = lambda worker: None  # type: ignore[method-assign]  # the mistake
+        return keeper
+
+
+class ForgetsWhatItHolds(SimulatedWorker):
+    """Renews without saying what it holds."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        for lane in self.lanes:
+            lane.holdings = Unsaid()
+
+
+class Unsaid(Holdings):
+    def report(self) -> tuple[set[int], int | None]:
+        return set(), super().report()[1]
+
+
+class GoesOnAfterAFailure(SimulatedWorker):
+    """Runs the calls behind a failed one."""
+
+    def _end(self, settlement: Settlement) -> None:
+        run = self.run
+        assert run is not None
+        if settlement.verdict == "retry" and run.claim.kind is Kind.KEYED and run.done + 1 < len(run.claim.payloads):
+            self._go_on(run)
+        else:
+            super()._end(settlement)
+
+
+class ThrowsAwayAnswers(SimulatedWorker):
+    """Takes a turn that was not answered for one that was not carried out."""
+
+    def turn(self, lane: Lane, limit: int | None = None) -> None:
+        super().turn(lane, limit)
+        if lane.unanswered is not None:
+            lane.unanswered = None  # and with it, what was to be settled
+
+
+class IgnoresItsLease(SimulatedWorker):
+    """Goes on with what it was handed under the name that was declared dead."""
+
+    def lost(self) -> None:
+        waiting = [list(lane.waiting) for lane in self.lanes]
+        super().lost()
+        for lane, claims in zip(self.lanes, waiting, strict=True):
+            lane.waiting += claims
+
+
+WORKERS = {
+    AcknowledgesBeforeRunning: "has not ended and is not in the morgue",
+    TakesOverAtOnce: "while call",
+    NeverSweeps: "no end",
+    ForgetsWhatItHolds: "while call",
+    GoesOnAfterAFailure: "has not ended and is not in the morgue",
+    ThrowsAwayAnswers: "no end",
+    IgnoresItsLease: "while call",
+}
+
+
+@pytest.mark.parametrize(("broken", "phrase"), WORKERS.items(), ids=[broken.__name__ for broken in WORKERS])
+def test_a_broken_worker_is_seen(broken: type[SimulatedWorker], phrase: str) -> None:
+    assert first_finding(phrase, lambda seed: simulate(seed, in_memory(), steps=200, worker=broken)) is not None
