@@ -10,7 +10,7 @@ import pytest
 from laneway import Batch, Bury, Context, Middleware, Retry
 from laneway.job import Kind
 from laneway.shards import shard_of
-from laneway.telemetry import RunEnded, RunStarted
+from laneway.telemetry import RunEnded, RunStarted, WorkerStopping
 from tests.worker.conftest import PATIENCE_S, Running, dead, stats
 
 
@@ -296,10 +296,11 @@ def test_stopping_gives_back_batches_that_have_not_begun(app):
     running = Running(app, concurrency=1)
     running.worker.start()
     assert begun.wait(PATIENCE_S)
+    stopping = threading.Event()
+    app.telemetry.subscribe(WorkerStopping, lambda event: stopping.set())
     stopper = threading.Thread(target=running.worker.stop, args=(PATIENCE_S,))
     stopper.start()
-    while not running.worker._runner.stopping:
-        threading.Event().wait(0.001)
+    assert stopping.wait(PATIENCE_S)
     go.set()
     stopper.join(PATIENCE_S)
     numbers = stats(app, "sync")

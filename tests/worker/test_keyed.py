@@ -10,7 +10,7 @@ import pytest
 
 from laneway import Bury, Context, Key, Middleware, Retry
 from laneway.job import Kind
-from laneway.telemetry import RunEnded, RunStarted
+from laneway.telemetry import RunEnded, RunStarted, WorkerStopping
 from tests.worker.conftest import PATIENCE_S, Running, dead, stats
 
 
@@ -344,10 +344,11 @@ def test_stopping_gives_back_the_calls_that_have_not_begun(app):
     running = Running(app)
     running.worker.start()
     assert begun.wait(PATIENCE_S)
+    stopping = threading.Event()
+    app.telemetry.subscribe(WorkerStopping, lambda event: stopping.set())
     stopper = threading.Thread(target=running.worker.stop, args=(PATIENCE_S,))
     stopper.start()
-    while not running.worker._runner.stopping:
-        threading.Event().wait(0.001)
+    assert stopping.wait(PATIENCE_S)
     go.set()
     stopper.join(PATIENCE_S)
     assert seen == [(0, 1)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 
 import pytest
 
@@ -201,12 +202,19 @@ def test_a_worker_that_is_left_only_others_jobs_does_not_spin(make_app):
     theirs = next(key for key in KEYS if shard_of(key, 5) % 2 == 0)
     ours = next(key for key in KEYS if shard_of(key, 5) % 2 == 1)
     sync.enqueue(theirs, 1)
-    turns = []
+    turns, many = [], threading.Event()
     turn = app.broker.turn
-    app.broker.turn = lambda asked: (turns.append(asked), turn(asked))[1]
+
+    def watched(asked):
+        turns.append(time.monotonic())
+        if len(turns) == 10:
+            many.set()
+        return turn(asked)
+
+    app.broker.turn = watched
     with Running(app):
-        threading.Event().wait(0.5)  # long enough for thousands of turns
-        assert len(turns) < 60
+        assert many.wait(PATIENCE_S)
+        assert turns[9] - turns[4] > 0.1, "it rests between turns that are in vain, longer each time"
         sync.enqueue(ours, 1)
         assert ran.wait(PATIENCE_S)
 
