@@ -2,7 +2,7 @@
 # Each makes .venv, installs from a lock with hashes, and runs. Stamps inside .venv make the next time instant.
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test install check format bench build lock clean
+.PHONY: help demo test chaos install check format bench build lock clean
 
 # Another Python: make PYTHON=/path/to/python test
 export PYTHON
@@ -20,6 +20,11 @@ demo: .venv/run.stamp ## see jobs running, live
 
 test: .venv/dev.stamp ## run the tests; ARGS="-k retry" picks some
 	.venv/bin/python -m pytest $(ARGS)
+
+# New sequences each time; the seeds of the simulator are always the same.
+chaos: .venv/dev.stamp ## kill workers, lose messages, and try every sequence: what make test does in a small way
+	LANEWAY_CHAOS=1 LANEWAY_SEEDS=200 LANEWAY_SEQUENCES=5000 \
+	    .venv/bin/python -m pytest --durations=5 -s tests/chaos tests/simulation tests/property $(ARGS)
 
 install: .venv/dev.stamp ## make .venv with all that development needs
 

@@ -1,0 +1,31 @@
+"""Worker processes are killed with -9 at the worst moments, and nothing is lost, overlaps or overtakes.
+
+`make test` runs a small one, with a kill at every place. `make chaos` runs the large one: 100,000 calls of 1,000 keys,
+3 worker processes and 50 kills.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.chaos.chaos import FROM_OUTSIDE, PLACES, Size, run
+
+pytestmark = pytest.mark.chaos
+
+LARGE = Size(jobs=100_000, keys=1_000, kills=50, takes_s=0.002)
+SMALL = Size(jobs=2_000, keys=50, kills=7, takes_s=0.02)
+
+
+def test_killing_workers_loses_nothing(tmp_path: Path) -> None:
+    size = LARGE if os.environ.get("LANEWAY_CHAOS") else SMALL
+    outcome = run(tmp_path, size)
+    print(outcome)
+    assert outcome.findings == []
+    assert sum(outcome.kills.values()) == size.kills
+    assert set(PLACES) <= set(outcome.kills)
+    assert outcome.kills.get(FROM_OUTSIDE, 0) <= size.kills // 5
+    assert outcome.repeats <= size.kills * 100
+    assert outcome.seconds < 300
