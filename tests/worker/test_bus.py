@@ -7,6 +7,7 @@ import threading
 import pytest
 
 from laneway.job import Claim, Payload
+from laneway.outcome import done
 from laneway.worker.bus import LARGEST_LANE, Bus, Lane
 
 pytestmark = pytest.mark.unit
@@ -44,6 +45,19 @@ def test_an_empty_lane_is_passed_over():
     bus = Bus(lanes, 1)
     bus.put(lanes[1], claims("b", 3))
     assert taken(bus, 4) == ["b", "b", "b"]
+
+
+def test_a_lane_with_too_much_unsettled_hands_out_nothing():
+    """Until a turn has recorded it; the other lanes go on."""
+    lanes = [Lane("a", 1), Lane("b", 1)]
+    bus = Bus(lanes, 1)
+    for lane in lanes:
+        bus.put(lane, claims(lane.queue, 3))
+    lanes[0].most, lanes[0].in_turn = 2, 1
+    lanes[0].finish(done(claims("a", 1)[0]), 0.0)
+    assert taken(bus, 6) == ["b", "b", "b"]
+    lanes[0].in_turn = 0
+    assert taken(bus, 6) == ["a", "a", "a"]
 
 
 @pytest.mark.parametrize(

@@ -246,8 +246,28 @@ def test_batches_are_put_together_from_neighbours_of_one_shard():
     ]
     assert [[claim.key for claim in unit] for unit in made.units(claims)] == [["0", "1"], ["2"], ["3"], ["4"]]
     assert asked(made, 3).limit == 6
-    assert asked(made, 10_000).limit == 1_000, "no more than a lane may hold"
+    assert asked(made, 10_000).limit == 100, "no more than may be unsettled"
     assert (asked(made).batch, asked(made).max_payloads) == (2, 1_000)
+
+
+@pytest.mark.parametrize(
+    ("claims", "calls", "typical_s", "most", "limit", "max_payloads"),
+    [
+        (1, 1, 0.01, 100, 100, 100),  # a key alone may have many of its calls claimed
+        (5, 20, 0.01, 5, 10, 20),
+        (100, 1, 0.01, 100, 100, 10),
+        (100, 1, 0.000_016, 625, 625, 10),  # what runs in 10 ms, if that is more
+        (100, 1, 0.000_000_1, 1_000, 1_000, 10),
+        (10, 10, 0.000_2, 50, 50, 50),
+    ],
+)
+def test_what_a_crash_would_repeat_is_bounded(claims, calls, typical_s, most, limit, max_payloads):
+    """About 100 calls are asked for, and finished without being recorded, however they are spread over keys."""
+    made = Share(Laneway("memory:"), "q", splitters.default, lag)
+    payloads = [Payload("1", 0.0, str(n)) for n in range(calls)]
+    made.units([Claim("q", n, str(n), 1, 0.0, -1, 1, 0, payloads, kind=Kind.KEYED) for n in range(claims)])
+    assert made.learn(typical_s) == most
+    assert (asked(made, 10_000).limit, asked(made).max_payloads) == (limit, max_payloads)
 
 
 def test_a_shard_count_that_differs_is_named_once(app, caplog, drain):

@@ -161,6 +161,7 @@ class Fetcher:
         helping = self._resharding and not self._stopping
         if finished or helping or (self.due and wanted):
             self._turn(finished, wanted)
+            lane.in_turn = 0
         if self._resharding and not self._stopping:
             self._help_resharding()
         if self._quit.is_set() and not lane.finished and not lane.waiting:
@@ -220,7 +221,8 @@ class Fetcher:
         lane = self._lane
         settlements: list[Settlement] = []
         durations: list[float] = []
-        for _ in range(len(lane.finished)):
+        lane.in_turn = len(lane.finished)  # before they are taken out: counted twice is better than not at all
+        for _ in range(lane.in_turn):
             settlement, duration_s = lane.finished.popleft()
             settlements.append(settlement)
             if duration_s is not None:
@@ -251,7 +253,7 @@ class Fetcher:
                 self._lost(turn.worker)
                 if self._worker_id() == turn.worker:  # no new id to be had yet
                     backoff_s = self._back_off(backoff_s)
-                # Under the new id these claims are settled if nobody has taken them over yet, else refused.
+                # Under the new id these settlements are refused: the claims went with the old one.
                 turn = self._next(settlements, wanted)
             except EnqueueError as error:
                 # The broker refuses what a run has enqueued, and will again: that run has failed.
@@ -294,8 +296,10 @@ class Fetcher:
         mine = turn.worker == self._worker_id()
         self.holdings.take_in(turn.settlements, answer, keep=mine)
         self.due = len(answer.claims) >= turn.limit
-        if answer.claims and mine:
-            self._bus.put(self._lane, self._share.units(answer.claims))
+        self._lane.in_turn = 0
+        units = self._share.units(answer.claims)
+        self._lane.most = self._share.learn(self._lane.typical_s)
+        self._bus.put(self._lane, units if mine else ())
         self._look_at_shards(turn, answer)
         if self._stopping:
             self.wake()  # what this turn brought goes back as well

@@ -13,14 +13,19 @@ from ..broker import Answer, Turn
 from ..config import DEFAULT_QUEUE
 from ..errors import ConfigError
 from ..job import Claim, Kind
+from ..merge import MAX_PAYLOADS
 from . import schedulers, splitters
-from .bus import LARGEST_LANE
+from .bus import LARGEST_LANE, UNSETTLED, UNSETTLED_S
 from .run import Unit
 from .schedulers import Scheduler
 from .splitters import Splitter
 
 if TYPE_CHECKING:
     from ..app import Laneway
+
+
+#: A turn asks for no fewer calls of a key, and for no fewer keys, than this.
+FEW = 10
 
 
 class Share:
@@ -32,6 +37,7 @@ class Share:
         self._splitter = splitter
         self._scheduler = scheduler
         collector = app.registry.collector_of(queue)
+        self._collecting = collector is not None
         self._batch_size = collector.options.batch_size if collector else 1
         self._max_payloads = _max_payloads(app, queue)
         #: Whether turns name shards at all; otherwise the broker may take from any, whatever their number.
@@ -42,6 +48,11 @@ class Share:
         #: The shards that this process serves; None: all of them.
         self.served: list[int] | None = None
         self._turns = 0
+        #: What the last turn that brought something brought: how many claims, and how many calls in each on average.
+        self._claims = FEW
+        self._calls = 1
+        #: How many calls may have ended and not be recorded yet.
+        self._unsettled = UNSETTLED
         self._complained = False
 
     @property
@@ -82,12 +93,24 @@ class Share:
 
     # -- turns -----------------------------------------------------------------------------------------
 
+    def learn(self, typical_s: float) -> int:
+        """Take in how long a unit of work takes; returns how many may have ended and not be recorded yet."""
+        in_time = int(UNSETTLED_S * self._calls / typical_s) if typical_s > 0 else 0
+        self._unsettled = max(UNSETTLED, min(in_time, LARGEST_LANE))
+        return max(1, self._unsettled // self._calls)
+
     def ask(self, turn: Turn, units: int) -> None:
-        """Have a turn ask for so many units of work."""
+        """Have a turn ask for so many units of work, but for not much more than may be held unsettled.
+
+        Small turns cost a busy worker little, and keep the runs that end meanwhile few.
+        """
         size = self._batch_size
-        turn.limit = units if size == 1 else min(units * size, max(size, LARGEST_LANE))
+        turn.limit = min(units * size, max(size, FEW, self._unsettled // self._calls))
         turn.batch = size
         turn.max_payloads = self._max_payloads
+        if not self._collecting:
+            calls = max(FEW, min(self._unsettled // self._claims, MAX_PAYLOADS[Kind.KEYED]))
+            turn.max_payloads = calls if self._max_payloads is None else min(calls, self._max_payloads)
         if not self._choosing or not turn.limit:
             return
         if not self.epoch:
@@ -119,6 +142,9 @@ class Share:
 
     def units(self, claims: list[Claim]) -> Sequence[Unit]:
         """Claims as units of work: those of a collecting queue in batches, each of one shard."""
+        if claims and not self._collecting:
+            self._claims = len(claims)
+            self._calls = max(1, sum(len(claim.payloads) for claim in claims) // len(claims))
         if self._batch_size == 1:
             return claims
         units: list[list[Claim]] = []
