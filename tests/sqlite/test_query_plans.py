@@ -15,7 +15,7 @@ from laneway.brokers.sqlite.listing import turned
 
 pytestmark = pytest.mark.unit
 
-STATEMENTS = read_statements("queries.sql")
+STATEMENTS = read_statements("queries")
 LARGE = {"jobs", "morgue", "payloads", "endings"}
 
 #: Statements that may read a whole table or a whole queue, and why.

@@ -1,4 +1,4 @@
-"""The SQLite broker: the contract's verbs, each one transaction over the statements of `queries.sql`."""
+"""The SQLite broker: the contract's verbs, each one transaction over the statements in `queries/`."""
 
 from __future__ import annotations
 
@@ -48,7 +48,8 @@ class SQLiteBroker:
             raise ConfigError(f"synchronous must be normal or full, not {synchronous!r}.")
         self._db = Database(Path(path), synchronous=synchronous, timeout_s=timeout_s)
         self._clock = clock or SystemClock()
-        self._sql = read_statements("queries.sql")
+        #: Lists travel in one parameter, and answers of many rows as one text, both JSON: ADR 0002 says why.
+        self._sql = read_statements("queries")
         self._queues: dict[str, Queue] = {}
         #: The epoch in which they were learned. It changes when the shards of any queue do.
         self._epoch = 0

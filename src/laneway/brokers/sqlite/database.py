@@ -27,9 +27,11 @@ APPLICATION_ID = 0x4C414E45
 
 
 def read_statements(name: str) -> dict[str, str]:
-    """The statements of a `.sql` file of this package by the name in the `-- name:` line above each."""
-    text = resources.files(__name__.rpartition(".")[0]).joinpath(name).read_text(encoding="utf-8")
-    parts = re.split(r"^-- name: (\w+)\n", text, flags=re.MULTILINE)
+    """The statements of a `.sql` file of this package, or of a folder of them, by the `-- name:` line above each."""
+    place = resources.files(__name__.rpartition(".")[0]).joinpath(name)
+    if place.is_dir():
+        return {key: text for each in place.iterdir() for key, text in read_statements(f"{name}/{each.name}").items()}
+    parts = re.split(r"^-- name: (\w+)\n", place.read_text(encoding="utf-8"), flags=re.MULTILINE)
     return dict(zip(parts[1::2], (part.strip() for part in parts[2::2]), strict=True))
 
 

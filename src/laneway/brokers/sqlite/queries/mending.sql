@@ -1,0 +1,36 @@
+-- What may be unwell with the file, and how it is mended.
+
+-- name: resharding
+SELECT name, shards, target, total, moved FROM queues WHERE target > 0;
+
+-- name: dead_hold_claims
+SELECT EXISTS (SELECT 1 FROM jobs WHERE worker IN (SELECT id FROM workers WHERE dead = 1));
+
+-- name: claims_of_nobody
+SELECT count(*) FROM jobs INDEXED BY jobs_claimed WHERE worker IS NOT NULL AND worker NOT IN (SELECT id FROM workers);
+
+-- name: orphans
+-- Payloads whose job is gone.
+SELECT json_group_array(id) FROM payloads p
+ WHERE (place = 2 AND NOT EXISTS (SELECT 1 FROM morgue WHERE id = p.job))
+    OR (place <> 2 AND NOT EXISTS (SELECT 1 FROM jobs WHERE id = p.job AND kind > 0));
+
+-- name: bury_orphans
+-- They are kept in the morgue of the queue :queue, each under a key of its own.
+INSERT INTO morgue (queue, shard, key, payload, score, perform_at, retry_count, attempt, deaths, error, updated_at)
+SELECT :queue, 0, 'payload-' || id || '-of-job-' || job, payload, score, perform_at, 0, attempt, 0, :error, :now
+  FROM payloads WHERE id IN (SELECT value FROM json_each(:ids))
+    ON CONFLICT (queue, key) DO NOTHING;
+
+-- name: delete_payloads
+DELETE FROM payloads WHERE id IN (SELECT value FROM json_each(:ids));
+
+-- name: hollow
+-- Keyed and collecting jobs without any payload.
+SELECT json_group_array(id) FROM jobs j
+ WHERE kind > 0 AND NOT EXISTS (SELECT 1 FROM payloads WHERE job = j.id AND place < 2);
+
+-- name: torn
+-- Jobs that are queued and have payloads that run, or the other way round.
+SELECT json_group_array(id) FROM jobs j
+ WHERE kind > 0 AND (worker IS NULL) = EXISTS (SELECT 1 FROM payloads WHERE job = j.id AND place = 1);
