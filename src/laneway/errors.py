@@ -39,6 +39,11 @@ class DeclarationError(LanewayError):
 class EnqueueError(LanewayError):
     """A job was refused and nothing was stored."""
 
+    def __init__(self, message: str, *, place: tuple[str, str] | None = None) -> None:
+        super().__init__(message)
+        #: The queue and the key of the job that is to blame, where a broker found that out.
+        self.place = place
+
 
 class TicketError(LanewayError):
     """A stored body does not describe a call of a task of this app."""

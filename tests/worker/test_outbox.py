@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from laneway import Context, EnqueueError, Middleware
-from laneway.outcome import OUTBOX_LIMIT
+from laneway.job import Claim, NewJob, Payload
+from laneway.outcome import OUTBOX_LIMIT, done
+from laneway.worker.refusals import without_refused
 
 
 @pytest.fixture
@@ -138,3 +140,13 @@ def test_a_bad_argument_in_a_run_is_refused_at_once(spawning, drain):
     drain(app)
     [job] = app.broker.find("default", handle.id)
     assert "EnqueueError: Task child" in job.error
+
+
+def test_only_the_run_to_blame_is_buried():
+    """A broker that refuses a key of another kind says which; the runs beside it are none the worse."""
+    claims = [Claim("q", n, str(n), 1, 0.0, -1, 1, 0, [Payload("{}")]) for n in range(3)]
+    good, bad = (NewJob(queue="q", key=key, body="{}") for key in ("good", "bad"))
+    settlements = [done(claims[0], [good]), done(claims[1], [good, bad]), done(claims[2])]
+    refused = without_refused(settlements, EnqueueError("no", place=("q", "bad")))
+    assert [each.verdict for each in refused] == ["done", "bury", "done"]
+    assert [each.verdict for each in without_refused(settlements, EnqueueError("no"))] == ["bury", "bury", "done"]

@@ -85,3 +85,11 @@ def storable(error: str | None) -> str | None:
 def unknown_queue(name: str) -> BrokerError:
     """The error for a queue that nobody has declared."""
     return BrokerError(f"There is no queue {name!r}; declare it first.")
+
+
+def another_kind(job: NewJob, kind: Kind) -> EnqueueError:
+    """The error for a keyed or collecting job whose key belongs to a job of another kind."""
+    return EnqueueError(
+        f"The key {job.key!r} of the queue {job.queue} belongs to a {kind.name.lower()} job; use another key.",
+        place=(job.queue, job.key),
+    )

@@ -16,7 +16,7 @@ from ..broker import MAX_BODY, Answer, Listing, Order, Page, Resharding, Turn
 from ..clock import Clock, SystemClock
 from ..config import Url
 from ..errors import ConfigError, LeaseLost
-from ..job import JobView, NewJob, QueueStats, Status, WorkerView
+from ..job import JobView, Kind, NewJob, QueueStats, Status, WorkerView
 from ..outcome import Settlement
 from ..shards import DEFAULT_SHARDS
 from . import memory_acting as acting
@@ -91,7 +91,8 @@ class MemoryBroker:
                     check_jobs(settlement.outbox or ())
                 held, refused = self._still_held(worker, turn.settlements)
                 outbox = [job for settlement, _ in held for job in settlement.outbox or ()]
-                check_kinds(outbox, self._queues)
+                ending = {(job.queue, job.key) for settlement, job in held if _ends_whole(settlement)}
+                check_kinds(outbox, self._queues, ending)
                 now = self._clock.now()
                 token = self._last_token = max(self._last_token + 1, int(now * 1e6))
                 for settlement, job in held:
@@ -332,6 +333,11 @@ class MemoryBroker:
     def close(self) -> None:
         """End every wait. The jobs stay for as long as the broker itself."""
         self.nudge()
+
+
+def _ends_whole(settlement: Settlement) -> bool:
+    """Whether nothing of its job is left in the queue: a plain job that is done or buried."""
+    return settlement.claim.kind is Kind.PLAIN and settlement.verdict in ("done", "bury")
 
 
 def _wanted_at(queue: Queue) -> float | None:

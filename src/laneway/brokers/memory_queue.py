@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import itertools
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 
-from ..errors import EnqueueError
 from ..job import Kind, NewJob
 from ..merge import due_when_queued, next_score, quiet_until
 from ..shards import shard_of
+from .common import another_kind
 from .memory_job import Job
 from .memory_lanes import Lanes
 from .memory_payloads import Entry, Pile
@@ -184,18 +184,18 @@ class Queue:
         return True
 
 
-def check_kinds(jobs: Iterable[NewJob], queues: dict[str, Queue]) -> None:
-    """Refuse keyed and collecting jobs whose key belongs to a job of another kind, before any of them is stored."""
+def check_kinds(jobs: Iterable[NewJob], queues: dict[str, Queue], ending: Container[tuple[str, str]] = ()) -> None:
+    """Refuse keyed and collecting jobs whose key belongs to a job of another kind, before any of them is stored.
+
+    `ending` are jobs, by queue and key, that will be gone by then.
+    """
     kinds: dict[tuple[str, str], Kind] = {}
     for new in jobs:
         queue = queues.get(new.queue)
-        job = queue and queue.by_key.get(new.key)
+        job = queue and queue.by_key.get(new.key) if (new.queue, new.key) not in ending else None
         kind = kinds.setdefault((new.queue, new.key), job.kind if job else new.kind)
         if new.kind is not Kind.PLAIN and kind is not new.kind:
-            raise EnqueueError(
-                f"The key {new.key!r} of queue {new.queue} belongs to a {kind.name.lower()} job; "
-                f"use another key or another queue for this {new.kind.name.lower()} one."
-            )
+            raise another_kind(new, kind)
 
 
 def _entry(new: NewJob, at: float, score: float) -> Entry:

@@ -11,7 +11,7 @@ from .failure import describe
 
 def without_refused(settlements: list[Settlement], error: EnqueueError) -> list[Settlement]:
     """Bury the runs whose outbox cannot be stored: those that are to blame, or all if that cannot be told."""
-    blamed = {id(settlement) for settlement in settlements if settlement.outbox and _unstorable(settlement.outbox)}
+    blamed = {id(each) for each in settlements if each.outbox and _unstorable(each.outbox, error.place)}
     return [
         _buried(settlement, f"What the run enqueued was refused. {describe(error)}")
         if settlement.outbox and (id(settlement) in blamed or not blamed)
@@ -28,7 +28,9 @@ def _buried(settlement: Settlement, error: str) -> Settlement:
     return burial
 
 
-def _unstorable(outbox: list[NewJob]) -> bool:
+def _unstorable(outbox: list[NewJob], place: tuple[str, str] | None) -> bool:
+    if any((job.queue, job.key) == place for job in outbox):
+        return True
     try:
         check_jobs(outbox)
     except EnqueueError:

@@ -345,6 +345,7 @@ class SQLiteBroker:
     def reshard(self, queue: str, shards: int, *, limit: int = 1_000) -> Resharding:
         if shards < 1:
             raise ConfigError(f"The queue {queue} needs at least 1 shard, not {shards}.")
+        limit = max(limit, 1)
         self._queue(queue)
         with self._db.write() as db:
             known = self._read_queues(db)[queue]  # as it is now: others may be taking steps too

@@ -14,7 +14,7 @@ import msgspec
 from ...errors import EnqueueError
 from ...job import Kind, NewJob
 from ...merge import due_when_queued, next_score, quiet_until
-from ..common import due_at
+from ..common import another_kind, due_at
 from .queues import Queue, Sql, to_json
 
 
@@ -127,10 +127,7 @@ def _add(
     for job in jobs:
         key = keys[job.queue, job.key]
         if key.kind is not job.kind:
-            raise EnqueueError(
-                f"The key {job.key!r} of the queue {job.queue} belongs to a {key.kind.name.lower()} job; "
-                "use another key."
-            )
+            raise another_kind(job, key.kind)
         if "\0" in job.key:
             raise EnqueueError(
                 f"The key {job.key!r} has a NUL in it, which a text cannot be looked up by; leave it out."

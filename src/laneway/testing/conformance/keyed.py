@@ -13,6 +13,21 @@ from .kit import Hand, Kit, bodies, call, calls, job, keys, numbers, only, place
 
 
 class Keyed(Kit):
+    def test_a_plain_job_may_leave_its_id_as_a_key(self, broker: Broker) -> None:
+        """What a run enqueues is stored when its own job is gone."""
+        put(broker, "a")
+        hand = Hand(broker)
+        assert hand.settle(done(hand.one(), [call("a", "next")])) == []
+        assert places(broker, "a") == {"queued": ["next"]}
+
+    def test_a_key_of_another_kind_is_named(self, broker: Broker) -> None:
+        """Whoever has to find out which of many runs is to blame is told the queue and the key."""
+        put(broker, "a")
+        with pytest.raises(EnqueueError, match="belongs to a plain job") as caught:
+            broker.enqueue([call("b", "1"), call("a", "1")])
+        assert caught.value.place == ("q", "a")
+        assert broker.find("q", "b") == []
+
     def test_calls_of_a_key_come_together_by_due_time_then_arrival(self, broker: Broker, clock: ManualClock) -> None:
         """In one claim, whatever the order in which they came."""
         now = clock.now()
