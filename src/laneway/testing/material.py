@@ -93,7 +93,7 @@ def new_job(name: Name, state: KeyState, choices: Choices, kind: Kind | None = N
     if kind is Kind.KEYED:
         new.identity = f"{key}-call-{number}"
         new.headers = {"trace": new.identity} if number == 1 else None
-        for entry in state.dead.entries if state.dead else ():
+        for entry in (*state.running, *(state.dead.entries if state.dead else ())):
             if entry.identity == new.identity:
                 new.perform_at = entry.perform_at  # a call has one due time for as long as it is known
         return new
