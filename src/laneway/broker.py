@@ -210,10 +210,11 @@ class Broker(Protocol):
         delay_s: float = 0.0,
         perform_at: float | None = None,
     ) -> bool:
-        """Move a queued job to another time. False for what is running or gone, and for a job set aside.
+        """Move a queued job to another time. False for what is running or gone.
 
         A keyed job rests until then, and calls that were due later are due then. With `identity` one call of a
-        keyed job is moved; a collecting job is moved as a whole in any case.
+        keyed job is moved; a collecting job is moved as a whole in any case. While its key is being run, what is set
+        aside is moved only by the identity of a payload.
         """
         ...
 

@@ -17,7 +17,7 @@ from .delays import seconds
 from .errors import ConfigError, EnqueueError
 from .job import Kind, Quiet
 from .retry import DEFAULT_MAX_RETRY_COUNT, KEYED_MAX_RETRY_COUNT, RetryIn, default_retry_in
-from .shards import DEFAULT_SHARDS
+from .shards import DEFAULT_SHARDS, MAX_SHARDS
 
 if TYPE_CHECKING:
     from .broker import Broker
@@ -108,9 +108,10 @@ class CollectOptions(TaskOptions):
     def validate(self) -> list[str]:
         """Every problem, a sentence each."""
         problems = TaskOptions.validate(self)
-        for what, number in (("shards", self.shards), ("batch_size", self.batch_size)):
-            if not _whole(number, 1):
-                problems.append(f"{what} must be a whole number from 1 on, not {number!r}.")
+        if not _whole(self.shards, 1) or self.shards > MAX_SHARDS:
+            problems.append(f"shards must be a whole number from 1 to {MAX_SHARDS}, not {self.shards!r}.")
+        if not _whole(self.batch_size, 1):
+            problems.append(f"batch_size must be a whole number from 1 on, not {self.batch_size!r}.")
         if self.max_payloads is None:
             problems.append(f"max_payloads must be a whole number from 1 to {MOST_PAYLOADS}, not None.")
         for what, time in (("grace", self.grace), ("max_wait", self.max_wait)):

@@ -50,8 +50,13 @@ def due_when_queued(kind: Kind, queued_at: float, new_at: float, *, not_before: 
     return earliest if not_before is None else max(not_before, earliest)
 
 
-def quiet_until(now: float, since: float, size: int, quiet: Quiet) -> float:
-    """When a collecting job is due that waits for quiet since its first payload came; `size` counts the new one."""
+def quiet_until(now: float, since: float, size: int, quiet: Quiet, due: float | None = None) -> float:
+    """When a collecting job is due that waits for quiet since its first payload came; `size` counts the new one.
+
+    `due` is when it was due before that one. A job that has waited long enough keeps its place among the others.
+    """
+    if due is not None and due <= now:
+        return due
     if quiet.max_size is not None and size >= quiet.max_size:
         return now
     latest = math.inf if quiet.max_wait_s is None else since + quiet.max_wait_s

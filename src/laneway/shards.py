@@ -5,6 +5,8 @@ from __future__ import annotations
 from zlib import crc32
 
 DEFAULT_SHARDS = 5
+#: More would be slow to look through and serve nobody.
+MAX_SHARDS = 1_000
 
 
 def shard_of(key: str, shards: int) -> int:

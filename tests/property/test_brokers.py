@@ -46,7 +46,7 @@ class Wiped(SQLiteBroker):
             tables = db.execute("SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%'")
             for (table,) in tables.fetchall():
                 db.execute(f"UPDATE {table} SET token = 0" if table == "meta" else f"DELETE FROM {table}")
-        self._queues = {}
+        self._known = (0, {})
         self._clock = clock
         return self
 

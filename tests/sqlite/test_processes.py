@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 from pathlib import Path
 
 import pytest
 
-from laneway.brokers.sqlite import SQLiteBroker
+from laneway.brokers.sqlite import SQLiteBroker, storing
+from laneway.brokers.sqlite.queues import queues
 from laneway.outcome import released
 from laneway.testing.conformance.kit import LONG_S, Hand, keys, numbers, put
 
@@ -179,3 +181,36 @@ def test_claims_are_exclusive_between_processes(broker: SQLiteBroker, spawn: Spa
     assert spawn("assert Hand(broker, 'other').one().key == 'a'").wait() == 0
     assert hand.settle(released(stale)) == ["a"]
     assert broker.find("q", "a")[0].worker == "other"
+
+
+def test_shards_that_another_process_has_changed_are_seen_by_every_thread(path: Path, monkeypatch) -> None:
+    """A thread that read the queues before the change, and remembers them after it, misleads nobody."""
+    broker, other = SQLiteBroker(path), SQLiteBroker(path)  # the other one stands for another process
+    broker.declare("q", 8)
+    read, go = threading.Event(), threading.Event()
+
+    def slowly(db, sql):
+        found = queues(db, sql)
+        if threading.current_thread().name == "slow":
+            read.set()
+            assert go.wait(LONG_S)
+        return found
+
+    monkeypatch.setattr("laneway.brokers.sqlite.broker.queues", slowly)
+    slow = threading.Thread(target=broker.queues, name="slow")
+    slow.start()
+    assert read.wait(LONG_S)
+    while not other.reshard("q", 2).done:
+        pass
+    insert = storing.insert
+
+    def after_the_slow_one(*args) -> None:
+        go.set()
+        slow.join(LONG_S)
+        insert(*args)
+
+    monkeypatch.setattr(storing, "insert", after_the_slow_one)
+    put(broker, *(f"key-{n}" for n in range(20)))
+    assert other.check() == []
+    broker.close()
+    other.close()

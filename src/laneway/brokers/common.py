@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
-from ..errors import BrokerError, EnqueueError
+from ..errors import BrokerError, ConfigError, EnqueueError
 from ..job import Kind, NewJob
 from ..keys import key_problem, score_problem
+from ..shards import MAX_SHARDS
 
 REMEMBER_DEAD_S = 3_600.0
 REMEMBER_ENDED_S = 86_400.0
@@ -75,6 +76,12 @@ def _check_payload(job: NewJob) -> None:
             )
         if not all(0 <= wait <= LONGEST_DELAY_S for wait in waits):
             raise EnqueueError(f"The job {job.key!r} must wait for quiet from 0 seconds to 100 years.")
+
+
+def check_shards(queue: str, shards: int) -> None:
+    """Refuse a shard count that a queue cannot have."""
+    if not 1 <= shards <= MAX_SHARDS:
+        raise ConfigError(f"The queue {queue} needs at least 1 shard and {MAX_SHARDS} at most, not {shards}.")
 
 
 def storable(error: str | None) -> str | None:

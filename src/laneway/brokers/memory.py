@@ -23,7 +23,7 @@ from . import memory_acting as acting
 from . import memory_looking as looking
 from . import memory_settling as settling
 from . import memory_shards as sharding
-from .common import REMEMBER_DEAD_S, REMEMBER_ENDED_S, check_jobs, due_at, unknown_queue
+from .common import REMEMBER_DEAD_S, REMEMBER_ENDED_S, check_jobs, check_shards, due_at, unknown_queue
 from .memory_job import Job
 from .memory_queue import Queue, check_kinds
 from .memory_workers import Worker, copy_of
@@ -53,8 +53,7 @@ class MemoryBroker:
     # -- jobs in ---------------------------------------------------------------------------------------
 
     def declare(self, queue: str, shards: int) -> int:
-        if shards < 1:
-            raise ConfigError(f"The queue {queue} needs at least 1 shard, not {shards}.")
+        check_shards(queue, shards)
         with self._changed:
             if queue not in self._queues:
                 self._queues[queue] = Queue(queue, shards)

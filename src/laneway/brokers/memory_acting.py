@@ -49,8 +49,10 @@ def forget_cancelled(queue: Queue, before: float) -> None:
 def reschedule(queue: Queue, key: str, identity: str | None, at: float) -> bool:
     """Have a queued job be due at another time."""
     job = queue.by_key.get(key)
-    if job is None or job.worker is not None or (identity is not None and identity not in job.payloads):
+    if job is None or (identity is not None and identity not in job.payloads):
         return False
+    if job.worker is not None:
+        return identity is not None and _reschedule_aside(job, identity, at)
     job.since = None
     if job.kind is not Kind.KEYED:
         job.not_before = None
@@ -64,6 +66,19 @@ def reschedule(queue: Queue, key: str, identity: str | None, at: float) -> bool:
         queue.set_due(job, at)
     else:
         _reschedule_call(queue, job, identity, at)
+    return True
+
+
+def _reschedule_aside(job: Job, identity: str, at: float) -> bool:
+    """The same for what waits while its key is being run."""
+    if job.kind is Kind.KEYED:
+        entry = job.payloads.get(identity)
+        assert entry is not None
+        entry.perform_at = at
+        job.payloads.move(entry, at)
+        job.next_at = job.payloads.smallest
+    else:
+        job.next_at, job.since = at, None
     return True
 
 

@@ -8,16 +8,21 @@ from collections.abc import Iterator, Sequence
 
 from .memory_job import Job
 
-#: perform_at, arrival, the number of this entry, and the job.
-_Lane = list[tuple[float, int, int, Job]]
-
 _slots = itertools.count(1)
+
+
+class _Lane(list[tuple[float, int, int, Job]]):
+    """A heap of perform_at, arrival, the number of the entry, and the job."""
+
+    #: With more entries it is looked through for those that were left behind.
+    most = 64
 
 
 class Lanes:
     """The queued jobs of a queue by priority, highest first, and shard.
 
-    A job that was moved or removed leaves its entry behind; it is dropped when it comes to the top.
+    A job that was moved or removed leaves its entry behind; it is dropped when it comes to the top, or when the lane
+    has doubled.
     """
 
     def __init__(self) -> None:
@@ -29,8 +34,12 @@ class Lanes:
             self._by_priority[job.priority] = {}
             self._by_priority = dict(sorted(self._by_priority.items(), reverse=True))
         job.slot = next(_slots)
-        lane = self._by_priority[job.priority].setdefault(job.shard, [])
+        lane = self._by_priority[job.priority].setdefault(job.shard, _Lane())
         heapq.heappush(lane, (job.perform_at, job.ref, job.slot, job))
+        if len(lane) > lane.most:
+            lane[:] = [entry for entry in lane if entry[3].slot == entry[2]]
+            heapq.heapify(lane)
+            lane.most = max(_Lane.most, 2 * len(lane))
 
     def keep_shards(self, count: int) -> None:
         """Forget the shards from `count` on: all that was in them has moved."""

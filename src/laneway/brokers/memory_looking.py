@@ -37,7 +37,8 @@ def status(queue: Queue, key: str, identity: str | None, now: float) -> Status:
         found = job and (job.status(now) if identity is None else job.status_of(identity, now))
         if found:
             return found
-    return "cancelled" if (key, identity) in queue.cancelled else "gone"
+    cancelled = (key, identity) in queue.cancelled or (key, None) in queue.cancelled
+    return "cancelled" if cancelled else "gone"
 
 
 def find(queue: Queue, key: str, now: float) -> list[JobView]:

@@ -48,6 +48,9 @@ class Queue:
     def add(self, new: NewJob, at: float, now: float) -> None:
         """Nothing → queued, or one more payload for the job that is there."""
         job = self.by_key.get(new.key)
+        if self.cancelled and new.kind is not Kind.PLAIN:
+            self.cancelled.pop((new.key, None), None)
+            self.cancelled.pop((new.key, new.identity), None)
         if job is None:
             self._begin(new, at, now)
         elif new.kind is Kind.KEYED:
@@ -93,13 +96,13 @@ class Queue:
         size = len(job.payloads)
         if job.worker is None:
             if new.quiet is not None and job.since is not None and job.retry_count == -1:
-                self.set_due(job, quiet_until(now, job.since, size, new.quiet))
+                self.set_due(job, quiet_until(now, job.since, size, new.quiet, job.perform_at))
         elif job.next_at is None:
             job.next_at = at
             if new.quiet is not None:
                 job.since, job.next_at = now, quiet_until(now, now, 1, new.quiet)
         elif new.quiet is not None and job.since is not None:
-            job.next_at = quiet_until(now, job.since, size, new.quiet)
+            job.next_at = quiet_until(now, job.since, size, new.quiet, job.next_at)
 
     # -- from place to place -----------------------------------------------------------------------------
 

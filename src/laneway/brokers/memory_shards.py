@@ -7,6 +7,7 @@ from itertools import chain
 
 from ..broker import Resharding
 from ..errors import ConfigError
+from .common import check_shards
 from .memory_job import Job
 from .memory_queue import Queue
 
@@ -20,8 +21,7 @@ def move(queue: Queue, job: Job) -> None:
 
 def reshard(queue: Queue, shards: int, limit: int) -> Resharding:
     """Begin, or go on, or finish."""
-    if shards < 1:
-        raise ConfigError(f"The queue {queue.name} needs at least 1 shard, not {shards}.")
+    check_shards(queue.name, shards)
     if not queue.resharding:
         if shards == queue.shards:
             return Resharding(total=0, moved=0, running=0, done=True)

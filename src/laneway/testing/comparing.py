@@ -9,7 +9,7 @@ from ..job import JobView, QueueStats, Status
 from ..shards import shard_of
 from . import model_acting
 from .model import Entries, KeyState, Row, replace
-from .reference import Difference, QueueState, Reference, same
+from .reference import QueueState, Reference, same
 
 #: Payloads of one job in a listing.
 LISTED_PAYLOADS = 10
@@ -86,16 +86,8 @@ def compare_status(broker: Broker, reference: Reference, queue: str, key: str, n
 def compare_payload(broker: Broker, reference: Reference, queue: str, key: str, identity: str, now: float) -> None:
     """`status` of one payload."""
     state = reference.state(queue, key)
-    expected = {model_acting.status(state, identity, now)}
-    if expected == {"gone"} and model_acting.WHOLE in state.cancelled:
-        expected.add("cancelled")  # its job was cancelled as a whole: both are true
-    if state.running and any(entry.identity == identity for entry in state.queued):
-        # A value may be running and set aside again. What is set aside is delayed by its own time, or by that of the
-        # key's next run.
-        expected |= {"queued", "delayed"}
-    got = broker.status(queue, key, identity)
-    if got not in expected:
-        raise Difference(f"status({queue!r}, {key!r}, {identity!r}): the broker says {got}, the model {expected}.")
+    expected = model_acting.status(state, identity, now)
+    same(f"status({queue!r}, {key!r}, {identity!r})", broker.status(queue, key, identity), expected)
 
 
 def _comparable(view: JobView, known: QueueState) -> JobView:

@@ -18,6 +18,9 @@ from ..errors import EnqueueError
 from ..job import Headers, Kind, NewJob, Payload
 from ..merge import HEAD, MAX_PAYLOADS, due_when_queued, next_score, quiet_until, smaller
 
+#: Stands for the job as a whole among what was cancelled.
+WHOLE = ""
+
 replace = msgspec.structs.replace
 
 
@@ -89,7 +92,7 @@ class KeyState(msgspec.Struct, frozen=True):
     #: In the order of the claim.
     running: Entries = ()
     dead: Buried | None = None
-    #: What was cancelled: identities, and "" for the job as a whole.
+    #: What was cancelled and not enqueued again: identities, and WHOLE for the job as a whole.
     cancelled: frozenset[str] = frozenset()
 
 
@@ -142,7 +145,7 @@ def enqueue(state: KeyState, new: NewJob, now: float, seq: int) -> KeyState:
         row = _onto_queued(row, new, at, now, queued)
     else:
         row = _beside_running(row, new, at, now, len(queued))
-    return replace(state, row=row, queued=queued)
+    return replace(state, row=row, queued=queued, cancelled=state.cancelled - {new.identity, WHOLE})
 
 
 def _has(state: KeyState, identity: str) -> bool:
@@ -175,7 +178,7 @@ def _onto_queued(row: Row, new: NewJob, at: float, now: float, queued: Entries) 
     if new.kind is Kind.KEYED and row.not_before is not None:
         return replace(row, perform_at=due_by_calls(row, queued))
     if new.quiet is not None and row.retry_count == -1 and row.since is not None:
-        return replace(row, perform_at=quiet_until(now, row.since, len(queued), new.quiet))
+        return replace(row, perform_at=quiet_until(now, row.since, len(queued), new.quiet, row.perform_at))
     return replace(row, perform_at=due_when_queued(new.kind, row.perform_at, at))
 
 
@@ -186,7 +189,7 @@ def _beside_running(row: Row, new: NewJob, at: float, now: float, size: int) -> 
         if row.next_at is None:
             return replace(row, since=now, next_at=quiet_until(now, now, 1, new.quiet))
         if row.since is not None:
-            return replace(row, next_at=quiet_until(now, row.since, size, new.quiet))
+            return replace(row, next_at=quiet_until(now, row.since, size, new.quiet, row.next_at))
     return replace(row, next_at=at) if row.next_at is None else row
 
 

@@ -7,11 +7,8 @@ from __future__ import annotations
 
 from ..job import Kind, Status
 from ..merge import HEAD
-from .model import Entries, KeyState, Row, due_by_calls, earliest, in_order, replace, united
+from .model import WHOLE, Entries, KeyState, Row, due_by_calls, earliest, in_order, replace, united
 from .model_settling import bury_into, left_after_burial
-
-#: Stands for the job as a whole among what was cancelled.
-WHOLE = ""
 
 
 def revive(state: KeyState, now: float) -> KeyState | None:
@@ -59,7 +56,7 @@ def cancel(state: KeyState, identity: str | None) -> KeyState | None:
     state = replace(state, queued=left, cancelled=state.cancelled | {identity})
     if row.worker is not None:
         next_at = earliest(left) if row.kind is Kind.KEYED else row.next_at if left else None
-        return replace(state, row=replace(row, next_at=next_at))
+        return replace(state, row=replace(row, next_at=next_at, since=row.since if left else None))
     if not left:
         return replace(state, row=None)
     if row.kind is Kind.KEYED:
@@ -72,9 +69,11 @@ def cancel(state: KeyState, identity: str | None) -> KeyState | None:
 def reschedule(state: KeyState, identity: str | None, at: float) -> KeyState | None:
     """Move a queued job to another time. None: it is running or gone."""
     row = state.row
-    if row is None or row.worker is not None:
+    if row is None or (row.worker is not None and not any(entry.identity == identity for entry in state.queued)):
         return None
     if row.kind is not Kind.KEYED:
+        if row.worker is not None:
+            return replace(state, row=replace(row, next_at=at, since=None))
         return replace(state, row=replace(row, perform_at=at, not_before=None, since=None))
     if identity is None:
         return _rest_until(state, row, at)
@@ -87,6 +86,8 @@ def reschedule(state: KeyState, identity: str | None, at: float) -> KeyState | N
         row.kind,
         [replace(each, score=at, perform_at=at) if each.identity == identity else each for each in state.queued],
     )
+    if row.worker is not None:
+        return replace(state, queued=queued, row=replace(row, next_at=earliest(queued)))
     return replace(state, queued=queued, row=replace(row, perform_at=due_by_calls(row, queued)))
 
 
@@ -139,14 +140,14 @@ def status(state: KeyState, identity: str | None, now: float) -> Status:
             return "running" if row.worker is not None else "delayed" if row.perform_at > now else "queued"
         remembered = WHOLE in state.cancelled
         return "dead" if state.dead is not None else "cancelled" if remembered else "gone"
-    if any(entry.identity == identity for entry in state.running):
-        return "running"
-    for entry in state.queued:
+    for entry in state.queued:  # first: a value may be running and set aside again, and that is the younger one
         if row is not None and entry.identity == identity:
             at = row.perform_at if row.worker is None else row.next_at or 0.0
             if row.kind is Kind.KEYED:
                 at = max(at, entry.perform_at)
             return "delayed" if at > now else "queued"
+    if any(entry.identity == identity for entry in state.running):
+        return "running"
     if state.dead is not None and any(entry.identity == identity for entry in state.dead.entries):
         return "dead"
-    return "cancelled" if identity in state.cancelled else "gone"
+    return "cancelled" if state.cancelled & {identity, WHOLE} else "gone"

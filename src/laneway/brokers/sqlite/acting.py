@@ -53,7 +53,7 @@ def cancel(db: Any, sql: Sql, queue: int, key: str, identity: str | None, now: f
 def reschedule(db: Any, sql: Sql, queue: int, key: str, identity: str | None, at: float) -> bool:
     """Queued → queued, at another time."""
     job = _job(db, sql, queue, key)
-    if job is None or job.running:
+    if job is None or (job.running and (identity is None or job.kind is Kind.PLAIN)):
         return False
     values = {"id": job.id, "perform_at": at, "not_before": None, "identity": identity}
     if job.kind is Kind.KEYED and identity is not None:
@@ -70,7 +70,7 @@ def reschedule(db: Any, sql: Sql, queue: int, key: str, identity: str | None, at
         values["not_before"] = at if first < at else None
     elif job.kind is Kind.COLLECTING and identity and not db.execute(sql["has_payload"], values).fetchone():
         return False
-    db.execute(sql["reschedule"], values)
+    db.execute(sql["reschedule_aside" if job.running else "reschedule"], values)
     return True
 
 

@@ -16,7 +16,7 @@ from ...errors import ConfigError, LeaseLost
 from ...failpoints import armed, reach
 from ...job import JobView, NewJob, QueueStats, Status, WorkerView
 from ...shards import DEFAULT_SHARDS
-from ..common import REMEMBER_DEAD_S, REMEMBER_ENDED_S, check_jobs, due_at, unknown_queue
+from ..common import REMEMBER_DEAD_S, REMEMBER_ENDED_S, check_jobs, check_shards, due_at, unknown_queue
 from . import acting, claiming, looking, mending, resharding, settling, storing
 from .database import Database, read_statements
 from .giving_back import give_back
@@ -50,9 +50,9 @@ class SQLiteBroker:
         self._clock = clock or SystemClock()
         #: Lists travel in one parameter, and answers of many rows as one text, both JSON: ADR 0002 says why.
         self._sql = read_statements("queries")
-        self._queues: dict[str, Queue] = {}
-        #: The epoch in which they were learned. It changes when the shards of any queue do.
-        self._epoch = 0
+        #: The queues, and the epoch in which they were learned; it changes when the shards of any of them do. One
+        #: value, because another thread may learn them anew at any time, and from an older snapshot.
+        self._known: tuple[int, dict[str, Queue]] = (0, {})
         self._waiting = Waiting(self._db, self._clock)
 
     @classmethod
@@ -76,8 +76,7 @@ class SQLiteBroker:
     # -- jobs in ---------------------------------------------------------------------------------------
 
     def declare(self, queue: str, shards: int) -> int:
-        if shards < 1:
-            raise ConfigError(f"The queue {queue} needs at least 1 shard, not {shards}.")
+        check_shards(queue, shards)
         if queue not in self._learn_queues():
             with self._db.write() as db:
                 db.execute(self._sql["make_queue"], {"name": queue, "shards": shards})
@@ -93,8 +92,8 @@ class SQLiteBroker:
 
     def _store(self, db: Any, jobs: Sequence[NewJob], now: float) -> None:
         if jobs:
-            self._see_epoch(db)
-            storing.insert(db, self._sql, jobs, self._queues, now)
+            known = self._known_now(db, {job.queue for job in jobs})
+            storing.insert(db, self._sql, jobs, known, now)
 
     # -- queues known by heart ---------------------------------------------------------------------------
 
@@ -105,18 +104,20 @@ class SQLiteBroker:
     def _read_queues(self, db: Any) -> dict[str, Queue]:
         # The epoch first: if it grows in between, the queues are read once too often, not once too rarely.
         epoch: int = db.execute(self._sql["epoch"]).fetchone()[0]
-        self._queues = learned = queues(db, self._sql)
-        self._epoch = epoch
+        learned = queues(db, self._sql)
+        self._known = (epoch, learned)
         return learned
 
-    def _see_epoch(self, db: Any) -> None:
-        """Within a transaction: know the shards of all queues as they are now, whoever has changed them."""
-        if db.execute(self._sql["epoch"]).fetchone()[0] != self._epoch:
-            self._read_queues(db)
+    def _known_now(self, db: Any, names: Collection[str]) -> dict[str, Queue]:
+        """Within a transaction: these queues with their shards as they are now, whoever has changed them."""
+        epoch, known = self._known
+        if db.execute(self._sql["epoch"]).fetchone()[0] == epoch and known.keys() >= set(names):
+            return known
+        return self._read_queues(db)
 
     def _queue(self, name: str) -> Queue:
         self._db.check_file()
-        queue = self._queues.get(name) or self._learn_queues().get(name)
+        queue = self._known[1].get(name) or self._learn_queues().get(name)
         if queue is None:
             raise unknown_queue(name)
         return queue
@@ -125,7 +126,7 @@ class SQLiteBroker:
         """Make queues and priorities that are new, before the jobs that are the first to use them."""
         self._db.check_file()
         for name, priority in {(job.queue, job.priority) for job in jobs}:
-            if name not in self._queues:
+            if name not in self._known[1]:
                 self.declare(name, DEFAULT_SHARDS)
             if priority not in self._queue(name).priorities:
                 with self._db.write() as db:
@@ -244,8 +245,7 @@ class SQLiteBroker:
     # -- looking ---------------------------------------------------------------------------------------
 
     def queues(self) -> dict[str, int]:
-        self._learn_queues()
-        return {name: queue.shards for name, queue in self._queues.items()}
+        return {name: queue.shards for name, queue in self._learn_queues().items()}
 
     def stats(self) -> list[QueueStats]:
         with self._db.read() as db:
@@ -329,9 +329,8 @@ class SQLiteBroker:
     def revive(self, queue: str, keys: Sequence[str]) -> int:
         self._queue(queue)
         with self._db.write() as db:
-            self._see_epoch(db)
-            now = self._clock.now()
-            revived = sum(acting.revive(db, self._sql, self._queues[queue], key, now) for key in keys)
+            known, now = self._known_now(db, [queue])[queue], self._clock.now()
+            revived = sum(acting.revive(db, self._sql, known, key, now) for key in keys)
         self._waiting.wake()
         return revived
 
@@ -343,8 +342,7 @@ class SQLiteBroker:
     # -- shards ----------------------------------------------------------------------------------------
 
     def reshard(self, queue: str, shards: int, *, limit: int = 1_000) -> Resharding:
-        if shards < 1:
-            raise ConfigError(f"The queue {queue} needs at least 1 shard, not {shards}.")
+        check_shards(queue, shards)
         limit = max(limit, 1)
         self._queue(queue)
         with self._db.write() as db:
@@ -376,7 +374,7 @@ class SQLiteBroker:
     def close(self) -> None:
         self._waiting.nudge()
         self._db.close()
-        self._queues = {}  # the file may be another one when it is opened again
+        self._known = (0, {})  # the file may be another one when it is opened again
 
 
 @contextmanager

@@ -96,7 +96,7 @@ class _Key:
             due = due_when_queued(self.kind, waits_since, at, not_before=None if self.running else self.not_before)
             fresh = self.running or self.retry_count == -1
             if job.quiet is not None and self.since is not None and fresh:
-                due = quiet_until(now, self.since, self.size, job.quiet)
+                due = quiet_until(now, self.since, self.size, job.quiet, waits_since)
         if self.running:
             self.next_at = due
         else:
@@ -155,6 +155,9 @@ def _add(
         db.executemany(sql["add_payload"], payloads)
     elif payloads:
         db.execute(sql["add_payloads"], {"payloads": to_json(payloads)})
+    if payloads and db.execute(sql["any_endings"]).fetchone()[0]:
+        again = [(queue, key, each) for queue, key, _, identity, *_ in payloads for each in (identity, "")]
+        db.executemany(sql["forget_ending"], again)
     return taken
 
 

@@ -10,7 +10,7 @@ from ...errors import EnqueueError, LanewayError
 from ...job import Payload
 from ...merge import LARGEST_SCORE
 from ...outcome import done
-from ...shards import DEFAULT_SHARDS
+from ...shards import DEFAULT_SHARDS, MAX_SHARDS
 from .kit import Hand, Kit, call, job, keys, numbers, only, put, value
 
 
@@ -21,11 +21,14 @@ class Enqueueing(Kit):
         assert broker.declare("mail", 7) == 3
         assert broker.queues() == {"mail": 3, "q": 5}
 
-    def test_a_queue_needs_a_shard(self, broker: Broker) -> None:
-        """Fewer than one shard is refused."""
+    @pytest.mark.parametrize("shards", [0, -1, MAX_SHARDS + 1])
+    def test_a_queue_needs_a_shard(self, broker: Broker, shards: int) -> None:
+        """Fewer than one shard is refused, and more than anybody could look through."""
         with pytest.raises(LanewayError):
-            broker.declare("none", 0)
-        assert "none" not in broker.queues()
+            broker.declare("none", shards)
+        with pytest.raises(LanewayError):
+            broker.reshard("q", shards)
+        assert broker.queues() == {"q": 5}
 
     def test_a_queue_that_nobody_declared_is_made_by_its_first_job(self, broker: Broker) -> None:
         """`enqueue` makes the queue, with the default number of shards."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from ...broker import Broker
 from ...clock import ManualClock
 from ...job import Quiet
+from ...merge import identity_of
 from ...outcome import done, failed
 from .kit import Hand, Kit, bodies, only, value
 
@@ -45,6 +46,29 @@ class WaitsForQuiet(Kit):
         clock.advance(1)
         assert add(broker, "c", quiet) == clock.now()
         assert len(bodies(Hand(broker).one())) == 3
+
+    def test_a_job_that_is_due_keeps_its_place(self, broker: Broker, clock: ManualClock) -> None:
+        """However much comes while no worker is free: it has waited long enough, by size or by time."""
+        large = Quiet(10.0, max_size=2)
+        add(broker, "a", large)
+        due = add(broker, "b", large)
+        assert due == clock.now()
+        clock.advance(3)
+        assert add(broker, "c", large) == due
+        broker.enqueue([value("other", "a", quiet=QUIET)])
+        due = only(broker, "other").perform_at
+        clock.advance(11)
+        broker.enqueue([value("other", "b", quiet=QUIET)])
+        assert only(broker, "other").perform_at == due
+
+    def test_a_wait_ends_with_the_payload_that_began_it(self, broker: Broker, clock: ManualClock) -> None:
+        """What is set aside after it was cancelled has a time of its own, and does not wait."""
+        broker.enqueue([value("k", "running")])
+        Hand(broker).one()
+        add(broker, "a")
+        assert broker.cancel("q", "k", identity_of("a"))
+        broker.enqueue([value("k", "b", delay_s=1_000.0)])
+        assert add(broker, "c") == clock.now() + 1_000
 
     def test_one_may_be_enough(self, broker: Broker, clock: ManualClock) -> None:
         assert add(broker, "a", Quiet(10.0, max_size=1)) == clock.now()

@@ -109,6 +109,17 @@ class Single(Kit):
         assert hand.settle(done(claim)) == []
         assert broker.status("q", "k") == "gone"
 
+    def test_what_was_cancelled_may_be_enqueued_again(self, broker: Broker) -> None:
+        """Then it is not cancelled any more, also when it is done; nor is a key that was cancelled as a whole."""
+        hand = Hand(broker)
+        for identity in (identity_of("a"), None):
+            values(broker, "k", {"a": 1.0, "b": 2.0})
+            assert broker.cancel("q", "k", identity)
+            assert broker.status("q", "k", identity_of("a")) == "cancelled"
+            values(broker, "k", {"a": 1.0})
+            hand.settle(done(hand.one()))
+            assert (broker.status("q", "k"), broker.status("q", "k", identity_of("a"))) == ("gone", "gone")
+
     def test_a_whole_key_can_be_cancelled(self, broker: Broker) -> None:
         """With all its payloads: none of them comes back with the next one."""
         calls(broker, "k", "a", "b")
@@ -131,9 +142,9 @@ class Single(Kit):
         claim = hand.one()
         assert bodies(claim) == ["a"]
         assert not broker.reschedule("q", "k", "a")
-        assert not broker.reschedule("q", "k", "b")
+        assert broker.reschedule("q", "k", "b", perform_at=now + 80)
         hand.settle(done(claim))
-        assert only(broker, "k").perform_at == now + 90
+        assert only(broker, "k").perform_at == now + 80
 
     def test_moving_a_head_moves_the_rest_of_its_key(self, broker: Broker, clock: ManualClock) -> None:
         """It stays the head; moving another call does not wake the key."""
@@ -190,17 +201,33 @@ class Single(Kit):
         assert bodies(hand.one()) == ["b"]
 
     def test_a_collecting_job_is_moved_as_a_whole(self, broker: Broker, clock: ManualClock) -> None:
-        """With or without a payload named, if it is there; what is set aside is not moved."""
+        """With or without a payload named, if it is there."""
         values(broker, "k", {"a": 1.0, "b": 2.0})
         assert broker.reschedule("q", "k", identity_of("b"), delay_s=10)
         assert only(broker, "k").perform_at == clock.now() + 10
         assert broker.reschedule("q", "k", delay_s=-1)
         assert not broker.reschedule("q", "k", identity_of("never"), delay_s=10)
+        assert bodies(Hand(broker).one()) == ["a", "b"]
+
+    def test_what_is_set_aside_can_be_moved_by_payload(self, broker: Broker, clock: ManualClock) -> None:
+        """The key that is being run cannot, nor can what runs."""
+        now = clock.now()
+        values(broker, "v", {"a": 1.0})
+        calls(broker, "c", "x")
         hand = Hand(broker)
-        assert bodies(hand.one()) == ["a", "b"]
-        values(broker, "k", {"c": 1.0})
-        assert not broker.reschedule("q", "k", identity_of("c"), delay_s=10)
-        assert not broker.reschedule("q", "k", delay_s=10)
+        running = hand.claim()
+        values(broker, "v", {"a": 1.0, "b": 2.0})
+        calls(broker, "c", "y", "z")
+        assert broker.status("q", "v", identity_of("a")) == "queued", "set aside anew, and that can be moved"
+        assert broker.reschedule("q", "v", identity_of("b"), perform_at=now + 10)
+        assert broker.reschedule("q", "c", "z", perform_at=now - 10)
+        assert broker.reschedule("q", "c", "y", perform_at=now + 20)
+        assert not broker.reschedule("q", "c", "x", perform_at=now)
+        assert not broker.reschedule("q", "c", perform_at=now)
+        assert [broker.find("q", key)[1].perform_at for key in "vc"] == [now + 10, now - 10]
+        assert broker.status("q", "c", "y") == "delayed"
+        hand.settle(*map(done, running))
+        assert [(claim.key, bodies(claim)) for claim in hand.claim()] == [("c", ["z"])]
 
 
 def statuses(broker: Broker, *identities: str) -> list[str]:

@@ -27,11 +27,15 @@ UPDATE jobs
            SELECT score FROM payloads WHERE job = jobs.id AND place = 0 ORDER BY score LIMIT 1)), perform_at),
        next_at = iif(worker IS NULL, NULL, (
            SELECT iif(jobs.kind = 1, score, jobs.next_at) FROM payloads
-            WHERE job = jobs.id AND place = 0 ORDER BY score LIMIT 1))
+            WHERE job = jobs.id AND place = 0 ORDER BY score LIMIT 1)),
+       since = iif(EXISTS (SELECT 1 FROM payloads WHERE job = jobs.id AND place = 0), since, NULL)
  WHERE id = :id;
 
 -- name: reschedule
 UPDATE jobs SET perform_at = :perform_at, not_before = :not_before, since = NULL WHERE id = :id;
+
+-- name: reschedule_aside
+UPDATE jobs SET next_at = :perform_at, since = NULL WHERE id = :id;
 
 -- name: hasten_payloads
 -- Calls that are due later than :perform_at are due then.

@@ -61,6 +61,13 @@ SELECT j.id, 0, json_extract(n.value, '$[2]'), json_extract(n.value, '$[3]'), js
  WHERE true
     ON CONFLICT (job, place, identity) DO UPDATE SET score = min(score, excluded.score);
 
+-- name: any_endings
+SELECT EXISTS (SELECT 1 FROM endings);
+
+-- name: forget_ending
+-- What was cancelled and has been enqueued again is not cancelled any more.
+DELETE FROM endings WHERE queue = ? AND key = ? AND identity = ?;
+
 -- name: add_payload
 -- The same for one, whose text SQLite's JSON would cut off at a NUL.
 INSERT INTO payloads (job, place, score, identity, payload, perform_at, headers)

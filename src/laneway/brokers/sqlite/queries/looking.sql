@@ -25,17 +25,19 @@ SELECT json_group_array(json_array(payload, json(quote(score)), identity, attemp
          ORDER BY p.score, iif(:kind = 2, payload, ''), id LIMIT :limit);
 
 -- name: payload_at
--- Where a payload of a key is: its place, and when it and its job are due.
+-- Where a payload of a key is: its place, and when it and its job are due. One that runs and was set aside again is
+-- set aside: that is the younger one.
 SELECT p.place, p.score, j.perform_at, j.worker IS NOT NULL, j.next_at, j.kind
   FROM jobs j JOIN payloads p ON p.job = j.id AND p.identity = :identity AND p.place < 2
- WHERE j.queue = :queue AND j.key = :key ORDER BY p.place DESC LIMIT 1;
+ WHERE j.queue = :queue AND j.key = :key ORDER BY p.place LIMIT 1;
 
 -- name: payload_dead
 SELECT 1 FROM morgue m JOIN payloads p ON p.job = m.id AND p.place = 2 AND p.identity = :identity
  WHERE m.queue = :queue AND m.key = :key;
 
 -- name: ending
-SELECT status FROM endings WHERE queue = :queue AND key = :key AND identity = :identity;
+-- Of a payload, or of the whole job that it was of.
+SELECT status FROM endings WHERE queue = :queue AND key = :key AND identity IN (:identity, '');
 
 -- name: job_at
 SELECT id, kind, worker IS NOT NULL, retry_count, perform_at, not_before, error

@@ -51,11 +51,6 @@ UPDATE jobs SET worker = NULL, token = NULL, perform_at = :perform_at, not_befor
 -- running → queued, later, not counted as a failure
 UPDATE jobs SET worker = NULL, token = NULL, perform_at = :perform_at WHERE id = :id;
 
--- name: settle_release
--- running → queued, as if it had not been claimed
-UPDATE jobs SET worker = NULL, token = NULL, attempt = attempt - 1
- WHERE id IN (SELECT value FROM json_each(:ids));
-
 -- name: settle_bury
 -- running → dead; the row in `jobs` is removed by settle_done in the same transaction, payloads of keyed and
 -- collecting jobs are carried over after it
