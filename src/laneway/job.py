@@ -95,6 +95,8 @@ class Claim(msgspec.Struct, array_like=True):
     kind: Kind = Kind.PLAIN
     shard: int = 0
     priority: int = 0
+    #: The id that it was claimed under; the fetcher notes it. Under another one it may be somebody else's by now.
+    worker: str = ""
 
 
 class JobView(msgspec.Struct, kw_only=True):

@@ -32,7 +32,7 @@ class Bench:
             fatal=lambda error, run: None,
             wait_for=lambda coroutine: None,
             clock=self.clock,
-            worker_id=lambda: self.worker,
+            held_under=lambda: self.worker,
             valid_until=lambda: self.valid_until,
         )
 
@@ -46,7 +46,9 @@ class Bench:
     def go(self) -> tuple[Settlement, float | None]:
         jobs = [self.app.outgoing(self.work, ("a", number), {}) for number in range(5)]
         payloads = [Payload(job.body, 0.0, job.identity, 1) for job in jobs]
-        run = self.runner.read(self.lane, Claim("default", 1, "a", 7, 0.0, -1, 1, 0, payloads, kind=Kind.KEYED))
+        run = self.runner.read(
+            self.lane, Claim("default", 1, "a", 7, 0.0, -1, 1, 0, payloads, kind=Kind.KEYED, worker="me")
+        )
         while run is not None:
             run = self.runner.execute(run)
         assert not self.runner.running

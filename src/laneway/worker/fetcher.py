@@ -52,6 +52,7 @@ class Fetcher:
         share: Share,
         *,
         worker_id: Callable[[], str],
+        held_under: Callable[[], str],
         lost: Callable[[str], None],
         told_buried: Callable[[list[Settlement]], None],
         fatal: Callable[[BaseException], None],
@@ -64,6 +65,8 @@ class Fetcher:
         self._outage = outage
         self._share = share
         self._worker_id = worker_id
+        #: The id whose claims are ours: none from when it is known to be lost until there is another.
+        self._held_under = held_under
         self._lost = lost
         self._told_buried = told_buried
         self._fatal = fatal
@@ -292,14 +295,18 @@ class Fetcher:
         return min(pause_s * 2, LONGEST_BACKOFF_S)
 
     def _take_in(self, turn: Turn, answer: Answer) -> None:
-        # Declared dead since the turn was taken: its claims are given back with all the others.
-        mine = turn.worker == self._worker_id()
+        # Or else declared dead since the turn was taken: its claims are given back with all the others.
+        mine = turn.worker == self._held_under()
+        for claim in answer.claims:
+            claim.worker = turn.worker
         self.holdings.take_in(turn.settlements, answer, keep=mine)
         self.due = len(answer.claims) >= turn.limit
         self._lane.in_turn = 0
         units = self._share.units(answer.claims)
         self._lane.most = self._share.learn(self._lane.typical_s)
         self._bus.put(self._lane, units if mine else ())
+        if mine and turn.worker != self._held_under():
+            self.forget()  # lost in between: whoever noticed it may have looked here before there was anything
         self._look_at_shards(turn, answer)
         if self._stopping:
             self.wake()  # what this turn brought goes back as well

@@ -64,7 +64,8 @@ class AsyncLoop:
 
     async def _go(self, run: Run, runner: Runner) -> None:
         try:
-            following = await runner.execute_async(run)
+            # A job that does not let go of the loop may have kept this one waiting.
+            following = await runner.execute_async(run) if runner.still_ours(run) else None
             if following is None:
                 self._go_on(runner)
             else:
@@ -82,6 +83,7 @@ class AsyncLoop:
             if taken is None:
                 self._bus.give_back()
                 return
+            # One that was read already is for a thread, which looks at it again.
             following = runner.read(*taken) if isinstance(taken, tuple) else taken
             if following is not None:
                 self._pass_on(following, runner)

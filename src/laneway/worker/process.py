@@ -54,6 +54,8 @@ class Worker:
         self._clock = clock or SystemClock()
         raise_problems(self.options.validate())
         self.id = ""
+        #: The id whose claims are ours: none from when the lease is known to be lost until there is another.
+        self._held_under = ""
         self._started = False
         self._threads: list[threading.Thread] = []
         self._stop_asked = threading.Event()
@@ -148,6 +150,7 @@ class Worker:
         self._loop = AsyncLoop(self._bus, self._die)
         self._outage = Outage(self.app.telemetry)
         worker_id = lambda: self.id  # noqa: E731 - it changes when a lease is lost
+        held_under = lambda: self._held_under  # noqa: E731 - and so does this
         self._fetchers = [
             Fetcher(
                 self.app,
@@ -156,6 +159,7 @@ class Worker:
                 self._outage,
                 self._shares[lane.queue],
                 worker_id=worker_id,
+                held_under=held_under,
                 lost=self._rejoin,
                 told_buried=lambda settlements: self._hooks.told_buried(settlements),
                 fatal=self._die,
@@ -178,7 +182,7 @@ class Worker:
             fatal=self._die,
             wait_for=self._loop.wait_for,
             clock=self._clock,
-            worker_id=worker_id,
+            held_under=held_under,
             valid_until=lambda: self._keeper.valid_until,
         )
         self._hooks = Hooks(self.app, self._clock)
@@ -277,7 +281,7 @@ class Worker:
         )
         self.app.broker.join(view)
         self._view = view
-        self.id = view.id
+        self.id = self._held_under = view.id
         self._keeper.joined(began)
 
     def _declare(self, queue: str) -> None:
@@ -317,6 +321,8 @@ class Worker:
         with self._identity:
             if self.id != lost:
                 return  # another part has noticed it already
+            # From here on nothing that was claimed under the old id is begun.
+            self._held_under = ""
             # Before there is a new id: what is claimed under that one must not be forgotten.
             for fetcher in self._fetchers:
                 fetcher.forget()
@@ -360,7 +366,10 @@ class Worker:
         bus, runner, holding = self._bus, self._runner, False
         while taken := bus.take(holding):
             holding = True
-            run = taken if isinstance(taken, Run) else runner.read(*taken)
+            if isinstance(taken, Run):  # it has waited since it was read
+                run = taken if runner.still_ours(taken) else None
+            else:
+                run = runner.read(*taken)
             while run is not None:
                 if run.call.task.is_async:
                     self._loop.submit(run, runner)

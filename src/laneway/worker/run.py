@@ -28,13 +28,11 @@ def claims_of(unit: Unit) -> list[Claim]:
 class Calls:
     """How far a keyed claim has got: its calls are runs of their own, and are settled together."""
 
-    __slots__ = ("claim", "done", "lane", "outbox", "used_s", "worker")
+    __slots__ = ("claim", "done", "lane", "outbox", "used_s")
 
-    def __init__(self, lane: Lane, claim: Claim, worker: str) -> None:
+    def __init__(self, lane: Lane, claim: Claim) -> None:
         self.lane = lane
         self.claim = claim
-        #: The id under which it was claimed: under another one it may be somebody else's by now.
-        self.worker = worker
         #: How many calls, from the front, are finished.
         self.done = 0
         #: What those have enqueued.

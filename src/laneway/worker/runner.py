@@ -46,14 +46,15 @@ class Runner:
         fatal: Callable[[BaseException, Run], None],
         wait_for: Callable[[Any], Any],
         clock: Clock,
-        worker_id: Callable[[], str],
+        held_under: Callable[[], str],
         valid_until: Callable[[], float],
     ) -> None:
         self._app = app
         self._fatal = fatal
         self._await = wait_for
         self._monotonic = clock.monotonic
-        self._worker_id = worker_id
+        #: The id whose claims are ours.
+        self._held_under = held_under
         self._valid_until = valid_until
         self._around_execution = overriding(app.middleware, "around_execution")
         self._started = app.telemetry.of(RunStarted)
@@ -67,13 +68,18 @@ class Runner:
         self.stopping = False
 
     def read(self, lane: Lane, unit: Unit) -> Run | None:
-        """Make a run of a unit of work. None: it is settled already, because there is nothing in it to be run."""
+        """Make a run of a unit of work. None: there is nothing in it to be run, and it is settled if it is still ours.
+
+        A unit that was claimed under an id that is lost is dropped: the broker has given it to somebody else, or will.
+        """
         if isinstance(unit, list):
             return self._read_batch(lane, unit)
+        if unit.worker != self._held_under():
+            return None
         if unit.kind:
             if unit.kind == Kind.COLLECTING:
                 return self._read_batch(lane, [unit])
-            return self._read_call(Calls(lane, unit, self._worker_id()))
+            return self._read_call(Calls(lane, unit))
         began = self._monotonic()
         if began >= self._valid_until():
             # This process was stopped or cut off for so long that the claim may be somebody else's by now.
@@ -119,6 +125,18 @@ class Runner:
             return None
         return self._leave(run, result, error)
 
+    def still_ours(self, run: Run) -> bool:
+        """Whether a run that was read a while ago may begin. If not, it is dropped or given back, as if read now."""
+        calls, claims = run.calls, run.gathered.claims if run.gathered else [run.claim]
+        lost = run.claim.worker != self._held_under()
+        if not lost and self._monotonic() < self._valid_until():
+            return True
+        if calls is not None and calls.done:
+            self._give_back_rest(calls)
+        elif not lost:
+            run.lane.finish_all([released(claim) for claim in claims], None)
+        return False
+
     # -- reading ---------------------------------------------------------------------------------------
 
     def _read_call(self, calls: Calls) -> Run | None:
@@ -127,8 +145,7 @@ class Runner:
         while calls.done < len(claim.payloads):
             began = self._monotonic()
             if not self._may_go_on(calls, began):
-                used_s = calls.used_s if calls.done else None
-                lane.finish(released(claim, done=calls.done, outbox=calls.outbox), used_s)
+                self._give_back_rest(calls)
                 return None
             try:
                 call = self._read(calls.current, claim)
@@ -145,13 +162,20 @@ class Runner:
         return (
             not self.stopping
             and now < self._valid_until()
-            and self._worker_id() == calls.worker
+            and calls.claim.worker == self._held_under()
             and calls.used_s < SLICE_S
             and len(calls.outbox) < OUTBOX_LIMIT
         )
 
+    def _give_back_rest(self, calls: Calls) -> None:
+        """Settle the calls that are finished, and leave the others to whoever claims the key next."""
+        settlement = released(calls.claim, done=calls.done, outbox=calls.outbox)
+        calls.lane.finish(settlement, calls.used_s if calls.done else None)
+
     def _read_batch(self, lane: Lane, claims: list[Claim]) -> Run | None:
         """Make one run of a batch; a key that cannot be read fails alone. None: there is none that can be run."""
+        if claims[0].worker != self._held_under():
+            return None
         began = self._monotonic()
         if began >= self._valid_until():
             lane.finish_all([released(claim) for claim in claims], None)
