@@ -35,6 +35,8 @@ class Settlement(msgspec.Struct):
     done: int = 0
     #: With the verdict `bury`: how many of the payloads behind those go to the morgue.
     buried: int = 0
+    #: Settlements with the same number, unless it is 0, are of one run: what it enqueued goes with one of them.
+    run: int = 0
 
 
 def done(claim: Claim, outbox: list[NewJob] | None = None) -> Settlement:

@@ -45,7 +45,8 @@ def test_calls_due_earlier_run_earlier(app, drain):
     assert seen == [2, 3, 1]
 
 
-def test_a_slow_key_holds_up_no_other(app):
+@pytest.mark.parametrize(("threads", "keys"), [(2, 50), (5, 99)])
+def test_a_slow_key_holds_up_no_other(app, threads, keys):
     go, quick = threading.Event(), threading.Semaphore(0)
     seen = []
 
@@ -59,13 +60,42 @@ def test_a_slow_key_holds_up_no_other(app):
             quick.release()
 
     work.enqueue_many([("slow", 1), ("slow", 2)])
-    work.enqueue_many([(f"quick-{number}", number) for number in range(50)])
-    with Running(app, concurrency=2):
-        for _ in range(50):
+    work.enqueue_many([(f"quick-{number}", number) for number in range(keys)])
+    with Running(app, concurrency=threads):
+        for _ in range(keys):
             assert quick.acquire(timeout=PATIENCE_S)
         assert seen == [("begin", 1)], "the slow key is still at its first call, and none of it runs beside that"
         go.set()
     assert seen[:2] == [("begin", 1), ("end", 1)]
+
+
+@pytest.mark.parametrize("threads", [1, 5])
+def test_a_key_with_very_many_calls_and_one_that_always_fails_hold_up_no_other(app, threads):
+    """All others have ended long before the calls of the large key have."""
+    large, others, all_others = [], [], threading.Event()
+    large_when_all_had_ended = []
+
+    @app.task
+    def work(key: Annotated[str, Key], number: int) -> None:
+        if key == "large":
+            large.append(number)
+        else:
+            others.append(key)
+            if len(others) == 100:
+                large_when_all_had_ended.append(len(large))
+                all_others.set()
+
+    @app.task(max_retry_count=1_000_000, retry_in=lambda count: 0)
+    def fail(key: Annotated[str, Key]) -> None:
+        raise ValueError("always")
+
+    work.enqueue_many([("large", number) for number in range(5_000)])
+    fail.enqueue("bad")
+    work.enqueue_many([(f"key-{number}", number) for number in range(100)])
+    with Running(app, concurrency=threads):
+        assert all_others.wait(PATIENCE_S)
+    assert large_when_all_had_ended[0] < 4_000
+    assert large == list(range(len(large))), "in order all the same"
 
 
 def test_a_key_is_never_run_twice_at_once(app, drain):
@@ -374,21 +404,63 @@ def test_a_key_with_many_calls_gives_back_its_runner_after_a_while(app, drain, m
     assert len(set(fences)) == 5
 
 
-def test_what_is_not_an_exception_leaves_the_claim_to_others(app, drain):
+def test_what_is_not_an_exception_ends_the_worker_after_the_calls_that_succeeded_are_settled(app, drain):
+    seen, sent = [], []
+
+    @app.task(context=True)
+    def work(context: Context, key: Annotated[str, Key], number: int) -> None:
+        seen.append(number)
+        context.enqueue(child, number)
+        if number == 2 and seen.count(2) == 1:
+            raise SystemExit(3)
+
+    @app.task
+    def child(number: int) -> None:
+        sent.append(number)
+
+    work.enqueue_many([("a", 1), ("a", 2), ("a", 3)])
+    assert drain(app) == 1
+    assert seen == [1, 2], "the key is not claimed again by a worker that is ending"
+    [job] = app.broker.find("default", "a")
+    assert (job.status, job.size, job.retry_count) == ("queued", 2, -1)
+    assert drain(app) == 0
+    assert seen == [1, 2, 2, 3]
+    assert sorted(sent) == [1, 2, 3]
+    assert stats(app).length == 0
+
+
+def test_what_is_not_an_exception_in_the_first_call_leaves_the_claim_to_others(app, drain):
+    seen = []
+
+    @app.task(context=True)
+    def work(context: Context, key: Annotated[str, Key], number: int) -> None:
+        seen.append((number, context.attempt))
+        if len(seen) == 1:
+            raise SystemExit(3)
+
+    work.enqueue_many([("a", 1), ("a", 2)])
+    assert drain(app) == 1
+    assert seen == [(1, 1)]
+    assert app.broker.find("default", "a")[0].retry_count == -1
+    assert drain(app) == 0
+    assert [number for number, _ in seen] == [1, 1, 2]
+
+
+def test_a_worker_that_is_ending_claims_nothing_more(app, drain):
+    """All keys are one claim each: the others wait for the next worker, however long the ending takes."""
     seen = []
 
     @app.task
     def work(key: Annotated[str, Key], number: int) -> None:
-        seen.append(number)
-        if number == 2 and seen.count(2) == 1:
+        seen.append(key)
+        if number == 1:
+            work.enqueue("late", 2)
             raise SystemExit(3)
 
-    work.enqueue_many([("a", 1), ("a", 2), ("a", 3)])
-    assert drain(app) == 1
-    assert app.broker.find("default", "a")[0].retry_count == -1
-    assert drain(app) == 0
-    assert seen == [1, 2, 1, 2, 3], "nothing of the claim was settled, so all of it is run again"
-    assert stats(app).length == 0
+    work.enqueue_many([("a", 0), ("a", 1)])
+    assert drain(app, concurrency=1) == 1
+    assert seen == ["a", "a"]
+    assert app.broker.find("default", "late")[0].status == "queued"
 
 
 def test_max_payloads_bounds_a_claim(app, drain):

@@ -5,10 +5,11 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from typing import Annotated
 
 import pytest
 
-from laneway import Batch, ConfigError, Laneway, Worker, WorkerOptions, by_node, lag, seq
+from laneway import Batch, ConfigError, Key, Laneway, Worker, WorkerOptions, by_node, lag, seq
 from laneway.broker import Answer, Turn
 from laneway.job import Claim, Kind, Payload
 from laneway.shards import shard_of
@@ -268,6 +269,19 @@ def test_what_a_crash_would_repeat_is_bounded(claims, calls, typical_s, most, li
     made.units([Claim("q", n, str(n), 1, 0.0, -1, 1, 0, payloads, kind=Kind.KEYED) for n in range(claims)])
     assert made.learn(typical_s) == most
     assert (asked(made, 10_000).limit, asked(made).max_payloads) == (limit, max_payloads)
+
+
+@pytest.mark.parametrize("wanted", [3, 100, 700])
+def test_a_number_of_calls_that_a_task_asks_for_is_used_as_said(wanted):
+    app = Laneway("memory:")
+
+    @app.task(queue="q", max_payloads=wanted)
+    def work(key: Annotated[str, Key]) -> None: ...
+
+    made = Share(app, "q", splitters.default, lag)
+    made.units([Claim("q", n, str(n), 1, 0.0, -1, 1, 0, [Payload("1")], kind=Kind.KEYED) for n in range(100)])
+    made.learn(0.01)
+    assert asked(made).max_payloads == wanted
 
 
 def test_a_shard_count_that_differs_is_named_once(app, caplog, drain):

@@ -389,8 +389,12 @@ class Worker:
     def _die(self, error: BaseException, run: Run | None = None) -> None:
         """A handler raised what is not an Exception, or a part of the worker broke: the worker ends.
 
-        The claim stays unsettled and is taken back, its retry_count unchanged.
+        The claim stays unsettled and is taken back, its retry_count unchanged; of a key's calls, those that had not
+        succeeded. Nothing is claimed from here on.
         """
+        self._runner.stopping = True
+        for fetcher in self._fetchers:
+            fetcher.stop()
         job = f" in {run.call.task.name} {run.claim.key}" if run else ""
         self.app.logger.critical("%s%s ends the worker", type(error).__name__, job, exc_info=error)
         first, self._died = self._died is None, error

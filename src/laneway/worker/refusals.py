@@ -10,14 +10,20 @@ from .failure import describe
 
 
 def without_refused(settlements: list[Settlement], error: EnqueueError) -> list[Settlement]:
-    """Bury the runs whose outbox cannot be stored: those that are to blame, or all if that cannot be told."""
-    blamed = {id(each) for each in settlements if each.outbox and _unstorable(each.outbox, error.place)}
-    return [
-        _buried(settlement, f"What the run enqueued was refused. {describe(error)}")
-        if settlement.outbox and (id(settlement) in blamed or not blamed)
-        else settlement
-        for settlement in settlements
-    ]
+    """Bury the runs whose outbox cannot be stored: those that are to blame, or all if that cannot be told.
+
+    Of a batch all keys: what it enqueued was for all of them.
+    """
+    sending = [each for each in settlements if each.outbox]
+    blamed = [each for each in sending if _unstorable(each.outbox or [], error.place)] or sending
+    runs = {_run_of(each) for each in blamed}
+    text = f"What the run enqueued was refused. {describe(error)}"
+    return [_buried(each, text) if _run_of(each) in runs else each for each in settlements]
+
+
+def _run_of(settlement: Settlement) -> tuple[str, int]:
+    """Settlements of one run have the same; a run of one claim is known by its settlement."""
+    return ("batch", settlement.run) if settlement.run else ("alone", id(settlement))
 
 
 def _buried(settlement: Settlement, error: str) -> Settlement:

@@ -236,9 +236,13 @@ class Runner:
         return self._conclude(run, error)
 
     def _die(self, run: Run, error: BaseException) -> None:
-        # The claim stays unsettled: it is taken back when this worker has left, and its retry_count is unchanged.
-        self.running.pop(id(run), None)
-        self._fatal(error, run)
+        # The call stays unsettled: it is taken back when this worker has left, and its retry_count is unchanged.
+        try:
+            self._fatal(error, run)  # first, so that nothing is claimed any more when its key is free again
+            if run.calls is not None and run.calls.done:
+                self._give_back_rest(run.calls)
+        finally:
+            self.running.pop(id(run), None)  # last, because the worker waits for what runs
 
     # -- how it ended ----------------------------------------------------------------------------------
 

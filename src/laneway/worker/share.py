@@ -108,9 +108,8 @@ class Share:
         turn.limit = min(units * size, max(size, FEW, self._unsettled // self._calls))
         turn.batch = size
         turn.max_payloads = self._max_payloads
-        if not self._collecting:
-            calls = max(FEW, min(self._unsettled // self._claims, MAX_PAYLOADS[Kind.KEYED]))
-            turn.max_payloads = calls if self._max_payloads is None else min(calls, self._max_payloads)
+        if not self._collecting and self._max_payloads is None:
+            turn.max_payloads = max(FEW, min(self._unsettled // self._claims, MAX_PAYLOADS[Kind.KEYED]))
         if not self._choosing or not turn.limit:
             return
         if not self.epoch:

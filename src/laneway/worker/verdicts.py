@@ -6,6 +6,7 @@ the default taken instead: a failure must always be recorded.
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING
 
 from ..config import TaskOptions
@@ -27,6 +28,7 @@ class Verdicts:
 
     def __init__(self, app: Laneway) -> None:
         self._app = app
+        self._batches = itertools.count(1)
 
     def failed(
         self,
@@ -57,7 +59,11 @@ class Verdicts:
         settlements = [
             self.failed(claim, options, said[claim.key]) if claim.key in said else done(claim) for claim in claims
         ]
-        settlements[0].outbox = context.outbox or None
+        if context.outbox:
+            settlements[0].outbox = context.outbox
+            number = next(self._batches)
+            for settlement in settlements:
+                settlement.run = number
         return settlements, [(claim, _raisable(said[claim.key])) for claim in claims if claim.key in said]
 
     def _failed(
