@@ -24,7 +24,7 @@ test: .venv/dev.stamp ## run the tests; ARGS="-k retry" picks some
 # New sequences each time; the seeds of the simulator are always the same.
 chaos: .venv/dev.stamp ## kill workers, lose messages, and try every sequence: what make test does in a small way
 	LANEWAY_CHAOS=1 LANEWAY_SEEDS=200 LANEWAY_SEQUENCES=5000 \
-	    .venv/bin/python -m pytest --durations=5 -s tests/chaos tests/simulation tests/property $(ARGS)
+	    .venv/bin/python -m pytest --durations=5 -s -o faulthandler_timeout=0 tests/chaos tests/simulation tests/property $(ARGS)
 
 install: .venv/dev.stamp ## make .venv with all that development needs
 

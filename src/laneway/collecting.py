@@ -250,6 +250,11 @@ def _payload_type(name: str, target: Callable[..., Any], skip: int) -> Any:
         return Any
     batch = parameters[0]
     kind = annotations_of(target, frozenset((batch.name,))).get(batch.name, batch.annotation)
+    if isinstance(kind, str):
+        raise DeclarationError(
+            f"Task {name}: the annotation {kind} of {batch.name} cannot be evaluated, so its payloads would lose their "
+            "type; import what it names where it is also found at run time."
+        )
     origin: Any = typing.get_origin(kind) or kind
     if origin is Batch:
         return next(iter(typing.get_args(kind)), Any)

@@ -72,6 +72,11 @@ class NewJob(msgspec.Struct, kw_only=True):
     expires: float | None = None
     headers: Headers | None = None
 
+    @property
+    def timed(self) -> bool:
+        """Whether somebody said when it is due; otherwise it is due when it arrives."""
+        return self.perform_at is not None or self.delay_s > 0
+
 
 class Claim(msgspec.Struct, array_like=True):
     """A job handed to a worker: nobody else gets its key until it is settled or its lease has ended."""

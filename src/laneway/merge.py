@@ -39,6 +39,12 @@ def smaller(first: float, second: float) -> float:
     return first if first <= second else second
 
 
+def due_on_arrival(at: float, latest: float | None) -> float:
+    """When a keyed call is due that was given no time: now, but not before the `latest` such call of its key, in case
+    the clock has stepped back since."""
+    return at if latest is None else max(at, latest)
+
+
 def due_when_queued(kind: Kind, queued_at: float, new_at: float, *, not_before: float | None = None) -> float:
     """When a queued job is due after one more payload, due at `new_at`, was added to it.
 

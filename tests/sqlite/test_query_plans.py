@@ -35,7 +35,10 @@ ALLOWED = {
     "reshard_begin",
     # Somebody asks whether the file is well.
     "orphans",
+    "strays",
+    "mistimed",
     "hollow",
+    "hollow_dead",
     "torn",
 }
 

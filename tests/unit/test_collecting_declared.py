@@ -154,9 +154,10 @@ def test_what_takes_no_batch_is_refused(app, target, options, sentence):
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        ({"shards": 0}, "shards must be a whole number from 1 on, not 0."),
-        ({"shards": 1.5}, "shards must be a whole number from 1 on, not 1.5."),
-        ({"shards": True}, "shards must be a whole number from 1 on, not True."),
+        ({"shards": 0}, "shards must be a whole number from 1 to 1000, not 0."),
+        ({"shards": 1.5}, "shards must be a whole number from 1 to 1000, not 1.5."),
+        ({"shards": True}, "shards must be a whole number from 1 to 1000, not True."),
+        ({"shards": 1_001}, "shards must be a whole number from 1 to 1000, not 1001."),
         ({"batch_size": 0}, "batch_size must be a whole number from 1 on, not 0."),
         ({"max_payloads": 0}, "max_payloads must be a whole number from 1 to 100000, not 0."),
         ({"max_payloads": 100_001}, "max_payloads must be a whole number from 1 to 100000, not 100001."),
@@ -177,7 +178,7 @@ def test_what_takes_no_batch_is_refused(app, target, options, sentence):
         ({"bury_on": [int]}, "bury_on must be a list of exception types"),
         ({"bury_on": ValueError}, "bury_on must be a list, even of one"),
     ],
-    ids=range(22),
+    ids=range(23),
 )
 def test_a_wrong_option_is_refused(app, options, sentence):
     with pytest.raises(DeclarationError) as caught:

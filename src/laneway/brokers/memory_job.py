@@ -35,6 +35,8 @@ class Job(msgspec.Struct, kw_only=True, eq=False):
     next_at: float | None = None
     #: When the first payload came of those that wait for quiet; None when none does.
     since: float | None = None
+    #: When the last call was due that was given no time.
+    latest: float | None = None
     priority: int = 0
     expires: float | None = None
     headers: Headers | None = None

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Container, Iterable
 
 from ..job import Kind, NewJob
-from ..merge import due_when_queued, next_score, quiet_until
+from ..merge import due_on_arrival, due_when_queued, next_score, quiet_until
 from ..shards import shard_of
 from .common import another_kind
 from .memory_job import Job
@@ -75,11 +75,15 @@ class Queue:
         )
         if new.quiet is not None:
             job.since, job.perform_at = now, quiet_until(now, now, 1, new.quiet)
+        if not new.timed:
+            job.latest = at
         self.insert(job)
 
     def _add_call(self, job: Job, new: NewJob, at: float) -> None:
         if new.identity in job.payloads or any(entry.identity == new.identity for entry in job.running):
             return  # a repeat is harmless
+        if not new.timed:
+            at = job.latest = due_on_arrival(at, job.latest)
         job.payloads.unite([_entry(new, at, at)])
         if job.worker is not None:
             job.next_at = at if job.next_at is None else min(job.next_at, at)
@@ -168,7 +172,8 @@ class Queue:
         del self.morgue[key]
         if dead.kind is Kind.KEYED:
             for entry in dead.payloads.first(len(dead.payloads)):
-                dead.payloads.move(entry, min(entry.perform_at, now))
+                entry.perform_at = min(entry.perform_at, now)
+                dead.payloads.move(entry, entry.perform_at)
         if job is not None and job.worker is not None:
             at = dead.payloads.smallest if job.kind is Kind.KEYED else now
             is_earlier = job.next_at is None or job.kind is Kind.COLLECTING or at < job.next_at

@@ -61,7 +61,7 @@ def list_jobs(
     for name, position in more.items():
         words = ["laneway", *command, *([target] if target else []), *(["--url", url] if url else [])]
         words += [*(["--by", order] if order else []), *(["--reverse"] if reverse else [])]
-        words += ["--queue", name, "--after", position]
+        words += ["--queue", name, "--limit", str(limit), "--after", position]
         click.echo(f"There may be more: {shlex.join(words)}", err=True)
 
 

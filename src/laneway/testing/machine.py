@@ -325,8 +325,12 @@ class BrokerMachine(RuleBasedStateMachine):
     def _advance(self, how: Choices, more: Choices) -> Iterable[Name]:
         """Time passes, in which whatever is being resharded goes on."""
         seconds, moving = how.of((5.0, 4.5, 0.5, 20.0, 70.0)), how.below(3)
+        if more.below(6) == 0:
+            seconds = -seconds
+            self.clock.step(seconds)
+        else:
+            self.clock.advance(seconds)
         note(("advance", seconds))
-        self.clock.advance(seconds)
         touched: list[Name] = []
         for queue, known in self.reference.queues.items():
             if known.resharding and moving:

@@ -16,7 +16,7 @@ import msgspec
 
 from ..errors import EnqueueError
 from ..job import Headers, Kind, NewJob, Payload
-from ..merge import HEAD, MAX_PAYLOADS, due_when_queued, next_score, quiet_until, smaller
+from ..merge import HEAD, MAX_PAYLOADS, due_on_arrival, due_when_queued, next_score, quiet_until, smaller
 
 #: Stands for the job as a whole among what was cancelled.
 WHOLE = ""
@@ -62,6 +62,8 @@ class Row(msgspec.Struct, frozen=True):
     not_before: float | None = None
     #: Since when a collecting job has been waiting for quiet.
     since: float | None = None
+    #: When the last call was due that was given no time.
+    latest: float | None = None
     #: Who runs it, under which token; None while it is queued.
     worker: str | None = None
     token: int = 0
@@ -138,6 +140,8 @@ def enqueue(state: KeyState, new: NewJob, now: float, seq: int) -> KeyState:
         return state if row is not None else _first_plain(state, new, at, seq)
     if new.kind is Kind.KEYED and _has(state, new.identity):
         return state  # a repeat is harmless
+    if new.kind is Kind.KEYED and not new.timed and row is not None:
+        at = due_on_arrival(at, row.latest)
     queued = united(new.kind, state.queued, (_entry(state, new, at, now, seq),))
     if row is None:
         row = _first_row(new, at, now)
@@ -145,6 +149,8 @@ def enqueue(state: KeyState, new: NewJob, now: float, seq: int) -> KeyState:
         row = _onto_queued(row, new, at, now, queued)
     else:
         row = _beside_running(row, new, at, now, len(queued))
+    if new.kind is Kind.KEYED and not new.timed:
+        row = replace(row, latest=at)
     return replace(state, row=row, queued=queued, cancelled=state.cancelled - {new.identity, WHOLE})
 
 

@@ -18,7 +18,8 @@ def revive(state: KeyState, now: float) -> KeyState | None:
         return None
     entries = dead.entries
     if dead.kind is Kind.KEYED:
-        entries = tuple(replace(entry, score=min(entry.perform_at, now)) for entry in entries)
+        dues = [min(entry.perform_at, now) for entry in entries]
+        entries = tuple(replace(e, score=at, perform_at=at) for e, at in zip(entries, dues, strict=True))
     queued = united(dead.kind, state.queued, entries)
     if row is None:
         attempt = dead.attempt if dead.kind is Kind.PLAIN else 0

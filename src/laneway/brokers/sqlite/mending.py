@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from ...shards import shard_of
+from ...shards import DEFAULT_SHARDS, shard_of
 from .giving_back import give_back
 from .queues import Sql, queues, to_json
 
@@ -34,24 +34,30 @@ def check(db: Any, sql: Sql, path: Path) -> list[str]:
     if _count(db, sql, "dead_hold_claims"):
         problems.append("There are claims of workers that are dead; start a worker, and it takes them over.")
     counted = [
-        (_count(db, sql, "claims_of_nobody"), "claimed by a worker that does not exist"),
-        (sum(len(rows) for _, rows in _astray(db, sql)), "in the wrong shard, where no worker looks for it"),
-        (len(_ids(db, sql, "hollow")), "without any payload"),
-        (len(_ids(db, sql, "torn")), "queued and running at once"),
+        (len(db.execute(sql["strays"]).fetchall()), "Queues that are gone and have left jobs behind"),
+        (_count(db, sql, "queues_without_shards"), "Queues without shards"),
+        (_count(db, sql, "claims_of_nobody"), "Jobs claimed by a worker that does not exist"),
+        (sum(len(rows) for _, rows in _astray(db, sql)), "Jobs in the wrong shard, where no worker looks"),
+        (len(_ids(db, sql, "mistimed")), "Keyed jobs that are not due with their earliest call"),
+        (len(_ids(db, sql, "torn")), "Jobs queued and running at once"),
+        (len(_ids(db, sql, "hollow")) + len(_ids(db, sql, "hollow_dead")), "Jobs without any payload"),
+        (len(_ids(db, sql, "orphans")), "Payloads without a job"),
     ]
-    problems += [
-        f"{'1 job is' if number == 1 else f'{number} jobs are'} {what}; mend it with laneway check --repair."
-        for number, what in counted
-        if number
-    ]
-    if orphans := _ids(db, sql, "orphans"):
-        problems.append(f"Payloads without a job: {len(orphans)}; mend it with laneway check --repair.")
+    problems += [f"{what}: {number}; mend it with laneway check --repair." for number, what in counted if number]
     return problems
 
 
 def repair(db: Any, sql: Sql, now: float) -> list[str]:
     """Mend what can be mended. Returns what was done, a sentence each."""
     done = []
+    strays = [queue for (queue,) in db.execute(sql["strays"]).fetchall()]
+    for queue in strays:
+        db.execute(sql["make_stray"], {"queue": queue, "name": f"{FOUND}-{queue}", "shards": DEFAULT_SHARDS})
+    done.append((len(strays), f"Queues that were gone, and are {FOUND}-… now"))
+    mended = db.execute(sql["mend_shards"], {"shards": DEFAULT_SHARDS}).rowcount
+    done.append((mended, f"Queues without shards that have {DEFAULT_SHARDS} now"))
+    if strays or mended:
+        db.execute(sql["next_epoch"])
     claimed = db.execute(sql["claims_of_the_dead"]).fetchall()
     given_back = 0
     for (worker,) in claimed:
@@ -79,18 +85,24 @@ def repair(db: Any, sql: Sql, now: float) -> list[str]:
         db.execute(sql["bury_orphans"], values)
         db.execute(sql["delete_payloads"], values)
     done.append((len(orphans), f"Payloads without a job put into the morgue of the queue {FOUND}"))
-    hollow = _ids(db, sql, "hollow")
+    hollow, hollow_dead = _ids(db, sql, "hollow"), _ids(db, sql, "hollow_dead")
     for id in hollow:
         db.execute(sql["remove_job"], {"id": id})
-    done.append((len(hollow), "Jobs without any payload removed"))
+    for id in hollow_dead:
+        db.execute(sql["delete_dead"], {"id": id})
+    done.append((len(hollow) + len(hollow_dead), "Jobs without any payload removed"))
+    mistimed = _ids(db, sql, "mistimed")
+    for id in mistimed:
+        db.execute(sql["due_again"], {"id": id})
+    done.append((len(mistimed), "Keyed jobs that are due with their earliest call now"))
     return [f"{what}: {number}." for number, what in done if number]
 
 
 def _astray(db: Any, sql: Sql) -> Iterator[tuple[str, list[tuple[int, int]]]]:
     """Jobs in a shard that is not theirs: the statement that moves them, and [id, shard] of each."""
     for queue in queues(db, sql).values():
-        if queue.target:
-            continue  # they are being moved
+        if queue.target or queue.shards < 1:
+            continue  # they are being moved, or have nowhere to go
         for look, move in (("reshard_jobs", "reshard_move_jobs"), ("reshard_dead", "reshard_move_dead")):
             place = ""
             while True:

@@ -13,7 +13,7 @@ import msgspec
 
 from ...errors import EnqueueError
 from ...job import Kind, NewJob
-from ...merge import due_when_queued, next_score, quiet_until
+from ...merge import due_on_arrival, due_when_queued, next_score, quiet_until
 from ..common import another_kind, due_at
 from .queues import Queue, Sql, to_json
 
@@ -31,6 +31,7 @@ class _Stored(msgspec.Struct, array_like=True):
     retry_count: int
     next_at: str
     since: str
+    latest: str
     largest_queued: str
     largest_running: str
     size: int
@@ -52,6 +53,7 @@ class _Key:
         self.perform_at = _time(stored.perform_at) if stored else None
         self.next_at = _time(stored.next_at) if stored else None
         self.since = _time(stored.since) if stored else None
+        self.latest = _time(stored.latest) if stored else None
         largest = [_time(stored.largest_queued), _time(stored.largest_running)] if stored else []
         self.largest = max((score for score in largest if score is not None), default=None)
         self.size = stored.size if stored else 0
@@ -68,6 +70,8 @@ class _Key:
         if self.kind is Kind.KEYED:
             if known is not None or job.identity in self.ran:
                 return None  # a repeat
+            if not job.timed:
+                at = self.latest = due_on_arrival(at, self.latest)
             score = at
         elif job.score is not None:
             score = job.score
@@ -101,7 +105,8 @@ class _Key:
             self.next_at = due
         else:
             self.perform_at = due
-        self.moved = self.moved or before != (self.perform_at, self.next_at, self.since)
+        arrived = self.kind is Kind.KEYED and not job.timed  # `latest` has moved
+        self.moved = self.moved or arrived or before != (self.perform_at, self.next_at, self.since)
 
 
 def add(db: Any, sql: Sql, jobs: Sequence[NewJob], known: Mapping[str, Queue], now: float) -> None:
@@ -139,14 +144,26 @@ def _add(
         score = key.add(job, at, now)
         if score is not None:
             headers = to_json(job.headers) if job.headers and job.kind is Kind.KEYED else None
-            payloads.append((known[job.queue].id, job.key, score, job.identity, job.body, at, headers))
+            due = score if job.kind is Kind.KEYED else at
+            payloads.append((known[job.queue].id, job.key, score, job.identity, job.body, due, headers))
         taken += 1
     new = [
-        (known[queue].id, known[queue].shard_of(key), key, state.kind, state.perform_at, state.since, priority)
+        (
+            known[queue].id,
+            known[queue].shard_of(key),
+            key,
+            state.kind,
+            state.perform_at,
+            state.since,
+            priority,
+            state.latest,
+        )
         for (queue, key), priority in priorities.items()
         if (state := keys[queue, key]).id is None
     ]
-    moved = [(key.id, key.perform_at, key.next_at, key.since) for key in keys.values() if key.moved and key.id]
+    moved = [
+        (key.id, key.perform_at, key.next_at, key.since, key.latest) for key in keys.values() if key.moved and key.id
+    ]
     if new:
         db.execute(sql["add_jobs"], {"jobs": to_json(new)})
     if moved:

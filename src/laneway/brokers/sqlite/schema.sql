@@ -139,6 +139,7 @@ CREATE INDEX payloads_order ON payloads (job, place, score);
 ALTER TABLE jobs ADD COLUMN kind INTEGER NOT NULL DEFAULT 0;     -- 0 plain · 1 keyed · 2 collecting
 ALTER TABLE jobs ADD COLUMN next_at REAL;                        -- running, and more waits: when that is due
 ALTER TABLE jobs ADD COLUMN since REAL;                          -- waits for quiet since then
+ALTER TABLE jobs ADD COLUMN latest REAL;                         -- due time of the last call that was given none
 CREATE INDEX jobs_retry_count ON jobs (queue, retry_count, perform_at) WHERE retry_count >= 0 AND worker IS NULL;
 ALTER TABLE morgue ADD COLUMN kind INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE workers ADD COLUMN shards TEXT NOT NULL DEFAULT '{}';

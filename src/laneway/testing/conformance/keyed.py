@@ -13,6 +13,23 @@ from .kit import Hand, Kit, bodies, call, calls, job, keys, numbers, only, place
 
 
 class Keyed(Kit):
+    @pytest.mark.parametrize("back", [0.5, 3_600.0])
+    def test_calls_keep_the_order_of_their_arrival_when_the_clock_steps_back(
+        self, broker: Broker, clock: ManualClock, back: float
+    ) -> None:
+        """Those that were given no time wait for those before them; one with a time of its own does not."""
+        calls(broker, "k", "a", "b")
+        clock.step(-back)
+        calls(broker, "k", "c")
+        calls(broker, "k", "early", perform_at=clock.now() - 1)
+        hand = Hand(broker)
+        claim = hand.one()
+        assert bodies(claim) == ["early"]
+        calls(broker, "k", "d", "e")
+        hand.settle(done(claim))
+        clock.advance(back)
+        assert bodies(hand.one()) == ["a", "b", "c", "d", "e"]
+
     def test_a_plain_job_may_leave_its_id_as_a_key(self, broker: Broker) -> None:
         """What a run enqueues is stored when its own job is gone."""
         put(broker, "a")

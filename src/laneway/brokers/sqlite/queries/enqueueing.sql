@@ -22,7 +22,7 @@ VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
 -- payloads :most at most are counted.
 SELECT json_group_array(json_array(
            j.queue, j.key, j.id, j.kind, j.worker IS NOT NULL, quote(j.perform_at), quote(j.not_before),
-           j.retry_count, quote(j.next_at), quote(j.since),
+           j.retry_count, quote(j.next_at), quote(j.since), quote(j.latest),
            quote((SELECT max(score) FROM payloads WHERE job = j.id AND place = 0)),
            quote((SELECT max(score) FROM payloads WHERE job = j.id AND place = 1)),
            (SELECT count(*) FROM (SELECT 1 FROM payloads WHERE job = j.id AND place = 0 LIMIT :most))))
@@ -37,17 +37,17 @@ SELECT json_group_array(json_array(p.job, p.identity, p.place, quote(p.score)))
                       AND p.identity = json_extract(n.value, '$[1]');
 
 -- name: add_jobs
--- Nothing → queued, without payloads yet. :jobs is [[queue, shard, key, kind, perform_at, since, priority], …].
-INSERT INTO jobs (queue, shard, key, kind, perform_at, since, priority)
+-- Nothing → queued, without payloads yet. :jobs is [[queue, shard, key, kind, perform_at, since, priority, latest], …].
+INSERT INTO jobs (queue, shard, key, kind, perform_at, since, priority, latest)
 SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]'), json_extract(value, '$[2]'),
        json_extract(value, '$[3]'), json_extract(value, '$[4]'), json_extract(value, '$[5]'),
-       json_extract(value, '$[6]')
+       json_extract(value, '$[6]'), json_extract(value, '$[7]')
   FROM json_each(:jobs);
 
 -- name: move_jobs
--- :jobs is [[id, perform_at, next_at, since], …]: when the queued or waiting part is due after more was added.
+-- :jobs is [[id, perform_at, next_at, since, latest], …]: when the queued or waiting part is due after more was added.
 UPDATE jobs SET perform_at = json_extract(n.value, '$[1]'), next_at = json_extract(n.value, '$[2]'),
-       since = json_extract(n.value, '$[3]')
+       since = json_extract(n.value, '$[3]'), latest = json_extract(n.value, '$[4]')
   FROM json_each(:jobs) n WHERE jobs.id = json_extract(n.value, '$[0]');
 
 -- name: add_payloads

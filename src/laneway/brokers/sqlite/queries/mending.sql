@@ -3,6 +3,30 @@
 -- name: resharding
 SELECT name, shards, target, total, moved FROM queues WHERE target > 0;
 
+-- name: queues_without_shards
+SELECT count(*) FROM queues WHERE shards < 1;
+
+-- name: mend_shards
+UPDATE queues SET shards = :shards, target = 0 WHERE shards < 1;
+
+-- name: strays
+-- Ids of queues that jobs, living or dead, say they are of, and that do not exist.
+SELECT queue FROM (SELECT DISTINCT queue FROM jobs UNION SELECT DISTINCT queue FROM morgue)
+ WHERE queue NOT IN (SELECT id FROM queues);
+
+-- name: make_stray
+INSERT INTO queues (id, name, shards) VALUES (:queue, :name, :shards);
+
+-- name: mistimed
+-- Keyed jobs, not being run, that are due at another time than their earliest call.
+SELECT json_group_array(id) FROM jobs j
+ WHERE kind = 1 AND worker IS NULL AND perform_at <> max(coalesce(not_before, -1.0e300), (
+    SELECT score FROM payloads WHERE job = j.id AND place = 0 ORDER BY score LIMIT 1));
+
+-- name: hollow_dead
+SELECT json_group_array(id) FROM morgue m
+ WHERE kind > 0 AND NOT EXISTS (SELECT 1 FROM payloads WHERE job = m.id AND place = 2);
+
 -- name: dead_hold_claims
 SELECT EXISTS (SELECT 1 FROM jobs WHERE worker IN (SELECT id FROM workers WHERE dead = 1));
 

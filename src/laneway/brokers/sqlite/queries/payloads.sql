@@ -45,7 +45,8 @@ UPDATE payloads SET place = 3, score = iif(:kind = 1, perform_at, score)
  WHERE job = :id AND place = :place AND identity IN (SELECT value FROM json_each(:identities));
 
 -- name: lift_all
-UPDATE payloads SET place = 3, score = iif(:kind = 1, min(perform_at, :latest), score)
+UPDATE payloads SET place = 3, score = iif(:kind = 1, min(perform_at, :latest), score),
+       perform_at = min(perform_at, :latest)
  WHERE job = :id AND place = :place;
 
 -- name: lower_smaller

@@ -1,0 +1,95 @@
+"""A file that somebody has damaged: `check` says how, and `repair` mends it and throws nothing away."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from laneway.brokers.sqlite import SQLiteBroker
+from laneway.outcome import buried, done
+from laneway.testing.conformance.kit import Hand, calls, put, values
+
+pytestmark = pytest.mark.unit
+
+
+@pytest.fixture
+def stocked(broker: SQLiteBroker) -> SQLiteBroker:
+    """A queue with a job of each kind, and a dead one."""
+    hand = Hand(broker)
+    values(broker, "dead", {"v": 1.0})
+    hand.settle(buried(hand.one(), "no"))
+    put(broker, "plain")
+    calls(broker, "keyed", "a", "b")
+    values(broker, "collected", {"v": 1.0, "w": 2.0})
+    assert broker.check() == []
+    return broker
+
+
+def damage(path: Path, statement: str) -> None:
+    with closing(sqlite3.connect(path)) as db:
+        assert db.execute(statement).rowcount
+        db.commit()
+
+
+@pytest.mark.parametrize(
+    ("statement", "found"),
+    [
+        ("UPDATE jobs SET shard = shard + 1 WHERE key = 'keyed'", "Jobs in the wrong shard, where no worker looks: 1"),
+        ("UPDATE morgue SET shard = shard + 1", "Jobs in the wrong shard, where no worker looks: 1"),
+        (
+            "UPDATE jobs SET worker = 99, token = 1 WHERE key = 'plain'",
+            "Jobs claimed by a worker that does not exist: 1",
+        ),
+        ("UPDATE queues SET shards = 0", "Queues without shards: 1"),
+        ("UPDATE queues SET shards = -1", "Queues without shards: 1"),
+        (
+            "UPDATE jobs SET perform_at = 9e10 WHERE key = 'keyed'",
+            "Keyed jobs that are not due with their earliest call: 1",
+        ),
+        ("UPDATE payloads SET place = 1 WHERE identity = 'a'", "Jobs queued and running at once: 1"),
+    ],
+)
+def test_what_is_mended_is_as_it_was(stocked: SQLiteBroker, path: Path, statement: str, found: str) -> None:
+    before = [stocked.find("q", key) for key in ("plain", "keyed", "collected", "dead")]
+    damage(path, statement)
+    broker = SQLiteBroker(path, clock=stocked._clock)
+    assert broker.check() == [f"{found}; mend it with laneway check --repair."]
+    assert broker.repair()
+    assert broker.check() == []
+    assert [broker.find("q", key) for key in ("plain", "keyed", "collected", "dead")] == before
+    hand = Hand(broker, "after")
+    assert hand.settle(*map(done, hand.claim())) == []
+    broker.close()
+
+
+def test_jobs_of_a_queue_that_is_gone_are_found(stocked: SQLiteBroker, path: Path) -> None:
+    """Under another name, because nobody knows the old one."""
+    damage(path, "DELETE FROM queues")
+    broker = SQLiteBroker(path)
+    assert broker.check() == ["Queues that are gone and have left jobs behind: 1; mend it with laneway check --repair."]
+    assert broker.repair() == ["Queues that were gone, and are lost-and-found-… now: 1."]
+    (name,) = broker.queues()
+    assert len(broker.listing(name, "queued").jobs) == 3
+    assert len(broker.listing(name, "dead").jobs) == 1
+    assert broker.check() == []
+    broker.close()
+
+
+def test_payloads_without_a_job_are_kept(stocked: SQLiteBroker, path: Path) -> None:
+    damage(path, "DELETE FROM jobs WHERE key = 'collected'")
+    assert stocked.check() == ["Payloads without a job: 2; mend it with laneway check --repair."]
+    assert stocked.repair() == ["Payloads without a job put into the morgue of the queue lost-and-found: 2."]
+    assert sorted(job.payloads[0].body for job in stocked.listing("lost-and-found", "dead").jobs) == ["v", "w"]
+    assert stocked.check() == []
+
+
+@pytest.mark.parametrize("place", [0, 2])
+def test_jobs_without_a_payload_are_removed(stocked: SQLiteBroker, path: Path, place: int) -> None:
+    damage(path, f"DELETE FROM payloads WHERE place = {place}")
+    count = 2 if place == 0 else 1
+    assert stocked.check() == [f"Jobs without any payload: {count}; mend it with laneway check --repair."]
+    assert stocked.repair() == [f"Jobs without any payload removed: {count}."]
+    assert stocked.check() == []
