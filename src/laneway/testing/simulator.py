@@ -89,8 +89,10 @@ class Simulation:
     # -- what happens ----------------------------------------------------------------------------------
 
     def step(self) -> None:
-        """One thing happens, and a little time passes."""
+        """One thing happens, and a little time passes; now and then somebody sets the wall clock."""
         self.clock.advance(self.chance.choice((0.0, 0.0, 0.1, 1.0, 3.0)))
+        if self.chance.random() < 0.01:
+            self.clock.step(self.chance.choice((-20.0, -2.0, -0.5, 5.0)))
         self._beat()
         happening = self.chance.random()
         if happening < 0.70:
