@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import logging
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -86,7 +86,7 @@ class Laneway(Declaring):
         load_error: Callable[[str], str] | None = None,
         on_start: Callable[[], object] | None = None,
         last_words: Callable[[BaseException], object] | None = None,
-        scheduler: Callable[[str, Sequence[int]], Sequence[int]] | None = None,
+        scheduler: Callable[[str, Mapping[int, float]], Sequence[int]] | None = None,
         splitter: Callable[[str, int], Iterable[int]] | None = None,
     ) -> None:
         problems = [name_problem(what, value) for what, value in (("name", name), ("env", env)) if value is not None]

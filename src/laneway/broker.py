@@ -164,6 +164,10 @@ class Broker(Protocol):
         """Every queue in numbers, by name."""
         ...
 
+    def lags(self, queue: str) -> dict[int, float]:
+        """The shards that have something due, each with the seconds by which its most overdue job is late."""
+        ...
+
     def workers(self) -> list[WorkerView]:
         """Every worker, the dead ones of the last hour included."""
         ...

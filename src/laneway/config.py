@@ -155,7 +155,7 @@ class WorkerOptions:
     #: Log every run, not only failures and slow ones.
     verbose: bool = False
     #: Chooses among the shards of a queue, instead of the app's; see `laneway.worker.schedulers`.
-    scheduler: Callable[[str, Sequence[int]], Sequence[int]] | None = None
+    scheduler: Callable[[str, Mapping[int, float]], Sequence[int]] | None = None
     #: Chooses the shards of a queue that this process serves, instead of the app's; see `laneway.worker.splitters`.
     splitter: Callable[[str, int], Iterable[int]] | None = None
 

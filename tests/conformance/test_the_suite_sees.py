@@ -144,6 +144,13 @@ class Deaf(MemoryBroker):
         return super().wait(["nowhere"], min(timeout_s, 0.05))
 
 
+class LateBeforeItsTime(MemoryBroker):
+    """Takes what is delayed for late."""
+
+    def lags(self, queue: str) -> dict[int, float]:
+        return {shard: max(0.0, self._clock.now() - due) for shard, due in self._queues[queue].lanes.dues().items()}
+
+
 class PagesByNumber(MemoryBroker):
     """Counts jobs to find the next page."""
 
@@ -169,6 +176,7 @@ SEEN = {
     RenewGivesBackTheYoung: "test_renewing_gives_back_what_the_worker_does_not_know_of",
     ReviveLeavesACopy: "test_reviving_twice_revives_once",
     Deaf: "test_a_job_that_is_enqueued_ends_a_wait",
+    LateBeforeItsTime: "test_every_shard_has_a_lag_of_its_own",
     PagesByNumber: "test_jobs_that_go_between_two_pages_disturb_nothing",
 }
 

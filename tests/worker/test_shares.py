@@ -11,8 +11,11 @@ import pytest
 
 from laneway import Batch, ConfigError, Key, Laneway, Worker, WorkerOptions, by_node, lag, seq
 from laneway.broker import Answer, Turn
-from laneway.job import Claim, Kind, Payload
+from laneway.brokers.memory import MemoryBroker
+from laneway.clock import ManualClock
+from laneway.job import Claim, Kind, NewJob, Payload
 from laneway.shards import shard_of
+from laneway.testing.faulty import FaultyBroker
 from laneway.worker import schedulers, splitters
 from laneway.worker.share import Share
 from tests.worker.conftest import PATIENCE_S, Running, stats
@@ -20,8 +23,8 @@ from tests.worker.conftest import PATIENCE_S, Running, stats
 KEYS = [str(number) for number in range(40)]
 
 
-def share(splitter=splitters.default, scheduler=schedulers.lag, *, count: int = 5) -> Share:
-    made = Share(Laneway("memory:"), "q", splitter, scheduler)
+def share(splitter=splitters.default, scheduler=schedulers.lag, *, count: int = 5, app: Laneway | None = None) -> Share:
+    made = Share(app or Laneway("memory:"), "q", splitter, scheduler)
     made.declared(count)
     made.told(Answer([], epoch=1, shards=count))
     return made
@@ -63,26 +66,84 @@ def test_seq_goes_round_what_the_splitter_gave():
     assert asked(share(by_node(2, 1), seq)).shards == [3, 1]
 
 
-def test_a_scheduler_of_ones_own_is_asked_before_every_turn():
+def late(lags: dict[int, float], count: int = 5) -> tuple[Laneway, ManualClock]:
+    """An app whose queue q has, in each of these shards, a job that is so late."""
+    clock = ManualClock()
+    app = Laneway(broker=FaultyBroker(MemoryBroker(clock=clock)))
+    app.broker.declare("q", count)
+    for shard, seconds in lags.items():
+        key = next(key for key in map(str, range(99)) if shard_of(key, count) == shard)
+        app.broker.enqueue([NewJob(queue="q", key=key, body="{}", delay_s=-seconds)])
+    return app, clock
+
+
+def test_a_scheduler_of_ones_own_is_told_how_late_its_shards_are_before_every_turn():
+    """Those that are served here and have something due."""
     given = []
 
-    def mine(queue, shards):
-        given.append((queue, shards))
-        return [shards[-1]]
+    def mine(queue, lags):
+        given.append((queue, lags))
+        return [max(lags)]
 
-    turn = asked(share(by_node(2, 0), mine))
-    assert given == [("q", (0, 2, 4))]
+    app, clock = late({0: 3.0, 1: 4.0, 4: 5.0, 2: -10.0})
+    made = share(by_node(2, 0), mine, app=app)
+    turn = asked(made)
     assert (turn.shards, turn.in_order) == ([4], True)
+    clock.advance(11)
+    asked(made)
+    assert given == [("q", {0: 3.0, 4: 5.0}), ("q", {0: 14.0, 2: 1.0, 4: 16.0})]
+    assert app.broker.calls["lags"] == 2
+
+
+def test_a_scheduler_of_ones_own_is_not_asked_when_nothing_is_due():
+    def mine(queue, lags):
+        raise AssertionError("there is nothing to choose from")
+
+    turn = asked(share(by_node(2, 0), mine, app=late({1: 3.0})[0]))
+    assert (turn.shards, turn.limit) == ([], 3)
+
+
+def test_a_scheduler_may_name_shards_of_its_own_where_nothing_is_due():
+    turn = asked(share(by_node(2, 0), lambda queue, lags: [4, 2, 0], app=late({0: 3.0})[0]))
+    assert turn.shards == [4, 2, 0]
+
+
+@pytest.mark.parametrize("scheduler", [lag, seq])
+def test_what_is_built_in_asks_the_broker_nothing(scheduler):
+    app, _ = late({0: 3.0})
+    asked(share(by_node(2, 0), scheduler, app=app))
+    assert app.broker.calls["lags"] == 0
+
+
+def test_a_broker_that_is_away_is_not_the_schedulers_fault(caplog):
+    app, _ = late({0: 3.0})
+    made = share(by_node(2, 0), lambda queue, lags: [4], app=app)
+    app.broker.away = True
+    assert (asked(made).shards, asked(made).in_order) == ([0, 2, 4], False)
+    assert not caplog.records
+
+
+def test_lag_names_the_most_overdue_shard_first():
+    assert lag("q", {0: 1.0, 3: 5.0, 2: 0.0, 4: 5.0}) == [3, 4, 0, 2]
+    assert lag("q", {}) == []
+
+
+def test_seq_goes_round_whatever_is_due():
+    """Each turn begins behind the shard that the last one began with, for each queue by itself."""
+    turns = [{0: 1.0, 2: 1.0, 3: 9.0}] * 4 + [{1: 1.0}, {}, {0: 1.0, 2: 1.0}]
+    asked_of = [list(seq("going-round", lags)) for lags in turns]
+    assert asked_of == [[0, 2, 3], [2, 3, 0], [3, 0, 2], [0, 2, 3], [1], [], [2, 0]]
+    assert seq("another", {0: 1.0, 2: 1.0}) == [0, 2]
 
 
 @pytest.mark.parametrize("answer", [[7], ["0"], [True], None, 3, ZeroDivisionError()])
 def test_a_scheduler_that_fails_is_named_once_and_lag_is_used(answer, caplog):
-    def mine(queue, shards):
+    def mine(queue, lags):
         if isinstance(answer, Exception):
             raise answer
         return answer
 
-    made = share(by_node(2, 0), mine)
+    made = share(by_node(2, 0), mine, app=late({0: 3.0})[0])
     turns = [asked(made) for _ in range(3)]
     assert [(turn.shards, turn.in_order) for turn in turns] == [([0, 2, 4], False)] * 3
     [record] = caplog.records
@@ -220,7 +281,7 @@ def test_a_worker_that_is_left_only_others_jobs_does_not_spin(make_app):
         assert ran.wait(PATIENCE_S)
 
 
-@pytest.mark.parametrize("scheduler", [seq, lambda queue, shards: shards[::-1]])
+@pytest.mark.parametrize("scheduler", [seq, lambda queue, lags: sorted(lags)[:1], lambda queue, lags: seq(queue, lags)])
 def test_every_scheduler_gets_all_done(make_app, drain, scheduler):
     app = make_app(scheduler=scheduler)
     seen = []
@@ -232,6 +293,24 @@ def test_every_scheduler_gets_all_done(make_app, drain, scheduler):
     sync.enqueue_many([(key, 1) for key in KEYS])
     assert drain(app) == 0
     assert sorted(seen) == sorted(KEYS)
+
+
+@pytest.mark.parametrize(
+    ("choose", "first"), [(lambda queue, lags: lag(queue, lags), 3), (lambda queue, lags: sorted(lags), 0)]
+)
+def test_a_worker_begins_with_the_shard_that_the_scheduler_names(make_app, drain, choose, first):
+    app = make_app(scheduler=choose)
+    seen = []
+
+    @app.collect(shards=4)
+    def sync(batch: Batch[int]) -> None:
+        seen.extend(shard_of(key, 4) for key in batch)
+
+    for key in KEYS:
+        sync.using(perform_at=time.time() - (1_000 if shard_of(key, 4) == 3 else 10)).enqueue(key, 1)
+    assert drain(app, concurrency=1) == 0
+    assert seen[0] == first
+    assert len(seen) == len(KEYS)
 
 
 def test_batches_are_put_together_from_neighbours_of_one_shard():

@@ -223,6 +223,12 @@ class MemoryBroker:
         with self._changed:
             return [looking.stats(self._queues[name], self._clock.now()) for name in sorted(self._queues)]
 
+    def lags(self, queue: str) -> dict[int, float]:
+        with self._changed:
+            known, now = self._queue(queue), self._clock.now()
+            dues = known.lanes.dues()
+            return {shard: now - dues[shard] for shard in sorted(dues) if dues[shard] <= now and shard < known.shards}
+
     def workers(self) -> list[WorkerView]:
         with self._changed:
             return [worker.shown() for worker in self._workers.values()]

@@ -76,8 +76,17 @@ class Lanes:
 
     def next_due(self) -> float | None:
         """When the earliest job is due."""
-        earliest = (self._earliest(lane) for lanes in self._by_priority.values() for lane in lanes.values())
-        return min((at for at in earliest if at is not None), default=None)
+        return min(self.dues().values(), default=None)
+
+    def dues(self) -> dict[int, float]:
+        """When the earliest job of each shard that has one is due."""
+        dues: dict[int, float] = {}
+        for lanes in self._by_priority.values():
+            for shard, lane in lanes.items():
+                at = self._earliest(lane)
+                if at is not None:
+                    dues[shard] = min(at, dues.get(shard, at))
+        return dues
 
     def _earliest(self, lane: _Lane) -> float | None:
         while lane:

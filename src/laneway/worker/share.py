@@ -1,7 +1,8 @@
 """What a fetcher asks its queue for: how many jobs, in what portions, and from which shards.
 
 The splitter chooses among all shards, the scheduler among those. It knows the shard count and epoch that the broker
-last told, and notices when they change. It never talks to the broker.
+last told, and notices when they change. Only for a scheduler of the user's own does it ask the broker: how late its
+shards are.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from ..broker import Answer, Turn
 from ..config import DEFAULT_QUEUE
-from ..errors import ConfigError
+from ..errors import BrokerError, ConfigError
 from ..job import Claim, Kind
 from ..merge import MAX_PAYLOADS
 from . import schedulers, splitters
@@ -32,6 +33,7 @@ class Share:
     """One process's share of one queue."""
 
     def __init__(self, app: Laneway, queue: str, splitter: Splitter, scheduler: Scheduler) -> None:
+        self._app = app
         self._queue = queue
         self._logger = app.logger
         self._splitter = splitter
@@ -127,9 +129,12 @@ class Share:
             at = self._turns = (self._turns + 1) % max(1, len(mine))
             return [*mine[at:], *mine[:at]], True
         try:
-            picked = list(self._scheduler(self._queue, tuple(mine)))
+            lags = self._lags(mine)
+            if lags is None:
+                return self.served, False
+            picked = list(self._scheduler(self._queue, lags)) if lags else []
             if bad := [shard for shard in picked if not _is_one(shard, mine)]:
-                raise ValueError(f"{bad[0]!r} is not one of the shards that it was given")
+                raise ValueError(f"{bad[0]!r} is not one of the shards that this process serves")
         except Exception:
             if not self._complained:
                 self._complained = True
@@ -138,6 +143,14 @@ class Share:
                 )
             return self.served, False
         return picked, True
+
+    def _lags(self, mine: Sequence[int]) -> dict[int, float] | None:
+        """How late those of our shards are that have something due; None: the broker does not say."""
+        try:
+            lags = self._app.broker.lags(self._queue)
+        except BrokerError:
+            return None  # the turn meets the same, and says so
+        return {shard: lags[shard] for shard in mine if shard in lags}
 
     def units(self, claims: list[Claim]) -> Sequence[Unit]:
         """Claims as units of work: those of a collecting queue in batches, each of one shard."""

@@ -251,6 +251,11 @@ class SQLiteBroker:
         with self._db.read() as db:
             return looking.stats(db, self._sql, self._clock)
 
+    def lags(self, queue: str) -> dict[int, float]:
+        known = self._queue(queue)
+        with self._db.read() as db:
+            return looking.lags(db, self._sql, known.id, self._clock)
+
     def workers(self) -> list[WorkerView]:
         with self._db.read() as db:
             return looking.workers(db, self._sql)

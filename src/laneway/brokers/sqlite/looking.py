@@ -133,6 +133,13 @@ def stats(db: Any, sql: Sql, clock: Clock) -> list[QueueStats]:
     ]
 
 
+def lags(db: Any, sql: Sql, queue: int, clock: Clock) -> dict[int, float]:
+    """How late the shards of a queue are that have something due."""
+    dues = db.execute(sql["dues"], {"queue": queue}).fetchall()
+    now = clock.now()  # only now: what was stored before it was read is due then
+    return {shard: now - due for shard, due in dues if due is not None and due <= now}
+
+
 def workers(db: Any, sql: Sql) -> list[WorkerView]:
     """Every worker that is known."""
     return [

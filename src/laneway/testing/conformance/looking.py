@@ -11,6 +11,7 @@ from ...clock import ManualClock
 from ...errors import BrokerError
 from ...job import JobView, Payload, QueueStats
 from ...outcome import buried, done, failed
+from ...shards import shard_of
 from .kit import Hand, Kit, bodies, call, calls, job, numbers, only, put, value
 
 
@@ -111,6 +112,24 @@ class Looking(Kit):
         put(broker, "ancient", perform_at=-10.0)
         assert numbers(broker).lag == pytest.approx(clock.now() + 10)
 
+    def test_every_shard_has_a_lag_of_its_own(self, broker: Broker, clock: ManualClock) -> None:
+        """That of its most overdue job, whatever its priority; shards without a due job have none."""
+        assert broker.lags("q") == {}
+        in_shard = {shard: [f"k{n}" for n in range(99) if shard_of(f"k{n}", 5) == shard] for shard in range(5)}
+        put(broker, in_shard[4][0], delay_s=-50.0)
+        put(broker, in_shard[4][1], delay_s=-20.0, priority=3)
+        put(broker, in_shard[1][0], delay_s=-10.0)
+        put(broker, in_shard[1][1], delay_s=-30.0, priority=-2)
+        put(broker, in_shard[0][0])
+        put(broker, in_shard[2][0], delay_s=5.0)
+        broker.declare("other", 5)
+        assert broker.lags("q") == {0: 0.0, 1: 30.0, 4: 50.0}
+        assert broker.lags("other") == {}
+        clock.advance(7)
+        assert broker.lags("q") == {0: 7.0, 1: 37.0, 2: 2.0, 4: 57.0}
+        Hand(broker).claim(shards=[4], limit=2)
+        assert broker.lags("q") == {0: 7.0, 1: 37.0, 2: 2.0}, "what runs is not late"
+
     def test_workers_show_how_much_they_hold(self, broker: Broker, clock: ManualClock) -> None:
         """And when they were last seen."""
         put(broker, "a", "b", "c")
@@ -126,6 +145,7 @@ class Looking(Kit):
         asking: list[Callable[[], object]] = [
             lambda: broker.status("nowhere", "a"),
             lambda: broker.find("nowhere", "a"),
+            lambda: broker.lags("nowhere"),
             lambda: broker.listing("nowhere", "queued"),
             lambda: broker.cancel("nowhere", "a"),
             lambda: broker.reschedule("nowhere", "a"),

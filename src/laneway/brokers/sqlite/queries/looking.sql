@@ -11,6 +11,20 @@ SELECT q.name, q.shards, q.processed, q.failed,
   FROM queues q LEFT JOIN jobs j ON j.queue = q.id
  GROUP BY q.id ORDER BY q.name;
 
+-- name: dues
+-- When the earliest queued job of each shard of :queue is due; NULL for one that has none. It reads shards and
+-- priorities itself: others may have added some.
+WITH RECURSIVE shard (number, shards) AS (
+    SELECT 0, shards FROM queues WHERE id = :queue
+    UNION ALL SELECT number + 1, shards FROM shard WHERE number + 1 < shards
+)
+SELECT shard.number, min((SELECT perform_at FROM jobs
+                           WHERE queue = :queue AND shard = shard.number AND priority = p.value AND worker IS NULL
+                           ORDER BY perform_at LIMIT 1))
+  FROM queues q JOIN shard, json_each(q.priorities) p
+ WHERE q.id = :queue
+ GROUP BY shard.number ORDER BY shard.number;
+
 -- name: workers
 SELECT w.name, w.host, w.pid, w.queues, w.concurrency, w.lease_s, w.started_at, w.seen_at, w.dead, w.shards,
        (SELECT count(*) FROM jobs j WHERE j.worker = w.id)
