@@ -51,6 +51,33 @@ class Order:
     status: str
 
 
+@pytest.mark.parametrize("threads", [1, 5])
+def test_a_key_with_very_many_payloads_and_one_that_always_fails_hold_up_no_other(app, threads):
+    """All others have ended though the large key has not, because it is fed for as long as they have not."""
+    others, all_others, large = set(), threading.Event(), set()
+
+    @app.collect(max_payloads=100, max_retry_count=1_000_000, retry_in=lambda count: 0, shards=3)
+    def gather(batch: Batch[int]) -> None:
+        for key, payloads in batch.items():
+            if key == "bad":
+                raise ValueError("always")
+            if key == "large":
+                large.update(payloads)
+                if not all_others.is_set():
+                    gather.enqueue_many([("large", -number) for number in payloads])
+            else:
+                others.add(key)
+                if len(others) == 100:
+                    all_others.set()
+
+    gather.enqueue_many([("large", number) for number in range(1, 5_001)])
+    gather.enqueue("bad", 1)
+    gather.enqueue_many([(f"key-{number}", number) for number in range(100)])
+    with Running(app, concurrency=threads):
+        assert all_others.wait(PATIENCE_S)
+    assert large, "it was not left out"
+
+
 def test_payloads_are_of_their_type(app, drain):
     seen = []
 
