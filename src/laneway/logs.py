@@ -176,9 +176,6 @@ def _run_line(event: RunEnded, slow_s: float) -> Sentence:
     call = f" {event.id}" if event.id else ""
     others = f" and {event.keys - 1} more" if event.keys > 1 else ""
     head = f"{event.queue}/{event.task} {event.key}{call}{others}"
-    if event.failures:
-        which = "1 key" if event.failures == 1 else f"{event.failures} keys"
-        return logging.WARNING, f"{head} done in {took}, but {which} failed: {event.error}"
     if event.verdict == "done":
         if event.duration_s >= slow_s:
             return logging.WARNING, f"{head} done, slow: took {took}"

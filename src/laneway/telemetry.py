@@ -30,12 +30,14 @@ class RunStarted(msgspec.Struct):
 
 
 class RunEnded(msgspec.Struct):
-    """A run has ended and is about to be settled. `error` is None when it succeeded; a batch that succeeded but for
-    some of its keys is `done`, has `failures`, and the error of the first of them."""
+    """A run has ended and is about to be settled. `error` is None when it succeeded.
+
+    Of a batch there is one for the keys that ended alike, and one for each key that its handler said has failed.
+    """
 
     queue: str
     task: str
-    #: Of a batch, the first one.
+    #: Of several, the first one.
     key: str
     attempt: int
     verdict: Verdict
@@ -48,9 +50,8 @@ class RunEnded(msgspec.Struct):
     exception: BaseException | None = None
     #: A keyed call's own id; empty for others, whose key is enough.
     id: str = ""
-    #: How many keys a batch has, and of how many its handler said that they failed.
+    #: How many keys of a batch it is about.
     keys: int = 1
-    failures: int = 0
 
 
 class SettlementRefused(msgspec.Struct):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from dataclasses import dataclass
 
@@ -158,9 +159,25 @@ def test_only_the_keys_that_it_names_fail(app, drain):
     assert (found["a"][0].retry_count, found["a"][0].error) == (0, "said in words")
     assert found["b"][0].error.startswith("KeyError: 'x'")
     assert sorted(told) == [("'x'", "b"), ("said in words", "a")]
-    [event] = [event for event in events if event.task == "sync"]
-    assert (event.keys, event.failures, event.verdict) == (3, 2, "done")
+    ended = {event.key: (event.keys, event.verdict, event.error) for event in events if event.task == "sync"}
+    assert ended == {
+        "a": (1, "retry", "LanewayError: said in words"),
+        "b": (1, "retry", "KeyError: 'x'"),
+        "c": (1, "done", None),
+    }
     assert (stats(app, "sync").processed, stats(app, "sync").failed) == (1, 2)
+
+
+def test_a_key_that_a_batch_has_buried_is_named_in_the_log(app, drain, caplog):
+    @app.collect(batch_size=3, shards=1, max_retry_count=0)
+    def sync(batch: Batch[int]) -> None:
+        batch.fail("b", "no such order")
+
+    sync.enqueue_many([("a", 1), ("b", 1), ("c", 1)])
+    with caplog.at_level(logging.WARNING):
+        assert drain(app) == 0
+    lines = [(record.levelname, record.getMessage()) for record in caplog.records]
+    assert lines == [("ERROR", "sync/sync b buried after attempt 1: LanewayError: no such order")]
 
 
 @pytest.mark.parametrize("error", [Bury("no use"), KeyError("x")])

@@ -381,3 +381,17 @@ def test_a_shard_count_that_differs_is_named_once(app, caplog, drain):
 def test_options_that_are_no_functions_are_refused():
     with pytest.raises(ConfigError, match="scheduler must be a function, not 'seq'"):
         Worker(Laneway("memory:"), WorkerOptions(scheduler="seq"))
+
+
+def test_a_process_that_serves_nothing_says_so(make_app, drain, caplog):
+    app = make_app(splitter=by_node(9, 8))
+
+    @app.task
+    def work() -> None: ...
+
+    with caplog.at_level(logging.WARNING):
+        assert drain(app) == 0
+    assert [record.getMessage() for record in caplog.records] == [
+        "none of the 5 shards of the queue default is this process's to serve; look at its splitter, or at "
+        "LANEWAY_NODES and LANEWAY_NODE"
+    ]

@@ -191,8 +191,7 @@ class Worker:
         self._log = EventLog(self.app, verbose=self.options.verbose, slow_s=self.options.slow_s)
         self._log.start()
         try:
-            if self.app.on_start is not None:
-                self.app.on_start()
+            self._call_on_start()
             self._insist(self._join)
         except BaseException:
             self._log.stop()
@@ -284,12 +283,27 @@ class Worker:
         self.id = self._held_under = view.id
         self._keeper.joined(began)
 
+    def _call_on_start(self) -> None:
+        try:
+            if self.app.on_start is not None:
+                self.app.on_start()
+        except BaseException:
+            self.app.logger.critical("on_start failed, so the worker does not start")
+            raise
+
     def _declare(self, queue: str) -> None:
         """Make the queue if it is not there; how many shards it has then is the broker's to say."""
         wanted = self.app.shards_of(queue)
         stored = self.app.broker.declare(queue, wanted)
         if queue in self._shares:
             self._shares[queue].declared(stored)
+            if self._shares[queue].served == []:
+                self.app.logger.warning(
+                    "none of the %d shards of the queue %s is this process's to serve; look at its splitter, or at "
+                    "LANEWAY_NODES and LANEWAY_NODE",
+                    stored,
+                    queue,
+                )
         if stored != wanted and self.app.registry.collector_of(queue) and queue not in self._warned:
             self._warned.add(queue)
             self.app.logger.warning(

@@ -19,7 +19,7 @@ from ..errors import TicketError
 from ..failpoints import armed, reach
 from ..job import Claim, Kind
 from ..middleware import Stack, overriding
-from ..outcome import OUTBOX_LIMIT, Settlement, done, postponed, released
+from ..outcome import OUTBOX_LIMIT, Settlement, Verdict, done, postponed, released
 from ..telemetry import RunEnded, RunStarted
 from ..ticket import Call
 from .bus import Lane
@@ -286,27 +286,47 @@ class Runner:
         for claim, failure in failures:
             self._tell_handlers(failure, Context(self._app, claim, run.call.task))
         if self._ended:
-            shown = failures[0][1] if failures else error
-            self._tell_ended(run, None if failures else settlements[0], shown, duration_s, len(failures))
+            self._tell_batch_ended(
+                run, settlements, {claim.key: failure for claim, failure in failures}, error, duration_s
+            )
         run.lane.finish_all(settlements, duration_s)
 
-    def _tell_ended(
-        self, run: Run, settlement: Settlement | None, error: BaseException | None, duration_s: float, failures: int = 0
+    def _tell_batch_ended(
+        self,
+        run: Run,
+        settlements: list[Settlement],
+        failures: dict[str, BaseException],
+        error: BaseException | None,
+        duration_s: float,
     ) -> None:
+        """Once for the keys that ended alike, and once for each that its handler said has failed."""
+        alike: dict[Verdict, list[Settlement]] = {}
+        for settlement in settlements:
+            failure = failures.get(settlement.claim.key)
+            if failure is None:
+                alike.setdefault(settlement.verdict, []).append(settlement)
+            else:
+                self._tell_ended(run, settlement, failure, duration_s)
+        for several in alike.values():
+            self._tell_ended(run, several[0], error, duration_s, len(several))
+
+    def _tell_ended(
+        self, run: Run, settlement: Settlement | None, error: BaseException | None, duration_s: float, keys: int = 1
+    ) -> None:
+        claim = run.claim if run.gathered is None or settlement is None else settlement.claim
         self._app.telemetry.emit(
             RunEnded(
-                run.claim.queue,
+                claim.queue,
                 run.call.task.name,
-                run.claim.key,
-                run.attempt,
+                claim.key,
+                run.attempt if claim is run.claim else claim.attempt,
                 settlement.verdict if settlement else "done",
                 duration_s,
                 settlement.delay_s if settlement else 0.0,
                 None if error is None else describe(error),
                 error,
                 run.id,
-                run.keys,
-                failures,
+                keys,
             )
         )
 
