@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import hypothesis  # noqa: F401 - pytest's summary imports it, and that fails once a test has used up the stack
 import pytest
 
 from laneway import JobView, Laneway, QueueStats, Worker
