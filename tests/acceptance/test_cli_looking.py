@@ -116,7 +116,7 @@ def test_jobs_come_in_pages(shop: Shop) -> None:
         after = ["--after", page["after"]["default"]]
     assert sorted(seen) == sorted(keys)
     more = shop.run("jobs", "--limit", "2").stderr
-    assert more.startswith("There may be more: laneway jobs --queue default --after ")
+    assert more.startswith("There may be more: laneway jobs --queue default --limit 2 --after ")
     assert "say which with --queue" in shop.wrong("jobs", "--after", "1:1")
     assert "is not a position" in shop.wrong("jobs", "--queue", "default", "--after", "x")
 

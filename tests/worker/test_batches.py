@@ -349,15 +349,3 @@ def test_stopping_gives_back_batches_that_have_not_begun(app):
     stopper.join(PATIENCE_S)
     numbers = stats(app, "sync")
     assert (numbers.processed, numbers.length, numbers.busy) == (2, 8, 0)
-
-
-def test_the_log_tells_of_the_keys_that_failed(app, drain, caplog):
-    @app.collect(batch_size=3, shards=1)
-    def sync(batch: Batch[int]) -> None:
-        batch.fail("b", "no stock")
-
-    sync.enqueue_many([("a", 1), ("b", 1), ("c", 1)])
-    assert drain(app) == 0
-    [line] = [record.getMessage() for record in caplog.records if "sync/sync" in record.getMessage()]
-    assert " and 2 more done in " in line
-    assert line.endswith(", but 1 key failed: LanewayError: no stock")
