@@ -63,6 +63,7 @@ def reschedule(queue: Queue, key: str, identity: str | None, at: float) -> bool:
                 entry.perform_at = at
                 job.payloads.move(entry, at)
         job.not_before = at if at > job.payloads.smallest else None
+        job.latest = None if job.latest is None else min(job.latest, at)
         queue.set_due(job, at)
     else:
         _reschedule_call(queue, job, identity, at)

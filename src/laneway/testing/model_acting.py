@@ -99,7 +99,9 @@ def _rest_until(state: KeyState, row: Row, at: float) -> KeyState:
         [replace(each, score=at, perform_at=at) if each.score > at else each for each in state.queued],
     )
     rests = at > min(entry.score for entry in queued)
-    return replace(state, queued=queued, row=replace(row, perform_at=at, not_before=at if rests else None))
+    latest = None if row.latest is None else min(row.latest, at)
+    row = replace(row, perform_at=at, not_before=at if rests else None, latest=latest)
+    return replace(state, queued=queued, row=row)
 
 
 def run_now(state: KeyState, now: float) -> KeyState | None:

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from ...job import Kind
-from ...merge import HEAD
+from ...merge import HEAD, LARGEST_SCORE
 from .queues import Queue, Sql, to_json
 from .settling import bury, lower, what_is_left
 
@@ -55,7 +55,7 @@ def reschedule(db: Any, sql: Sql, queue: int, key: str, identity: str | None, at
     job = _job(db, sql, queue, key)
     if job is None or (job.running and (identity is None or job.kind is Kind.PLAIN)):
         return False
-    values = {"id": job.id, "perform_at": at, "not_before": None, "identity": identity}
+    values = {"id": job.id, "perform_at": at, "not_before": None, "identity": identity, "latest": LARGEST_SCORE}
     if job.kind is Kind.KEYED and identity is not None:
         row = db.execute(sql["reschedule_payload"], values).fetchone()
         if row is None:
@@ -67,7 +67,7 @@ def reschedule(db: Any, sql: Sql, queue: int, key: str, identity: str | None, at
     elif job.kind is Kind.KEYED:
         db.execute(sql["hasten_payloads"], values)
         first, _ = db.execute(sql["first_score"], values).fetchone()
-        values["not_before"] = at if first < at else None
+        values |= {"not_before": at if first < at else None, "latest": at}
     elif job.kind is Kind.COLLECTING and identity and not db.execute(sql["has_payload"], values).fetchone():
         return False
     db.execute(sql["reschedule_aside" if job.running else "reschedule"], values)

@@ -13,6 +13,19 @@ from .kit import Hand, Kit, bodies, call, calls, job, keys, numbers, only, place
 
 
 class Keyed(Kit):
+    def test_a_key_that_waits_for_a_wrong_clock_can_be_run_now(self, broker: Broker, clock: ManualClock) -> None:
+        """What was enqueued by a clock that went ahead is due now, and so is what comes after it."""
+        calls(broker, "k", "a")
+        clock.step(-86_400.0)
+        calls(broker, "k", "b")
+        assert only(broker, "k").perform_at == clock.now() + 86_400
+        assert broker.run_now("q", ["k"]) == 1
+        calls(broker, "k", "c")
+        claim = Hand(broker).one()
+        assert bodies(claim) == ["a", "b", "c"]
+        calls(broker, "k", "d")
+        assert broker.find("q", "k")[1].perform_at == clock.now()
+
     @pytest.mark.parametrize("back", [0.5, 3_600.0])
     def test_calls_keep_the_order_of_their_arrival_when_the_clock_steps_back(
         self, broker: Broker, clock: ManualClock, back: float

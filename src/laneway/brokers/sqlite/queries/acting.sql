@@ -32,7 +32,8 @@ UPDATE jobs
  WHERE id = :id;
 
 -- name: reschedule
-UPDATE jobs SET perform_at = :perform_at, not_before = :not_before, since = NULL WHERE id = :id;
+UPDATE jobs SET perform_at = :perform_at, not_before = :not_before, since = NULL, latest = min(latest, :latest)
+ WHERE id = :id;
 
 -- name: reschedule_aside
 UPDATE jobs SET next_at = :perform_at, since = NULL WHERE id = :id;
