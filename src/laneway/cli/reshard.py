@@ -6,6 +6,7 @@ it has come. Workers take them too, so ending this command ends nothing.
 
 from __future__ import annotations
 
+import signal
 import time
 from threading import Event
 
@@ -47,8 +48,11 @@ def reshard(queue: str, shards: int, target: str | None, url: str | None, as_jso
     with looking(target, url) as broker:
         known_queues(broker, queue)
         old = broker.queues()[queue]
+        # A flag, not an exception: one that is raised while Python clears something away is lost.
+        interrupted = Event()
+        before = signal.signal(signal.SIGINT, lambda number, frame: interrupted.set())
         try:
-            moved = _carry_out(broker, queue, shards)
+            moved = _carry_out(broker, queue, shards, interrupted)
         except KeyboardInterrupt:
             click.echo(
                 f"The queue {queue} is still being resharded to {shards}, and nothing of it begins until that is done: "
@@ -56,6 +60,8 @@ def reshard(queue: str, shards: int, target: str | None, url: str | None, as_jso
                 err=True,
             )
             raise click.exceptions.Exit(GAVE_UP) from None
+        finally:
+            signal.signal(signal.SIGINT, before)
     if as_json:
         show_json({"queue": queue, "old_shards": old, "new_shards": shards, "moved": moved})
     elif old == shards:
@@ -64,16 +70,18 @@ def reshard(queue: str, shards: int, target: str | None, url: str | None, as_jso
         click.echo(f"The queue {queue} had {count(old, 'shard')} and has {shards:,} now; {count(moved, 'job')} moved.")
 
 
-def _carry_out(broker: Broker, queue: str, shards: int) -> int:
+def _carry_out(broker: Broker, queue: str, shards: int, interrupted: Event) -> int:
     """Take steps until there are none left. Returns how many jobs have moved."""
     moved = 0
-    waiting = Waiting(broker, queue)
+    waiting = Waiting(broker, queue, interrupted)
     with Bar("Moving", 0) as bar:
         while True:
             step = broker.reshard(queue, shards)
             moved = max(moved, step.moved)  # whoever took the last step was told the number; it need not be us
             if step.done:
                 return moved
+            if interrupted.is_set():
+                raise KeyboardInterrupt
             if step.moved < step.total or not step.running:
                 bar.update(step.moved, step.total, "Moving")
             else:
@@ -84,7 +92,8 @@ def _carry_out(broker: Broker, queue: str, shards: int) -> int:
 class Waiting:
     """Waits for what still runs. Says once that it does and, if nobody is there to end it, what to do."""
 
-    def __init__(self, broker: Broker, queue: str) -> None:
+    def __init__(self, broker: Broker, queue: str, interrupted: Event) -> None:
+        self._interrupted = interrupted
         self._broker = broker
         self._queue = queue
         self._since: float | None = None
@@ -105,7 +114,7 @@ class Waiting:
                     err=True,
                 )
                 self._warned = True
-        Event().wait(PAUSE_S)
+        self._interrupted.wait(PAUSE_S)
 
     def _living(self) -> bool:
         """Whether any worker lives: each looks after the claims of all that are dead."""
