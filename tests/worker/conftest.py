@@ -10,7 +10,10 @@ import hypothesis  # noqa: F401 - pytest's summary imports it, and that fails on
 import pytest
 
 from laneway import JobView, Laneway, QueueStats, Worker
+from laneway.clock import ManualClock
 from laneway.config import WorkerOptions
+from laneway.worker.bus import Lane
+from laneway.worker.runner import Runner
 
 Drain = Callable[..., int]
 
@@ -71,3 +74,23 @@ def stats(app: Laneway, queue: str = "default") -> QueueStats:
 
 def dead(app: Laneway, queue: str = "default") -> list[JobView]:
     return app.broker.listing(queue, "dead").jobs
+
+
+class Bench:
+    """One runner on a manual clock, without threads or a broker, whose worker goes by `worker`."""
+
+    def __init__(self) -> None:
+        self.app = Laneway("memory:")
+        self.clock = ManualClock()
+        self.worker = "me"
+        self.valid_until = self.clock.monotonic() + 30
+        self.ran: list[Any] = []
+        self.lane = Lane("default", 1)
+        self.runner = Runner(
+            self.app,
+            fatal=lambda error, run: None,
+            wait_for=lambda coroutine: None,
+            clock=self.clock,
+            held_under=lambda: self.worker,
+            valid_until=lambda: self.valid_until,
+        )

@@ -6,35 +6,21 @@ from typing import Annotated
 
 import pytest
 
-from laneway import Context, Key, Laneway
-from laneway.clock import ManualClock
+from laneway import Context, Key
 from laneway.job import Claim, Kind, Payload
 from laneway.outcome import OUTBOX_LIMIT, Settlement
-from laneway.worker.bus import Lane
-from laneway.worker.runner import SLICE_S, Runner
+from laneway.worker.runner import SLICE_S
+from tests.worker.conftest import Bench
 
 pytestmark = pytest.mark.unit
 
 
-class Bench:
+class Calls(Bench):
     """One runner, its clock, and a claim of five calls; `during` happens in the call with that number."""
 
     def __init__(self) -> None:
-        self.app = Laneway("memory:")
-        self.clock = ManualClock()
-        self.worker = "me"
-        self.valid_until = self.clock.monotonic() + 30
-        self.ran: list[int] = []
+        super().__init__()
         self.during = {}
-        self.lane = Lane("default", 1)
-        self.runner = Runner(
-            self.app,
-            fatal=lambda error, run: None,
-            wait_for=lambda coroutine: None,
-            clock=self.clock,
-            held_under=lambda: self.worker,
-            valid_until=lambda: self.valid_until,
-        )
 
         @self.app.task(context=True)
         def work(context: Context, key: Annotated[str, Key], number: int) -> None:
@@ -57,8 +43,8 @@ class Bench:
 
 
 @pytest.fixture
-def bench() -> Bench:
-    return Bench()
+def bench() -> Calls:
+    return Calls()
 
 
 def test_all_is_settled_at_once(bench):

@@ -8,35 +8,21 @@ from typing import Annotated
 import pytest
 
 from laneway import Batch, Context, Key, Laneway, Worker
-from laneway.clock import ManualClock
 from laneway.job import Claim, Kind, Payload
 from laneway.worker.bus import Bus, Lane
 from laneway.worker.loop import AsyncLoop
 from laneway.worker.run import Run
 from laneway.worker.runner import Runner
-from tests.worker.conftest import PATIENCE_S, Running
+from tests.worker.conftest import PATIENCE_S, Bench, Running
 
 KINDS = ["plain", "keyed", "collecting", "batch"]
 
 
-class Bench:
+class Units(Bench):
     """One runner, without threads or a broker, and a unit of work of each kind that was claimed as "me"."""
 
     def __init__(self) -> None:
-        self.app = Laneway("memory:")
-        self.clock = ManualClock()
-        self.worker = "me"
-        self.valid_until = self.clock.monotonic() + 30
-        self.ran: list[object] = []
-        self.lane = Lane("default", 1)
-        self.runner = Runner(
-            self.app,
-            fatal=lambda error, run: None,
-            wait_for=lambda coroutine: None,
-            clock=self.clock,
-            held_under=lambda: self.worker,
-            valid_until=lambda: self.valid_until,
-        )
+        super().__init__()
 
         @self.app.task
         def plain() -> None:
@@ -77,8 +63,8 @@ class Bench:
 
 
 @pytest.fixture
-def bench() -> Bench:
-    return Bench()
+def bench() -> Units:
+    return Units()
 
 
 @pytest.mark.unit
@@ -142,7 +128,7 @@ class Once:
         while not broker.declare_dead(old, broker.leases()[old][0]):
             pass
         broker.reclaim()
-        self.worker._rejoin(old)
+        self.worker._membership.rejoin(old)
         assert self.worker.id != old
 
 

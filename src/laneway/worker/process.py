@@ -10,27 +10,23 @@ from __future__ import annotations
 import os
 import random
 import signal
-import socket
 import threading
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from ..clock import Clock, SystemClock
 from ..config import WorkerOptions, raise_problems
 from ..errors import BrokerAwayError, ConfigError, LanewayError
-from ..ids import new_id
-from ..job import WorkerView
 from ..logs import EventLog
-from ..telemetry import LeaseEnded, WorkerStarted, WorkerStopped, WorkerStopping
+from ..telemetry import WorkerStarted, WorkerStopped, WorkerStopping
 from . import schedulers, splitters
 from .bus import Bus, Lane
 from .fetcher import LONGEST_BACKOFF_S, Fetcher
 from .hooks import Hooks
 from .lease import Keeper
 from .loop import AsyncLoop
+from .membership import Membership
 from .outage import Outage
 from .run import Run
 from .runner import Runner
@@ -53,21 +49,21 @@ class Worker:
         self.options = options or WorkerOptions()
         self._clock = clock or SystemClock()
         raise_problems(self.options.validate())
-        self.id = ""
-        #: The id whose claims are ours: none from when the lease is known to be lost until there is another.
-        self._held_under = ""
+        self._membership: Membership | None = None
         self._started = False
         self._threads: list[threading.Thread] = []
         self._stop_asked = threading.Event()
         self._give_up = threading.Event()
         self._died: BaseException | None = None
-        self._identity = threading.Lock()
         self._growing = threading.Lock()
         #: A job may end the worker before it has quite started.
         self._lifecycle = threading.RLock()
         self._in_process = False
-        #: Queues of which it has been said that their shards are not as declared.
-        self._warned: set[str] = set()
+
+    @property
+    def id(self) -> str:
+        """What the broker knows it by; empty before the first start, and another one when a lease was lost."""
+        return self._membership.id if self._membership else ""
 
     # -- as a process ----------------------------------------------------------------------------------
 
@@ -142,28 +138,29 @@ class Worker:
         concurrency = self.options.concurrency
         splitter = self.options.splitter or self.app.splitter or splitters.from_environment() or splitters.default
         scheduler = self.options.scheduler or self.app.scheduler or schedulers.lag
-        self._shares = {name: Share(self.app, name, splitter, scheduler) for name in queues}
+        shares = {name: Share(self.app, name, splitter, scheduler) for name in queues}
         self._lanes = [Lane(name, concurrency) for name in queues]
         self._bus = Bus(self._lanes, concurrency)
         self._bus.grow = self._start_runner
         self._bus.on_room = self._wake_fetchers
         self._loop = AsyncLoop(self._bus, self._die)
         self._outage = Outage(self.app.telemetry)
-        worker_id = lambda: self.id  # noqa: E731 - it changes when a lease is lost
-        held_under = lambda: self._held_under  # noqa: E731 - and so does this
+        membership = self._membership = Membership(self.app, self.options, self._clock, shares, self._outage)
+        worker_id = lambda: membership.id  # noqa: E731 - it changes when a lease is lost
+        held_under = lambda: membership.held_under  # noqa: E731 - and so does this
         self._fetchers = [
             Fetcher(
                 self.app,
                 lane,
                 self._bus,
                 self._outage,
-                self._shares[lane.queue],
+                shares[lane.queue],
                 worker_id=worker_id,
                 held_under=held_under,
-                lost=self._rejoin,
+                lost=membership.rejoin,
                 told_buried=lambda settlements: self._hooks.told_buried(settlements),
                 fatal=self._die,
-                moved=self._tell_shards,
+                moved=membership.tell_shards,
             )
             for lane in self._lanes
         ]
@@ -175,8 +172,10 @@ class Worker:
             self._outage,
             lease_s=self.options.lease_s,
             worker_id=worker_id,
-            lost=self._rejoin,
+            lost=membership.rejoin,
         )
+        membership.forget = self._forget
+        membership.joined = self._keeper.joined
         self._runner = Runner(
             self.app,
             fatal=self._die,
@@ -192,7 +191,7 @@ class Worker:
         self._log.start()
         try:
             self._call_on_start()
-            self._insist(self._join)
+            self._insist(membership.join)
         except BaseException:
             self._log.stop()
             raise
@@ -230,7 +229,8 @@ class Worker:
         self._hooks.stop(LAST_TURN_S)
         if not abandoned:
             # What still runs must not be handed out while it does: then the lease is left to run out.
-            self._leave()
+            assert self._membership is not None, "it was started"
+            self._membership.leave()
         processed = sum(fetcher.processed for fetcher in self._fetchers)
         failed = sum(fetcher.failed for fetcher in self._fetchers)
         self.app.telemetry.emit(WorkerStopped(self.id, abandoned, processed, failed))
@@ -261,28 +261,6 @@ class Worker:
                 backoff_s = min(backoff_s * 2, LONGEST_BACKOFF_S)
         self._outage.back("worker")
 
-    def _join(self) -> None:
-        # Also the collecting ones that it does not serve: what a run enqueues must find them made as they are declared.
-        collecting = [name for name in self.app.queues() if self.app.registry.collector_of(name)]
-        for name in dict.fromkeys([*self._shares, *collecting]):
-            self._declare(name)
-        now, began = self._clock.now(), self._clock.monotonic()
-        view = WorkerView(
-            id=new_id(),
-            host=socket.gethostname(),
-            pid=os.getpid(),
-            queues=list(self._shares),
-            concurrency=self.options.concurrency,
-            lease_s=self.options.lease_s,
-            started_at=now,
-            seen_at=now,
-            shards=self._served(),
-        )
-        self.app.broker.join(view)
-        self._view = view
-        self.id = self._held_under = view.id
-        self._keeper.joined(began)
-
     def _call_on_start(self) -> None:
         try:
             if self.app.on_start is not None:
@@ -291,69 +269,9 @@ class Worker:
             self.app.logger.critical("on_start failed, so the worker does not start")
             raise
 
-    def _declare(self, queue: str) -> None:
-        """Make the queue if it is not there; how many shards it has then is the broker's to say."""
-        wanted = self.app.shards_of(queue)
-        stored = self.app.broker.declare(queue, wanted)
-        if queue in self._shares:
-            self._shares[queue].declared(stored)
-            if self._shares[queue].served == []:
-                self.app.logger.warning(
-                    "none of the %d shards of the queue %s is this process's to serve; look at its splitter, or at "
-                    "LANEWAY_NODES and LANEWAY_NODE",
-                    stored,
-                    queue,
-                )
-        if stored != wanted and self.app.registry.collector_of(queue) and queue not in self._warned:
-            self._warned.add(queue)
-            self.app.logger.warning(
-                "the queue %s has %d shards, and the code says shards=%d; what is stored counts: change it with "
-                "`laneway reshard %s %d`, or the code",
-                queue,
-                stored,
-                wanted,
-                queue,
-                wanted,
-            )
-
-    def _served(self) -> dict[str, list[int]]:
-        return {name: share.served for name, share in self._shares.items() if share.served is not None}
-
-    def _tell_shards(self) -> None:
-        """The shards that this process serves have changed: say so to the broker, for those who look."""
-        with self._identity:
-            view = msgspec.structs.replace(self._view, shards=self._served())
-            try:
-                self.app.broker.join(view)
-            except Exception as error:
-                self.app.logger.warning("could not tell the broker which shards are served now (%s)", error)
-            else:
-                self._view = view
-
-    def _rejoin(self, lost: str) -> None:
-        """Go on under a new id after the lease was lost. What waits belongs to others now."""
-        with self._identity:
-            if self.id != lost:
-                return  # another part has noticed it already
-            # From here on nothing that was claimed under the old id is begun.
-            self._held_under = ""
-            # Before there is a new id: what is claimed under that one must not be forgotten.
-            for fetcher in self._fetchers:
-                fetcher.forget()
-            try:
-                self._join()
-            except Exception as error:
-                # Whoever asked has the old id still, and so it comes here again.
-                self._outage.away("worker", error)
-                return
-            self._outage.back("worker")
-            self.app.telemetry.emit(LeaseEnded(lost))
-
-    def _leave(self) -> None:
-        try:
-            self.app.broker.leave(self.id)
-        except Exception as error:
-            self.app.logger.warning("could not say goodbye to the broker (%s); the lease will run out", error)
+    def _forget(self) -> None:
+        for fetcher in self._fetchers:
+            fetcher.forget()
 
     def _wake_fetchers(self) -> None:
         for fetcher in self._fetchers:
