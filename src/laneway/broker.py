@@ -12,7 +12,7 @@ from typing import Literal, Protocol, runtime_checkable
 
 import msgspec
 
-from .job import Claim, JobView, NewJob, QueueStats, Status, WorkerView
+from .job import Claim, JobView, NewJob, QueueStats, Started, Status, WorkerView
 from .outcome import Settlement
 
 MAX_BODY = 1_048_576
@@ -93,6 +93,8 @@ class Broker(Protocol):
 
     #: The largest body in bytes that it stores.
     max_body: int
+    #: Whether other processes that open the same URL see the same jobs.
+    shared: bool
 
     # -- jobs in ---------------------------------------------------------------------------------------
 
@@ -123,7 +125,8 @@ class Broker(Protocol):
     def wait(self, queues: Collection[str], timeout_s: float) -> set[str]:
         """Return those queues that have a job due now, as soon as there is one; at the latest in `timeout_s`.
 
-        A queue that is being resharded counts as one: whoever serves it is to take a turn, be told, and help.
+        A queue that is being resharded counts as one: whoever serves it is to take a turn, be told, and help. One that
+        is paused does not.
         """
         ...
 
@@ -138,8 +141,12 @@ class Broker(Protocol):
         """
         ...
 
-    def leave(self, worker: str) -> int:
-        """Forget a worker and give back whatever it still holds. Returns how many claims that were."""
+    def leave(self, worker: str, died: Collection[Started] = ()) -> int:
+        """Forget a worker and give back whatever it still holds. Returns how many claims that were.
+
+        A death is counted for each of `died` that it holds: of a keyed job at the call that is named, whether or not it
+        is the first. Nothing else of them changes. A worker that was declared dead is left to `reclaim`.
+        """
         ...
 
     def leases(self) -> dict[str, tuple[int, float]]:
@@ -247,6 +254,17 @@ class Broker(Protocol):
 
     def delete_dead(self, queue: str, keys: Sequence[str]) -> int:
         """Remove jobs from the morgue for good. Returns how many."""
+        ...
+
+    def pause(self, queue: str) -> bool:
+        """Have nothing more of a queue be claimed, until `resume`. False: it was paused already, or does not exist.
+
+        What runs is settled, and enqueueing goes on.
+        """
+        ...
+
+    def resume(self, queue: str) -> bool:
+        """Undo `pause`, and wake those who wait. False: it was not paused, or does not exist."""
         ...
 
     # -- shards ----------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import parse_qsl
 
 from .delays import seconds
@@ -30,6 +30,9 @@ URL_VARIABLES = ("LANEWAY_URL", "SQS_QUEUE_URL", "REDIS_URL")
 
 #: The most payloads of a key that a claim may hold.
 MOST_PAYLOADS = 100_000
+
+#: How a task's runs are kept apart from the worker's process.
+Isolation = Literal["process", "fresh"]
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,80}")
 
@@ -59,6 +62,10 @@ class TaskOptions:
     retries_exhausted: Callable[[list[JobView]], object] | None = None
     #: The calls, or payloads, of a key in one claim. None: as many as the broker thinks right.
     max_payloads: int | None = None
+    #: Seconds that a run may take. An async task is cancelled then; a sync one runs in a process that is ended.
+    time_limit: float | timedelta | None = None
+    #: "process": runs in another process, one of a few that are used again. "fresh": in one of its own each time.
+    isolation: Isolation | None = None
 
     def retries(self, kind: Kind) -> int:
         """How often a failed job of this kind is run again."""
@@ -142,6 +149,8 @@ class WorkerOptions:
 
     #: Jobs running at once, sync and async together.
     concurrency: int = 5
+    #: Processes that a supervisor starts and looks after. A worker of its own, in a program's threads, is always one.
+    processes: int = 1
     #: The queues to serve; None means those of the app's tasks.
     queues: Sequence[str] | None = None
     #: End when nothing is due and nothing runs.
@@ -150,6 +159,16 @@ class WorkerOptions:
     shutdown_timeout_s: float = 25.0
     #: Seconds after which a silent worker counts as dead.
     lease_s: float = 30.0
+    #: A process is replaced, without haste, after so many jobs, at this age, or when it has grown to so many bytes;
+    #: each of them draws its own limit, up to a fifth more, so that not all are replaced at once.
+    max_jobs: int | None = None
+    max_age_s: float | None = None
+    max_memory: int | None = None
+    #: Seconds that a process may be silent, because code of a job does not let go of the interpreter, before the
+    #: supervisor ends it.
+    hang_limit_s: float = 300.0
+    #: Jobs that a process for isolated tasks runs before another takes its place.
+    isolated_jobs: int = 100
     #: Runs that take longer than this many seconds are logged.
     slow_s: float = 10.0
     #: Log every run, not only failures and slow ones.
@@ -176,6 +195,17 @@ class WorkerOptions:
             problems.append(f"shutdown_timeout_s must be 0 or more seconds, not {self.shutdown_timeout_s!r}.")
         if not _at_least(self.lease_s, 0.1):
             problems.append(f"lease_s must be at least 0.1 seconds, not {self.lease_s!r}.")
+        if not _whole(self.processes, 1, 1_000):
+            problems.append(f"processes must be a whole number from 1 to 1000, not {self.processes!r}.")
+        for what, number in (("max_jobs", self.max_jobs), ("max_memory", self.max_memory)):
+            if number is not None and not _whole(number, 1):
+                problems.append(f"{what} must be a whole number from 1 on, not {number!r}.")
+        if self.max_age_s is not None and not _at_least(self.max_age_s, 1):
+            problems.append(f"max_age_s must be at least 1 second, not {self.max_age_s!r}.")
+        if not _at_least(self.hang_limit_s, 1):
+            problems.append(f"hang_limit_s must be at least 1 second, not {self.hang_limit_s!r}.")
+        if not _whole(self.isolated_jobs, 1):
+            problems.append(f"isolated_jobs must be a whole number from 1 on, not {self.isolated_jobs!r}.")
         if not _at_least(self.slow_s, 0):
             problems.append(f"slow_s must be 0 or more seconds, not {self.slow_s!r}.")
         for what, function in (("scheduler", self.scheduler), ("splitter", self.splitter)):

@@ -39,6 +39,8 @@ class Payload(msgspec.Struct, array_like=True, frozen=True):
     attempt: int = 0
     #: What travels beside a keyed call; a plain job's lie in its claim.
     headers: Headers | None = None
+    #: How often the process that ran a keyed call has died; a plain or collecting job counts in its claim.
+    deaths: int = 0
 
 
 class Quiet(msgspec.Struct, frozen=True):
@@ -92,6 +94,7 @@ class Claim(msgspec.Struct, array_like=True):
     retry_count: int
     #: How often the job has been handed out, this time included; giving it back unstarted does not count.
     attempt: int
+    #: How often the process died that was running it; of a keyed job each call has its own count.
     deaths: int
     #: Those that are to be run now, in order. A key may have more: not due yet, or too many for one claim.
     payloads: list[Payload]
@@ -102,6 +105,16 @@ class Claim(msgspec.Struct, array_like=True):
     priority: int = 0
     #: The id that it was claimed under; the fetcher notes it. Under another one it may be somebody else's by now.
     worker: str = ""
+
+
+class Started(msgspec.Struct, array_like=True, frozen=True):
+    """A run that has begun, as it is known to those who outlive its process: what to blame when that dies."""
+
+    queue: str
+    key: str
+    token: int
+    #: A keyed call's own id; empty for others, which are known by their key.
+    identity: str = ""
 
 
 class JobView(msgspec.Struct, kw_only=True):
@@ -145,6 +158,8 @@ class QueueStats(msgspec.Struct, kw_only=True):
     failed: int = 0
     #: Seconds by which the most overdue job is late.
     lag: float = 0.0
+    #: Whether somebody has said that nothing of it is to be run for now.
+    paused: bool = False
 
 
 class WorkerView(msgspec.Struct, kw_only=True):

@@ -35,6 +35,8 @@ class Settlement(msgspec.Struct):
     done: int = 0
     #: With the verdict `bury`: how many of the payloads behind those go to the morgue.
     buried: int = 0
+    #: The process that ran it has died: a death is counted, of a keyed job at the first call that is not finished.
+    died: bool = False
     #: Settlements with the same number, unless it is 0, are of one run: what it enqueued goes with one of them.
     run: int = 0
 

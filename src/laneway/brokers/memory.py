@@ -33,6 +33,7 @@ class MemoryBroker:
     """Jobs in the memory of one process; any number of its threads may use it."""
 
     max_body = MAX_BODY
+    shared = False
 
     def __init__(self, clock: Clock | None = None) -> None:
         self._clock = clock or SystemClock()

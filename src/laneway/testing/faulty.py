@@ -25,6 +25,7 @@ class FaultyBroker:
     def __init__(self, broker: Broker) -> None:
         self.inner = broker
         self.max_body = broker.max_body
+        self.shared = broker.shared
         #: While True, nothing gets through.
         self.away = False
         #: How often each verb was called.

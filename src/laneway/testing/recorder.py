@@ -67,6 +67,7 @@ class Recorder:
     def __init__(self, broker: Broker, ledger: Ledger) -> None:
         self.inner = broker
         self.max_body = broker.max_body
+        self.shared = broker.shared
         self._ledger = ledger
 
     def turn(self, turn: Turn) -> Answer:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ..job import Claim, NewJob, Payload
+from ..job import Claim, NewJob, Payload, Started
 from ..middleware import Stack
 from ..ticket import Call
 
@@ -59,7 +59,7 @@ class Gathered:
 class Run:
     """A call that has been read and is about to be carried out."""
 
-    __slots__ = ("began", "call", "calls", "claim", "context", "gathered", "lane", "stack")
+    __slots__ = ("began", "call", "calls", "claim", "context", "gathered", "lane", "slot", "stack")
 
     def __init__(
         self,
@@ -81,6 +81,8 @@ class Run:
         self.gathered = gathered
         #: The middleware around it, once it has been entered.
         self.stack: Stack | None = None
+        #: Where it stands on the board.
+        self.slot = -1
 
     @property
     def id(self) -> str:
@@ -91,6 +93,13 @@ class Run:
     def attempt(self) -> int:
         """How often this has been tried."""
         return self.calls.current.attempt if self.calls else self.claim.attempt
+
+    def started(self) -> list[Started]:
+        """What to blame if the process dies now."""
+        if self.gathered is not None:
+            return [Started(claim.queue, claim.key, claim.token) for claim in self.gathered.claims]
+        claim = self.claim
+        return [Started(claim.queue, claim.key, claim.token, self.id)]
 
     @property
     def keys(self) -> int:

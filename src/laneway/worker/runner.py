@@ -30,6 +30,7 @@ from .verdicts import Verdicts
 
 if TYPE_CHECKING:
     from ..app import Laneway
+    from .board import Board
 
 #: A keyed claim is given back when its calls have run for so long: it bounds what a crash repeats, and keeps a key
 #: with many calls from holding a runner.
@@ -48,6 +49,7 @@ class Runner:
         clock: Clock,
         held_under: Callable[[], str],
         valid_until: Callable[[], float],
+        board: Board | None = None,
     ) -> None:
         self._app = app
         self._fatal = fatal
@@ -56,6 +58,8 @@ class Runner:
         #: The id whose claims are ours.
         self._held_under = held_under
         self._valid_until = valid_until
+        #: Where a supervisor finds what was running; none without one.
+        self._board = board
         self._around_execution = overriding(app.middleware, "around_execution")
         self._started = app.telemetry.of(RunStarted)
         self._ended = app.telemetry.of(RunEnded)
@@ -207,6 +211,8 @@ class Runner:
     def _enter(self, run: Run) -> bool:
         """Tell, and enter the middleware. False: one of them does not want it to be run."""
         self.running[id(run)] = run
+        if self._board is not None:
+            run.slot = self._board.begin(run.started())
         if self._started:
             claim = run.claim
             event = RunStarted(claim.queue, run.call.task.name, claim.key, run.attempt, run.id, run.keys)
@@ -233,6 +239,8 @@ class Runner:
                 self._die(run, raised)
                 return None
         del self.running[id(run)]
+        if self._board is not None:
+            self._board.end(run.slot)
         return self._conclude(run, error)
 
     def _die(self, run: Run, error: BaseException) -> None:

@@ -35,6 +35,7 @@ class SQLiteBroker:
     """Jobs in one SQLite file. Survives any crash of a process; of power, with `synchronous="full"`."""
 
     max_body = MAX_BODY
+    shared = True
 
     def __init__(
         self,

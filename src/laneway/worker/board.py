@@ -1,0 +1,85 @@
+"""The board: which runs have begun in a process and not ended, for those who outlive it.
+
+It lies in memory that the process shares with its supervisor. Whatever ends the process, even a kill in the middle
+of a write, leaves there what was running. Nothing else is kept on it, and nobody but its process writes to it.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import tempfile
+from collections import deque
+from collections.abc import Sequence
+from struct import Struct
+
+import msgspec
+
+from ..job import Started
+
+#: Room for one run: a queue's name, a key and an identity, each as long as they may be.
+ENTRY = 1_024
+#: A batch of more keys than fit is noted as far as it goes.
+LARGEST = 1_048_576
+
+_length = Struct("<I")
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(list[Started]).decode
+
+
+class Board:
+    """A slot for each run that may be under way at once."""
+
+    def __init__(self, fd: int, slots: int, size: int) -> None:
+        self.fd = fd
+        self.slots = slots
+        self.size = size
+        self._memory = mmap.mmap(fd, slots * size)
+        self._free = deque(range(slots))
+
+    @classmethod
+    def make(cls, concurrency: int, largest_batch: int = 1) -> Board:
+        """A new one; its file has no name, and is gone when the last process that has it open is."""
+        size = min(LARGEST, ENTRY * largest_batch)
+        if hasattr(os, "memfd_create"):
+            fd = os.memfd_create("laneway-board")
+        else:  # not every system has it
+            with tempfile.TemporaryFile() as file:
+                fd = os.dup(file.fileno())
+        os.ftruncate(fd, concurrency * size)  # it takes up no more than is written to
+        return cls(fd, concurrency, size)
+
+    def begin(self, runs: Sequence[Started]) -> int:
+        """Note what is about to be run, all of it together. Returns the slot, to be cleared at the end."""
+        try:
+            slot = self._free.popleft()
+        except IndexError:  # one that ended the worker keeps its slot
+            return -1
+        data = _encode(runs)
+        while len(data) > self.size - _length.size:
+            runs = runs[: len(runs) // 2]
+            data = _encode(runs)
+        start = slot * self.size
+        self._memory[start + _length.size : start + _length.size + len(data)] = data
+        _length.pack_into(self._memory, start, len(data))  # last: if we die before it, nothing had begun
+        return slot
+
+    def end(self, slot: int) -> None:
+        """What was noted there has ended, whichever way."""
+        if slot >= 0:
+            _length.pack_into(self._memory, slot * self.size, 0)
+            self._free.append(slot)
+
+    def started(self) -> list[Started]:
+        """All that has begun and not ended."""
+        found: list[Started] = []
+        for start in range(0, self.slots * self.size, self.size):
+            (length,) = _length.unpack_from(self._memory, start)
+            if length:
+                found += _decode(self._memory[start + _length.size : start + _length.size + length])
+        return found
+
+    def close(self) -> None:
+        """Let go of it in this process."""
+        self._memory.close()
+        os.close(self.fd)
