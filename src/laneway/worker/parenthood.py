@@ -1,0 +1,100 @@
+"""What ties a process to its parent: it does not outlive it, and what it leaves behind is found.
+
+On Linux the kernel does both (`prctl`). Elsewhere the first is left to whoever watches the connection to the parent,
+and the second goes as far as process groups do.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+_PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
+
+#: Fields of /proc/PID/stat behind the name, which may hold anything and ends with the last bracket.
+_STATE, _PARENT = 0, 1
+
+
+def die_with_parent(parent: int) -> None:
+    """Have the kernel end this process with SIGKILL when `parent` ends, whatever this one is doing then.
+
+    To be exact, when the parent's thread ends that started this process.
+    """
+    if sys.platform == "linux":
+        _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:  # it has died before the kernel was told
+        os._exit(1)
+
+
+def adopt_orphans() -> None:
+    """Have processes whose parent dies become this one's, if they descend from it: so none is lost sight of."""
+    if sys.platform == "linux":
+        _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+
+
+def descendants(root: int) -> list[int]:
+    """Every process that descends from `root`, itself not included; nothing where there is no /proc."""
+    parents: dict[int, list[int]] = {}
+    for entry in _processes():
+        if (fields := _stat(entry)) is not None:
+            parents.setdefault(int(fields[_PARENT]), []).append(int(entry))
+    found, new = [], [root]
+    while new:
+        new = [child for parent in new for child in parents.get(parent, ())]
+        found += new
+    return found
+
+
+def kill_tree(root: int) -> None:
+    """End a process, its process group and all that descends from it, and do not ask."""
+    # Stopped first, so that it cannot start another one while we look.
+    _signal(root, signal.SIGSTOP)
+    below = descendants(root)
+    for pid in below:
+        _signal(pid, signal.SIGKILL)
+    kill_group(root)
+    _signal(root, signal.SIGKILL)
+
+
+def kill_group(leader: int) -> None:
+    """End what is left of a process group, also when its leader is gone."""
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(leader, signal.SIGKILL)
+
+
+def resident_bytes(pid: int) -> int:
+    """A process's resident memory; 0 where that cannot be told."""
+    try:
+        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, ValueError, IndexError):
+        return 0
+
+
+def _signal(pid: int, number: int) -> None:
+    with suppress(ProcessLookupError, PermissionError):
+        os.kill(pid, number)
+
+
+def _processes() -> list[str]:
+    try:
+        return [name for name in os.listdir("/proc") if name.isdigit()]
+    except OSError:
+        return []
+
+
+def _stat(pid: str) -> list[str] | None:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:  # gone meanwhile
+        return None
+
+
+def _prctl(option: int, value: int) -> None:
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(option, value, 0, 0, 0):
+        raise OSError(ctypes.get_errno(), "prctl failed")
