@@ -22,12 +22,17 @@ from .telemetry import (
     BrokerAway,
     BrokerBack,
     LeaseEnded,
+    ProcessEnded,
+    ProcessGivenUp,
+    ProcessReplaced,
+    ProcessStarted,
     Reclaimed,
     RunEnded,
     SettlementRefused,
     WorkerStarted,
     WorkerStopped,
     WorkerStopping,
+    WorkerWaiting,
 )
 
 if TYPE_CHECKING:
@@ -201,8 +206,26 @@ def _duration(seconds: float) -> str:
 def _stopping(event: WorkerStopping) -> Sentence:
     if not event.running:
         return logging.INFO, "stopping"
-    more = f" and {len(event.running) - 5} more" if len(event.running) > 5 else ""
-    return logging.INFO, f"stopping; waiting for {', '.join(event.running[:5])}{more}"
+    return logging.INFO, f"stopping; waiting for {', '.join(event.running[:5])}{_more(event.running)}"
+
+
+def _waiting(event: WorkerWaiting) -> Sentence:
+    what = f"{', '.join(event.running[:5])}{_more(event.running)}" if event.running else "the broker"
+    return logging.INFO, f"still waiting for {what}; giving up in {_duration(event.left_s)}"
+
+
+def _more(names: list[str]) -> str:
+    return f" and {len(names) - 5} more" if len(names) > 5 else ""
+
+
+def _process_ended(event: ProcessEnded) -> Sentence:
+    head = f"process {event.number} (pid {event.pid}) {event.ending}"
+    blamed = f"; {event.blamed} jobs that it was running count a death" if event.blamed else ""
+    if event.again_in_s is None:
+        again = ""
+    else:
+        again = f"; another is started in {_duration(event.again_in_s)}" if event.again_in_s else "; another is started"
+    return logging.INFO if event.orderly else logging.ERROR, f"{head}{blamed}{again}"
 
 
 def _stopped(event: WorkerStopped) -> Sentence:
@@ -218,7 +241,12 @@ _SENTENCES: dict[type, Any] = {
         f"worker {e.worker} started: {e.tasks} tasks, queues {', '.join(e.queues)}, {e.concurrency} jobs at once",
     ),
     WorkerStopping: _stopping,
+    WorkerWaiting: _waiting,
     WorkerStopped: _stopped,
+    ProcessStarted: lambda e: (logging.INFO, f"process {e.number} started (pid {e.pid})"),
+    ProcessEnded: _process_ended,
+    ProcessGivenUp: lambda e: (logging.ERROR, f"process {e.number} (pid {e.pid}) {e.why}: it is ended"),
+    ProcessReplaced: lambda e: (logging.INFO, f"process {e.number} (pid {e.pid}) {e.why}: another takes its place"),
     LeaseEnded: lambda e: (logging.ERROR, f"worker {e.worker} was taken for dead; it goes on under a new id"),
     Reclaimed: lambda e: (logging.WARNING, f"took back {e.count} jobs of dead workers {', '.join(e.workers)}".rstrip()),
     SettlementRefused: lambda e: (

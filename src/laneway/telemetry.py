@@ -77,6 +77,14 @@ class WorkerStopping(msgspec.Struct):
     running: list[str]
 
 
+class WorkerWaiting(msgspec.Struct):
+    """A worker that is stopping still waits for these, and will for so many seconds at most."""
+
+    worker: str
+    running: list[str]
+    left_s: float
+
+
 class WorkerStopped(msgspec.Struct):
     """A worker has ended. `abandoned` jobs were running or not settled, and will be taken over."""
 
@@ -97,6 +105,44 @@ class Reclaimed(msgspec.Struct):
 
     count: int
     workers: list[str]
+
+
+class ProcessStarted(msgspec.Struct):
+    """A supervisor has started one of its processes."""
+
+    number: int
+    pid: int
+
+
+class ProcessEnded(msgspec.Struct):
+    """One of a supervisor's processes has ended, in an orderly way or not."""
+
+    number: int
+    pid: int
+    #: How, in words that follow "it".
+    ending: str
+    #: Whether it had been told to, or had nothing more to do.
+    orderly: bool
+    #: Runs that had begun in it and count a death.
+    blamed: int
+    #: Seconds until another is started in its place; None: there will be none.
+    again_in_s: float | None
+
+
+class ProcessGivenUp(msgspec.Struct):
+    """A supervisor ends one of its processes, with everything that it has started."""
+
+    number: int
+    pid: int
+    why: str
+
+
+class ProcessReplaced(msgspec.Struct):
+    """A supervisor has told one of its processes to finish, and starts another in its place."""
+
+    number: int
+    pid: int
+    why: str
 
 
 class BrokerAway(msgspec.Struct):

@@ -8,7 +8,7 @@ worker dead comes first and is final; giving back its claims comes after, and ev
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING
 
 from ..clock import Clock
@@ -59,6 +59,8 @@ class Keeper:
         lease_s: float,
         worker_id: Callable[[], str],
         lost: Callable[[str], None],
+        sweeps: bool = True,
+        beat: Callable[[], None] = lambda: None,
     ) -> None:
         self._app = app
         self._clock = clock
@@ -67,6 +69,10 @@ class Keeper:
         self._lease_s = lease_s
         self._worker_id = worker_id
         self._lost = lost
+        #: Whether it looks after the leases of others; a child leaves that to its supervisor.
+        self._sweeps = sweeps
+        #: Told that the process lives, as often as it looks at its lease.
+        self._told = beat
         self._observer = Observer(clock)
         #: When the last renewal that succeeded was begun.
         self._renewed_at = clock.monotonic()
@@ -99,11 +105,13 @@ class Keeper:
 
     def beat(self) -> None:
         """Renew if it is time to, and sweep."""
+        self._told()
         worker = self._worker_id()
         try:
             if self._clock.monotonic() - self._renewed_at >= self._lease_s / 3:
                 self.renew(worker)
-            self.sweep(worker)
+            if self._sweeps:
+                self.sweep(worker)
         except LeaseLost:
             self._lost(worker)
         except Exception as error:
@@ -135,9 +143,14 @@ class Keeper:
 
     def sweep(self, worker: str) -> None:
         """Declare dead whoever is, and give back what the dead hold."""
-        broker = self._app.broker
-        others = {other: lease for other, lease in broker.leases().items() if other != worker}
-        dead = [other for other, counter in self._observer.expired(others) if broker.declare_dead(other, counter)]
-        count = broker.reclaim()
-        if dead or count:
-            self._app.telemetry.emit(Reclaimed(count, dead))
+        sweep(self._app, self._observer, {worker})
+
+
+def sweep(app: Laneway, observer: Observer, own: Collection[str]) -> None:
+    """Declare dead whoever is, but for one's own, and give back what the dead hold."""
+    broker = app.broker
+    others = {other: lease for other, lease in broker.leases().items() if other not in own}
+    dead = [other for other, counter in observer.expired(others) if broker.declare_dead(other, counter)]
+    count = broker.reclaim()
+    if dead or count:
+        app.telemetry.emit(Reclaimed(count, dead))

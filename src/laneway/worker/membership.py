@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -17,7 +17,7 @@ import msgspec
 from ..clock import Clock
 from ..config import WorkerOptions
 from ..ids import new_id
-from ..job import WorkerView
+from ..job import Started, WorkerView
 from ..telemetry import LeaseEnded
 
 if TYPE_CHECKING:
@@ -102,10 +102,10 @@ class Membership:
             else:
                 self._view = view
 
-    def leave(self) -> None:
-        """Be forgotten; what is still held is given back."""
+    def leave(self, died: Sequence[Started] = ()) -> None:
+        """Be forgotten; what is still held is given back, and `died` are to blame for that."""
         try:
-            self._app.broker.leave(self.id)
+            self._app.broker.leave(self.id, *([died] if died else []))
         except Exception as error:
             self._app.logger.warning("could not say goodbye to the broker (%s); the lease will run out", error)
 

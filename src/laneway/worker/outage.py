@@ -22,6 +22,10 @@ class Outage:
         self._reported = False
         self._last_report = float("-inf")
 
+    def __bool__(self) -> bool:
+        """Whether somebody waits for it."""
+        return bool(self._waiting)
+
     def away(self, who: str, error: Exception) -> None:
         """`who` got no answer."""
         with self._lock:

@@ -82,7 +82,7 @@ def _signal(pid: int, number: int) -> None:
 
 def _processes() -> list[str]:
     try:
-        return [name for name in os.listdir("/proc") if name.isdigit()]
+        return [entry.name for entry in Path("/proc").iterdir() if entry.name.isdigit()]
     except OSError:
         return []
 

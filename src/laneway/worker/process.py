@@ -18,13 +18,15 @@ from typing import TYPE_CHECKING
 from ..clock import Clock, SystemClock
 from ..config import WorkerOptions, raise_problems
 from ..errors import BrokerAwayError, ConfigError, LanewayError
+from ..job import Started
 from ..logs import EventLog
-from ..telemetry import WorkerStarted, WorkerStopped, WorkerStopping
+from ..telemetry import WorkerStarted, WorkerStopped, WorkerStopping, WorkerWaiting
 from . import schedulers, splitters
 from .bus import Bus, Lane
 from .fetcher import LONGEST_BACKOFF_S, Fetcher
 from .hooks import Hooks
 from .lease import Keeper
+from .link import Beat, Joined, Leaving, Link
 from .loop import AsyncLoop
 from .membership import Membership
 from .outage import Outage
@@ -39,6 +41,8 @@ if TYPE_CHECKING:
 
 #: How long the broker may take to record the last settlements.
 LAST_TURN_S = 5.0
+#: While it waits for what runs, it says so this often.
+SAY_S = 5.0
 
 
 class Worker:
@@ -55,6 +59,9 @@ class Worker:
         self._stop_asked = threading.Event()
         self._give_up = threading.Event()
         self._died: BaseException | None = None
+        #: The runs that ended the worker.
+        self._blamed: list[Started] = []
+        self._link: Link | None = None
         self._growing = threading.Lock()
         #: A job may end the worker before it has quite started.
         self._lifecycle = threading.RLock()
@@ -64,6 +71,10 @@ class Worker:
     def id(self) -> str:
         """What the broker knows it by; empty before the first start, and another one when a lease was lost."""
         return self._membership.id if self._membership else ""
+
+    def supervised_by(self, link: Link) -> None:
+        """Be a child: a supervisor renews the lease too, and ends this process when it must not go on."""
+        self._link = link
 
     # -- as a process ----------------------------------------------------------------------------------
 
@@ -157,7 +168,7 @@ class Worker:
                 shares[lane.queue],
                 worker_id=worker_id,
                 held_under=held_under,
-                lost=membership.rejoin,
+                lost=self._lease_lost,
                 told_buried=lambda settlements: self._hooks.told_buried(settlements),
                 fatal=self._die,
                 moved=membership.tell_shards,
@@ -172,10 +183,12 @@ class Worker:
             self._outage,
             lease_s=self.options.lease_s,
             worker_id=worker_id,
-            lost=membership.rejoin,
+            lost=self._lease_lost,
+            sweeps=self._link is None,
+            beat=self._tell_beat,
         )
         membership.forget = self._forget
-        membership.joined = self._keeper.joined
+        membership.joined = self._joined
         self._runner = Runner(
             self.app,
             fatal=self._die,
@@ -183,9 +196,11 @@ class Worker:
             clock=self._clock,
             held_under=held_under,
             valid_until=lambda: self._keeper.valid_until,
+            board=self._link.board if self._link else None,
         )
         self._hooks = Hooks(self.app, self._clock)
         self._died = None
+        self._blamed = []
         self._threads = []
         self._log = EventLog(self.app, verbose=self.options.verbose, slow_s=self.options.slow_s)
         self._log.start()
@@ -213,8 +228,7 @@ class Worker:
             fetcher.stop()
         running = self._runner.running
         self.app.telemetry.emit(WorkerStopping(self.id, _names(running)))
-        while self._unfinished() and time.monotonic() < deadline and not self._give_up.wait(0.005):
-            pass
+        self._await_runs(deadline)
         abandoned = len(running)
         self._bus.close()
         for fetcher in self._fetchers:
@@ -227,10 +241,13 @@ class Worker:
         self._keeper.stop()
         self._loop.stop()
         self._hooks.stop(LAST_TURN_S)
+        if self._link is not None:
+            self._link.tell(Leaving(self._blamed))
         if not abandoned:
-            # What still runs must not be handed out while it does: then the lease is left to run out.
+            # What still runs must not be handed out while it does: that is left to the supervisor, who knows when this
+            # process is gone, or the lease to run out.
             assert self._membership is not None, "it was started"
-            self._membership.leave()
+            self._membership.leave(self._blamed)
         processed = sum(fetcher.processed for fetcher in self._fetchers)
         failed = sum(fetcher.failed for fetcher in self._fetchers)
         self.app.telemetry.emit(WorkerStopped(self.id, abandoned, processed, failed))
@@ -238,6 +255,15 @@ class Worker:
             self._say_last_words(self._died)
         self._log.stop()
         return not abandoned
+
+    def _await_runs(self, deadline: float) -> None:
+        """Let what runs finish, and say from time to time what is waited for."""
+        say_at = time.monotonic() + SAY_S
+        while self._unfinished() and (now := time.monotonic()) < deadline and not self._give_up.wait(0.005):
+            if now >= say_at:
+                say_at = now + SAY_S
+                running = _names(self._runner.running)
+                self.app.telemetry.emit(WorkerWaiting(self.id, running, deadline - now))
 
     def _unfinished(self) -> bool:
         """Whether a claim is still waiting, running or unsettled; the one that ended the worker does not count."""
@@ -268,6 +294,29 @@ class Worker:
         except BaseException:
             self.app.logger.critical("on_start failed, so the worker does not start")
             raise
+
+    def _joined(self, began: float) -> None:
+        self._keeper.joined(began)
+        if self._link is not None:
+            # Before anything is claimed: a supervisor that has not heard of the id could not give its claims back.
+            self._link.tell(Joined(self.id))
+
+    def _lease_lost(self, lost: str) -> None:
+        """Others have what was claimed under this id, or will: go on under another one, unless something runs."""
+        assert self._membership is not None, "it was started"
+        if self._link is not None and self._runner.running and self._membership.id == lost:
+            # It may be running elsewhere by now. The supervisor starts another process in place of this one.
+            self.app.logger.error("worker %s was taken for dead; it ends at once, because others run its jobs", lost)
+            self._link.tell(Leaving())
+            self._log.stop()
+            os._exit(1)
+        self._membership.rejoin(lost)
+
+    def _tell_beat(self) -> None:
+        if self._link is not None:
+            processed = sum(fetcher.processed for fetcher in self._fetchers)
+            failed = sum(fetcher.failed for fetcher in self._fetchers)
+            self._link.tell(Beat(processed, failed, len(self._runner.running), bool(self._outage)))
 
     def _forget(self) -> None:
         for fetcher in self._fetchers:
@@ -330,6 +379,7 @@ class Worker:
         job = f" in {run.call.task.name} {run.claim.key}" if run else ""
         self.app.logger.critical("%s%s ends the worker", type(error).__name__, job, exc_info=error)
         first, self._died = self._died is None, error
+        self._blamed += run.started() if run else []
         if self._in_process:
             self._stop_asked.set()
         elif first:

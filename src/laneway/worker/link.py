@@ -1,0 +1,111 @@
+"""A child's side of the connection to its supervisor: what it says, and that it ends when nobody listens any more.
+
+Lines of JSON over a socket that the supervisor has handed down. The supervisor says nothing here: it has signals for
+that, and its end is the end of the connection.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+from collections.abc import MutableMapping
+from contextlib import suppress
+from typing import Any
+
+import msgspec
+
+from ..job import Started
+from .board import Board
+from .parenthood import die_with_parent, kill_group
+
+#: How the child is told where its ends are.
+VARIABLE = "LANEWAY_LINK"
+
+
+class Ends(msgspec.Struct, frozen=True):
+    """What a child needs to know to find its supervisor."""
+
+    socket: int
+    board: int
+    slots: int
+    size: int
+    supervisor: int
+    #: Which of the supervisor's processes it is, from 1 on.
+    number: int
+    #: How many there are.
+    processes: int
+
+
+class Joined(msgspec.Struct, tag="joined"):
+    """The child is known to the broker under this id, from now on."""
+
+    id: str
+
+
+class Beat(msgspec.Struct, tag="beat"):
+    """The child is alive, and has done so much."""
+
+    processed: int
+    failed: int
+    running: int
+    #: Whether the broker is away, as far as the child can see.
+    away: bool = False
+    #: What it has counted, when metrics are wanted.
+    tally: dict[str, Any] | None = None
+
+
+class Leaving(msgspec.Struct, tag="leaving"):
+    """The child ends in an orderly way; what still runs in it is not to blame for that, but for these."""
+
+    blamed: list[Started] = []
+
+
+Message = Joined | Beat | Leaving
+
+_encode = msgspec.json.Encoder().encode
+
+
+class Link:
+    """A child's connection to its supervisor."""
+
+    def __init__(self, ends: Ends) -> None:
+        self.number, self.processes = ends.number, ends.processes
+        self.board = Board(ends.board, ends.slots, ends.size)
+        self._socket = socket.socket(fileno=ends.socket)
+        self._unsent = b""
+        self._lock = threading.Lock()
+        for fd in (ends.socket, ends.board):
+            os.set_inheritable(fd, False)  # what a job starts must not keep them open when we are gone
+
+    @classmethod
+    def from_environment(cls, environ: MutableMapping[str, str] = os.environ) -> Link | None:
+        """The link that a supervisor has handed down; None without one. From here on this process ends with it."""
+        text = environ.pop(VARIABLE, None)
+        if text is None:
+            return None
+        ends = msgspec.json.decode(text, type=Ends)
+        die_with_parent(ends.supervisor)
+        link = cls(ends)
+        threading.Thread(target=link._watch, name="laneway-link", daemon=True).start()
+        return link
+
+    def tell(self, message: Message) -> None:
+        """Say something, without ever waiting: a supervisor that is stopped must not stop its children."""
+        with self._lock:
+            if self._unsent and isinstance(message, Beat):
+                message_bytes = b""  # it has not heard the last one either, and the next one says more
+            else:
+                message_bytes = _encode(message) + b"\n"
+            self._unsent += message_bytes
+            with suppress(OSError):  # full, or nobody there: `_watch` sees that
+                self._unsent = self._unsent[self._socket.send(self._unsent, socket.MSG_DONTWAIT) :]
+
+    def _watch(self) -> None:
+        """End this process, and what its jobs have started, when the supervisor is gone."""
+        with suppress(OSError):
+            while self._socket.recv(64):
+                pass
+        if os.getpgrp() == os.getpid():
+            kill_group(os.getpid())
+        os._exit(1)
