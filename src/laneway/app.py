@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import logging
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -33,7 +34,7 @@ from .registry import Registry
 from .sending import Sender, Sending
 from .shards import DEFAULT_SHARDS
 from .task import Runnable, Task, TicketTask
-from .telemetry import Telemetry
+from .telemetry import Enqueueing, JobsEnqueued, Telemetry
 from .ticket import Serializer, takes_id
 
 if TYPE_CHECKING:
@@ -118,6 +119,8 @@ class Laneway(Declaring):
         self.serializer = serializer(self.registry)
         self.logger = logger or logging.getLogger("laneway")
         self.telemetry = Telemetry()
+        self._enqueueing = self.telemetry.of(Enqueueing)
+        self._enqueued = self.telemetry.of(JobsEnqueued)
         self.middleware: Sequence[Middleware] = tuple(middleware)
         for each in self.middleware:
             if not isinstance(each, Middleware):
@@ -264,10 +267,29 @@ class Laneway(Declaring):
             self.broker.declare(queue, self.shards_of(queue))
             self._made.add(queue)
         self.broker.enqueue(jobs)
+        if self._enqueued:
+            self.tell_enqueued(jobs)
+
+    def tell_enqueued(self, jobs: Iterable[NewJob]) -> None:
+        """Tell whoever listens that these are stored."""
+        for queue, count in Counter(job.queue for job in jobs).items():
+            self.telemetry.emit(JobsEnqueued(queue, count))
+
+    def _ask_for_headers(self, jobs: list[NewJob]) -> None:
+        """Have whoever listens give jobs headers, before they are stored or held back."""
+        for queue, count in Counter(job.queue for job in jobs).items():
+            event = Enqueueing(queue, count, {})
+            self.telemetry.emit(event)
+            if event.headers:
+                for job in jobs:
+                    if job.queue == queue and job.kind is not Kind.COLLECTING:
+                        job.headers = {**event.headers, **(job.headers or {})}
 
     def around_enqueue(self, jobs: list[NewJob], store: Callable[[list[NewJob]], None]) -> bool:
         """Have `store` called inside the middleware; False if one of them did not call on."""
         if not self._around_enqueue:
+            if self._enqueueing:
+                self._ask_for_headers(jobs)
             store(jobs)
             return True
 
@@ -282,6 +304,8 @@ class Laneway(Declaring):
                 elif job.body is not bodies.get(id(job)):
                     job.identity = identity_of(job.body)  # another payload than it was
             check_jobs(jobs)
+            if self._enqueueing:
+                self._ask_for_headers(jobs)
             store(jobs)
 
         reached, _ = surround(self._around_enqueue, (jobs,), step)

@@ -1,18 +1,47 @@
 """What happens inside, as events with documented fields. Logging, metrics and traces subscribe to them.
 
 An event is built only when somebody has subscribed to its type. Subscribers are called in the thread where it
-happened and must be quick; what they raise is reported once and harms nothing. No event holds arguments.
+happened (of an async run: in its asyncio task) and must be quick; what they raise is reported and harms nothing. No
+event holds arguments. `docs/events.md` lists them all, and a test holds that page against this file.
 """
 
 from __future__ import annotations
 
+import itertools
 import logging
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 import msgspec
 
+from .job import Headers
 from .outcome import Verdict
+
+#: Numbers for runs, from 1 on, each used once in a process.
+next_run = itertools.count(1).__next__
+
+# -- jobs ----------------------------------------------------------------------------------------------
+
+
+class Enqueueing(msgspec.Struct):
+    """Jobs of one queue are about to be stored or, from within a run, held back until it has succeeded.
+
+    This one is a question: what subscribers put into `headers` travels beside each of these jobs (not beside
+    collecting ones, which have none), unless a middleware has given the job a header of that name.
+    """
+
+    queue: str
+    #: How many jobs.
+    count: int
+    headers: Headers
+
+
+class JobsEnqueued(msgspec.Struct):
+    """Jobs of one queue were stored: by a program, or with the end of the run that enqueued them."""
+
+    queue: str
+    #: How many jobs were handed to the broker; a collecting one may have merged with others.
+    count: int
 
 
 class RunStarted(msgspec.Struct):
@@ -27,6 +56,12 @@ class RunStarted(msgspec.Struct):
     id: str = ""
     #: How many keys a batch has.
     keys: int = 1
+    #: A number that no other run of this process has; the end of the run has the same.
+    run: int = 0
+    #: Seconds since it was due, by this machine's clock: what it waited for a free worker.
+    waited_s: float = 0.0
+    #: What travelled beside the job; None for a batch, and when there is nothing.
+    headers: Headers | None = None
 
 
 class RunEnded(msgspec.Struct):
@@ -52,6 +87,27 @@ class RunEnded(msgspec.Struct):
     id: str = ""
     #: How many keys of a batch it is about.
     keys: int = 1
+    #: The number that its RunStarted had; 0 if it never started, because its body could not be read.
+    run: int = 0
+    #: Another RunEnded of the same run follows: it was a batch, and its keys ended in different ways.
+    more: bool = False
+
+
+class RunAbandoned(msgspec.Struct):
+    """A run has ended that is not settled: its handler raised what is not an Exception, and that ends the worker."""
+
+    queue: str
+    task: str
+    key: str
+    attempt: int
+    duration_s: float
+    #: The first line of the error's text.
+    error: str
+    exception: BaseException
+    #: A keyed call's own id; empty for others, whose key is enough.
+    id: str = ""
+    #: The number that its RunStarted had.
+    run: int = 0
 
 
 class SettlementRefused(msgspec.Struct):
@@ -61,12 +117,18 @@ class SettlementRefused(msgspec.Struct):
     keys: list[str]
 
 
+# -- a worker ------------------------------------------------------------------------------------------
+
+
 class WorkerStarted(msgspec.Struct):
     """A worker begins to fetch."""
 
+    #: Its id.
     worker: str
     queues: list[str]
+    #: Jobs that it runs at once.
     concurrency: int
+    #: How many tasks its app has.
     tasks: int
 
 
@@ -74,6 +136,7 @@ class WorkerStopping(msgspec.Struct):
     """A worker has stopped fetching and waits for what runs."""
 
     worker: str
+    #: The task and the key of each.
     running: list[str]
 
 
@@ -81,6 +144,7 @@ class WorkerWaiting(msgspec.Struct):
     """A worker that is stopping still waits for these, and will for so many seconds at most."""
 
     worker: str
+    #: The task and the key of each; empty when it waits for the broker.
     running: list[str]
     left_s: float
 
@@ -90,6 +154,7 @@ class WorkerStopped(msgspec.Struct):
 
     worker: str
     abandoned: int
+    #: Settlements that the broker has taken, counted in keys: those with something done, and those that failed.
     processed: int
     failed: int
 
@@ -97,6 +162,7 @@ class WorkerStopped(msgspec.Struct):
 class LeaseEnded(msgspec.Struct):
     """This worker was declared dead while it lived; it goes on under a new id."""
 
+    #: The id that it had.
     worker: str
 
 
@@ -104,12 +170,30 @@ class Reclaimed(msgspec.Struct):
     """Claims of dead workers were given back."""
 
     count: int
+    #: Those that were declared dead just now.
     workers: list[str]
+
+
+class BrokerAway(msgspec.Struct):
+    """The broker does not answer; it is tried again until it does."""
+
+    error: str
+
+
+class BrokerBack(msgspec.Struct):
+    """The broker answers again."""
+
+    #: Seconds since it was first missed.
+    away_s: float
+
+
+# -- a supervisor --------------------------------------------------------------------------------------
 
 
 class ProcessStarted(msgspec.Struct):
     """A supervisor has started one of its processes."""
 
+    #: Its place among the supervisor's processes; whoever replaces it gets the same.
     number: int
     pid: int
 
@@ -143,18 +227,6 @@ class ProcessReplaced(msgspec.Struct):
     number: int
     pid: int
     why: str
-
-
-class BrokerAway(msgspec.Struct):
-    """The broker does not answer; it is tried again until it does."""
-
-    error: str
-
-
-class BrokerBack(msgspec.Struct):
-    """The broker answers again."""
-
-    away_s: float
 
 
 Event = TypeVar("Event", bound=msgspec.Struct)

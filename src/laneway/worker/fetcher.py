@@ -17,7 +17,7 @@ from ..broker import Answer, Turn
 from ..errors import BrokerError, EnqueueError, LanewayError, LeaseLost
 from ..failpoints import armed, reach
 from ..outcome import Settlement, released
-from ..telemetry import SettlementRefused
+from ..telemetry import JobsEnqueued, SettlementRefused
 from .holdings import Holdings
 from .refusals import without_refused
 from .run import claims_of
@@ -77,6 +77,7 @@ class Fetcher:
         self._pause = pause or self._quit.wait
         self._stopping = False
         self._seq = 0
+        self._enqueued = app.telemetry.of(JobsEnqueued)
         #: False when the last turn brought all there was; the waker sets it again.
         self.due = True
         #: Tells the waker to look out for this queue.
@@ -312,7 +313,11 @@ class Fetcher:
             self.wake()  # what this turn brought goes back as well
         if answer.refused:
             self._app.telemetry.emit(SettlementRefused(self.queue, answer.refused))
-        self._count(turn.settlements, set(answer.refused))
+        refused = set(answer.refused)
+        self._count(turn.settlements, refused)
+        if self._enqueued:
+            held = [each for each in turn.settlements if each.outbox and each.claim.key not in refused]
+            self._app.tell_enqueued(job for settlement in held for job in settlement.outbox or ())
 
     def _look_at_shards(self, turn: Turn, answer: Answer) -> None:
         """Take in what an answer says of the queue's shards, and rest if none of what is due is ours."""

@@ -59,7 +59,7 @@ class Gathered:
 class Run:
     """A call that has been read and is about to be carried out."""
 
-    __slots__ = ("began", "call", "calls", "claim", "context", "gathered", "lane", "slot", "stack")
+    __slots__ = ("began", "call", "calls", "claim", "context", "gathered", "lane", "number", "slot", "stack")
 
     def __init__(
         self,
@@ -83,6 +83,8 @@ class Run:
         self.stack: Stack | None = None
         #: Where it stands on the board.
         self.slot = -1
+        #: What it was told of as; 0 before it has started, and when nobody wants to know.
+        self.number = 0
 
     @property
     def id(self) -> str:

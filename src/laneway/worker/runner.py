@@ -20,7 +20,7 @@ from ..failpoints import armed, reach
 from ..job import Claim, Kind
 from ..middleware import Stack, overriding
 from ..outcome import OUTBOX_LIMIT, Settlement, Verdict, done, postponed, released
-from ..telemetry import RunEnded, RunStarted
+from ..telemetry import RunAbandoned, RunEnded, RunStarted, next_run
 from ..ticket import Call
 from .bus import Lane
 from .failure import describe
@@ -55,6 +55,7 @@ class Runner:
         self._fatal = fatal
         self._await = wait_for
         self._monotonic = clock.monotonic
+        self._now = clock.now
         #: The id whose claims are ours.
         self._held_under = held_under
         self._valid_until = valid_until
@@ -63,6 +64,7 @@ class Runner:
         self._around_execution = overriding(app.middleware, "around_execution")
         self._started = app.telemetry.of(RunStarted)
         self._ended = app.telemetry.of(RunEnded)
+        self._abandoned = app.telemetry.of(RunAbandoned)
         self._verdicts = Verdicts(app)
         self._reader = Reader(app)
         self._read = self._reader.call
@@ -214,9 +216,7 @@ class Runner:
         if self._board is not None:
             run.slot = self._board.begin(run.started())
         if self._started:
-            claim = run.claim
-            event = RunStarted(claim.queue, run.call.task.name, claim.key, run.attempt, run.id, run.keys)
-            self._app.telemetry.emit(event)
+            self._tell_started(run)
         run.began = self._monotonic()
         if self._around_execution:
             run.stack = Stack([partial(method, run.call, run.context) for method in self._around_execution])
@@ -247,6 +247,8 @@ class Runner:
         # The call stays unsettled: it is taken back when this worker has left, and its retry_count is unchanged.
         try:
             self._fatal(error, run)  # first, so that nothing is claimed any more when its key is free again
+            if self._abandoned:
+                self._tell_abandoned(run, error)
             if run.calls is not None and run.calls.done:
                 self._give_back_rest(run.calls)
         finally:
@@ -309,17 +311,61 @@ class Runner:
     ) -> None:
         """Once for the keys that ended alike, and once for each that its handler said has failed."""
         alike: dict[Verdict, list[Settlement]] = {}
+        ends: list[tuple[Settlement, BaseException | None, int]] = []
         for settlement in settlements:
             failure = failures.get(settlement.claim.key)
             if failure is None:
                 alike.setdefault(settlement.verdict, []).append(settlement)
             else:
-                self._tell_ended(run, settlement, failure, duration_s)
-        for several in alike.values():
-            self._tell_ended(run, several[0], error, duration_s, len(several))
+                ends.append((settlement, failure, 1))
+        ends += [(several[0], error, len(several)) for several in alike.values()]
+        for left, (settlement, failure, keys) in zip(range(len(ends) - 1, -1, -1), ends, strict=True):
+            self._tell_ended(run, settlement, failure, duration_s, keys, more=left > 0)
+
+    def _tell_started(self, run: Run) -> None:
+        claim, due_at = run.claim, run.claim.perform_at
+        if run.calls is not None:  # a call behind the first may have been due later
+            due_at = max(due_at, run.calls.current.score)
+        run.number = next_run()
+        self._app.telemetry.emit(
+            RunStarted(
+                claim.queue,
+                run.call.task.name,
+                claim.key,
+                run.attempt,
+                run.id,
+                run.keys,
+                run.number,
+                max(0.0, self._now() - due_at),
+                run.context.headers or None,
+            )
+        )
+
+    def _tell_abandoned(self, run: Run, error: BaseException) -> None:
+        claim, duration_s = run.claim, self._monotonic() - run.began
+        self._app.telemetry.emit(
+            RunAbandoned(
+                claim.queue,
+                run.call.task.name,
+                claim.key,
+                run.attempt,
+                duration_s,
+                describe(error),
+                error,
+                run.id,
+                run.number,
+            )
+        )
 
     def _tell_ended(
-        self, run: Run, settlement: Settlement | None, error: BaseException | None, duration_s: float, keys: int = 1
+        self,
+        run: Run,
+        settlement: Settlement | None,
+        error: BaseException | None,
+        duration_s: float,
+        keys: int = 1,
+        *,
+        more: bool = False,
     ) -> None:
         claim = run.claim if run.gathered is None or settlement is None else settlement.claim
         self._app.telemetry.emit(
@@ -335,6 +381,8 @@ class Runner:
                 error,
                 run.id,
                 keys,
+                run.number,
+                more,
             )
         )
 
