@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from tests.acceptance.cli import CANARY, Shop
@@ -149,3 +150,36 @@ def test_ticket_that_does_not_fit_shows_no_argument(shop: Shop) -> None:
 
 def test_no_queue_is_not_all_queues(shop: Shop) -> None:
     assert "queue must be 1 to 80 letters" in shop.wrong("worker", "shop", "-Q", "")
+
+
+@pytest.mark.parametrize("command", ["worker", "dev"])
+def test_log_format_json_is_a_document_a_line(shop: Shop, command: str) -> None:
+    (key,) = shop.put("send")
+    for args, environ in ((["--log-format", "json"], {}), ([], {"LANEWAY_LOG_FORMAT": "json"})):
+        process = shop.start(command, "shop", "--until-empty", "-Q", "mail", *args, env=shop.environ | environ)
+        _, said = process.communicate(timeout=60)
+        assert process.returncode == 0
+        assert CANARY not in said
+        lines = [line for line in said.splitlines() if line.startswith("{")]
+        found = [msgspec.json.decode(line) for line in lines]
+        assert {each["event"] for each in found} >= {"WorkerStarted", "WorkerStopped"}
+        if args:
+            assert next(each for each in found if each["event"] == "RunEnded")["key"] == key
+        if command == "worker":
+            assert lines == said.splitlines()
+
+
+def test_log_format_that_there_is_not(shop: Shop) -> None:
+    assert shop.run("worker", "shop", "--log-format", "xml").returncode == 2
+    assert shop.run("worker", "shop", LANEWAY_LOG_FORMAT="xml").returncode == 2
+
+
+def test_log_format_may_be_chosen_for_a_worker_of_ones_own(shop: Shop) -> None:
+    shop.write(
+        "mine.py",
+        "from shop import app\nfrom laneway import Worker, WorkerOptions\n"
+        "ready = Worker(app, WorkerOptions(until_empty=True))\n",
+    )
+    done = shop.run("worker", "mine:ready", "--log-format", "json")
+    assert done.returncode == 0, done.stderr
+    assert all(line.startswith("{") for line in done.stderr.splitlines())

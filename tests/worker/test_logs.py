@@ -8,16 +8,23 @@ import re
 
 import pytest
 
-from laneway.logs import LineHandler
+from laneway.logs import Format, handler
+
+
+class Terminal(io.StringIO):
+    """What rich takes for a terminal."""
+
+    def isatty(self) -> bool:
+        return True
 
 
 class Log:
     """What a worker's log says while a test is inside."""
 
-    def __init__(self, app, *, colour: bool = False) -> None:
-        self.stream = io.StringIO()
+    def __init__(self, app, format: Format = "plain", *, process: str | None = None, terminal: bool = False) -> None:
+        self.stream = Terminal() if terminal else io.StringIO()
         self._logger = app.logger
-        self._handler = LineHandler(self.stream, colour=colour)
+        self._handler = handler(format, self.stream, process=process)
 
     def __enter__(self) -> Log:
         self._logger.addHandler(self._handler)
@@ -103,28 +110,6 @@ def test_every_line_has_a_time_and_a_level(noisy, drain):
         bad.enqueue("x")
         drain(app, verbose=True)
     assert all(re.match(r"\d\d:\d\d:\d\d\.\d{3} [A-Z]+ +\S", line) for line in log.text.splitlines())
-
-
-def test_lines_are_coloured_when_asked_for(noisy, drain):
-    app, *_ = noisy
-    with Log(app, colour=True) as rich:
-        drain(app)
-    with Log(app) as plain:
-        drain(app)
-    assert "\x1b[" in rich.text
-    assert "\x1b[" not in plain.text
-
-
-def test_an_error_cannot_move_the_cursor_of_the_terminal(app, drain):
-    @app.task(max_retry_count=0)
-    def bad() -> None:
-        raise ValueError("boom\x1b[2J\x07")
-
-    with Log(app) as log:
-        bad.enqueue()
-        drain(app)
-    assert "ValueError: boom\\x1b[2J\\x07" in log.text
-    assert "\x1b" not in log.text
 
 
 def test_a_line_says_what_was_true_when_it_was_logged(app):

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import click
 
 from ..config import DEFAULT_QUEUE, without_secrets
+from ..logs import Format
 from . import options
 from .output import clean, count
 from .target import load
@@ -26,6 +28,7 @@ def dev(ctx: click.Context, /, target: str, url: str | None, **given: Any) -> No
     """Run the jobs of an app that you work on, and log every one."""
     found = load(target)
     place = found.app.url if url is None else without_secrets(url)
+    log_format: Format = given.pop("log_format") or ("rich" if sys.stderr.isatty() else "plain")
     worker = make_worker(ctx, found, url, {**given, "verbose": True})
     app = worker.app
     tasks: dict[str, list[str]] = {}
@@ -35,4 +38,4 @@ def dev(ctx: click.Context, /, target: str, url: str | None, **given: Any) -> No
     for queue, names in tasks.items():
         click.echo(clean(f"  {queue}: {', '.join(names)}"), err=True)
     click.echo("Ctrl-C stops it.", err=True)
-    ctx.exit(run_worker(worker, colour=True))
+    ctx.exit(run_worker(worker, log_format))

@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from .. import logs
 from ..app import Laneway
 from ..config import WorkerOptions, raise_problems
 from ..errors import BrokerAwayError, ConfigError
+from ..logs import FORMATS, Format
 from . import options
 from .opening import unknown_queue
 from .target import Target, load, load_imports
@@ -72,6 +74,12 @@ run_options = options.together(
         type=click.Choice(["lag", "seq"]),
         help="The shards to take from first: the most overdue (lag, the default), or one after the other (seq).",
     ),
+    click.option(
+        "--log-format",
+        type=click.Choice(FORMATS),
+        envvar="LANEWAY_LOG_FORMAT",
+        help="Lines to read (plain), in colour with tracebacks (rich), or a JSON document each (json).",
+    ),
     click.option("--nodes", metavar="N", type=int, help="Deal the shards of every queue to N processes."),
     click.option(
         "--node", metavar="I", type=int, help="Which of them this is, from 0 on. [or LANEWAY_NODES, LANEWAY_NODE]"
@@ -99,8 +107,9 @@ def worker(ctx: click.Context, /, target: str, url: str | None, **given: Any) ->
     ends with 0. A second INT, or the shutdown timeout, makes it give up with 1; others then run what it left. USR2
     writes the stacks of all threads to the log.
     """
+    log_format: Format = given.pop("log_format") or "plain"
     made = make_worker(ctx, load(target), url, given)
-    ctx.exit(run_worker(made, colour=False))
+    ctx.exit(run_worker(made, log_format))
 
 
 def make_worker(ctx: click.Context, target: Target, url: str | None, given: dict[str, Any]) -> Worker:
@@ -171,20 +180,19 @@ def check_queues(app: Laneway, wanted: Iterable[str]) -> None:
             raise ConfigError(unknown_queue(name, known))
 
 
-def run_worker(worker: Worker, *, colour: bool) -> int:
+def run_worker(worker: Worker, log_format: Format) -> int:
     """Run a worker in this thread, with its log on the terminal."""
-    with log_on_terminal(worker.app.logger, colour=colour):
+    with log_on_terminal(worker.app.logger, log_format):
         return worker.run()
 
 
 @contextmanager
-def log_on_terminal(logger: logging.Logger, *, colour: bool) -> Iterator[None]:
-    """Show a logger's lines on stderr, unless the program itself has them shown already."""
-    from ..logs import LineHandler
-    from .output import console
+def log_on_terminal(logger: logging.Logger, log_format: Format, process: str | None = None) -> Iterator[None]:
+    """Show a logger's lines on stderr, unless the program itself has them shown already.
 
-    terminal = console(stderr=True)
-    handler = LineHandler(sys.stderr, colour=colour and terminal.is_terminal and not terminal.no_color)
+    `process` says on every line which of several processes it is from.
+    """
+    handler = logs.handler(log_format, sys.stderr, process=process)
     level = logger.level
     if level == logging.NOTSET:
         logger.setLevel(logging.INFO)

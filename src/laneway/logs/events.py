@@ -1,0 +1,104 @@
+"""From events to records of the app's logger: failures and slow runs, or every run; never an argument.
+
+Runs are noted as they happen and turned into records by a thread of its own, in batches, because a line formatted and
+written in the runner's thread costs more than a small job. A record carries the event's name and its fields, so that
+any handler can use them.
+"""
+
+from __future__ import annotations
+
+import threading
+import traceback
+from collections import deque
+from contextlib import ExitStack
+from time import time
+from typing import TYPE_CHECKING, Any
+
+from ..telemetry import RunEnded
+from .lines import LineHandler
+from .sentences import SENTENCES, sentence
+
+if TYPE_CHECKING:
+    from ..app import Laneway
+
+#: Lines are written at the latest after this many seconds.
+FLUSH_S = 0.1
+
+#: Of these a line says nothing, or says it in its own way.
+_UNSAID = frozenset({"exception", "run", "more"})
+
+
+class EventLog:
+    """Turns an app's events into lines of its logger."""
+
+    def __init__(self, app: Laneway, *, verbose: bool = False, slow_s: float = 10.0) -> None:
+        self._telemetry = app.telemetry
+        self._logger = app.logger
+        self._verbose = verbose
+        self._slow_s = slow_s
+        self._events: deque[tuple[float, Any]] = deque()
+        self._wake = threading.Event()
+        self._stopping = False
+        self._thread = threading.Thread(target=self._main, name="laneway-log", daemon=True)
+
+    def start(self) -> None:
+        """Begin to listen and to write."""
+        self._telemetry.subscribe(RunEnded, self._run_ended)
+        for kind in SENTENCES:
+            self._telemetry.subscribe(kind, self._note)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Write what is left and end."""
+        self._telemetry.unsubscribe(RunEnded, self._run_ended)
+        for kind in SENTENCES:
+            self._telemetry.unsubscribe(kind, self._note)
+        self._stopping = True
+        self._wake.set()
+        self._thread.join(5.0)
+
+    def _run_ended(self, event: RunEnded) -> None:
+        if self._verbose or event.error is not None or event.duration_s >= self._slow_s:
+            self._note(event)
+
+    def _note(self, event: Any) -> None:
+        self._events.append((time(), event))
+        if not self._wake.is_set():
+            self._wake.set()
+
+    def _main(self) -> None:
+        gather = threading.Event()
+        while True:
+            self._wake.wait()
+            if not self._stopping:
+                gather.wait(FLUSH_S)  # let more lines gather
+            self._wake.clear()
+            self._write()
+            if self._stopping and not self._events:
+                return
+
+    def _write(self) -> None:
+        with ExitStack() as batches:
+            for handler in self._logger.handlers:
+                if isinstance(handler, LineHandler):
+                    batches.enter_context(handler.batch())
+            for _ in range(len(self._events)):
+                try:
+                    self._log(*self._events.popleft())
+                except Exception:  # a handler that raises must not silence the log for good
+                    traceback.print_exc()
+
+    def _log(self, at: float, event: Any) -> None:
+        logger = self._logger
+        level, line = sentence(event, self._slow_s)
+        if not logger.isEnabledFor(level):
+            return
+        record = logger.makeRecord(logger.name, level, "", 0, line, (), None)
+        record.created, record.msecs = at, at % 1 * 1000  # when it happened
+        record.event = type(event).__name__
+        for field in event.__struct_fields__:
+            if field not in _UNSAID:
+                setattr(record, field, getattr(event, field))
+        # Not as `exc_info`: a line is enough for whoever has not asked for more.
+        record.raised = getattr(event, "exception", None)
+        logger.handle(record)

@@ -1,0 +1,68 @@
+"""Records as lines that can be read at a glance: time, level, sentence. Several may be written in one go."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from typing import TextIO
+
+from .text import harmless, one_line
+
+
+class LineHandler(logging.Handler):
+    """Writes the records of a logger as plain lines; other formats override `line`."""
+
+    def __init__(self, stream: TextIO | None = None, *, process: str | None = None) -> None:
+        super().__init__()
+        self._stream = stream or sys.stderr
+        #: Which of several processes this is.
+        self.process_name = None if process is None else one_line(process)
+        self._lines: list[str] = []
+        self._batches = 0
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write a line, or keep it until the batch is over."""
+        try:
+            self._lines.append(self.line(record))
+        except Exception:
+            self.handleError(record)
+        if not self._batches:
+            self.flush()
+
+    @contextmanager
+    def batch(self) -> Iterator[None]:
+        """Write everything that is logged meanwhile in one go."""
+        self._batches += 1
+        try:
+            yield
+        finally:
+            self._batches -= 1
+            self.flush()
+
+    def flush(self) -> None:
+        """Write what is kept."""
+        with self.lock or threading.RLock():
+            text = "".join(self._lines)
+            self._lines.clear()
+            try:
+                self._stream.write(text)
+                self._stream.flush()
+            except (OSError, ValueError):
+                pass  # nobody is there to read it any more
+
+    def line(self, record: logging.LogRecord) -> str:
+        """A record as it is written, with the line break at its end."""
+        return f"{stamp(record)} {record.levelname:<7} {self.lead()}{harmless(self.format(record))}\n"
+
+    def lead(self) -> str:
+        """What stands before the sentence: which process it is from, when there are several."""
+        return "" if self.process_name is None else f"[{self.process_name}] "
+
+
+def stamp(record: logging.LogRecord) -> str:
+    """The time of day, for a person."""
+    return datetime.fromtimestamp(record.created).astimezone().strftime("%H:%M:%S.%f")[:-3]

@@ -1,0 +1,115 @@
+"""Events in words: one line each, at a level. Whatever stands in an event, a line stays one line."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from ..telemetry import (
+    BrokerAway,
+    BrokerBack,
+    LeaseEnded,
+    ProcessEnded,
+    ProcessGivenUp,
+    ProcessReplaced,
+    ProcessStarted,
+    Reclaimed,
+    RunEnded,
+    SettlementRefused,
+    WorkerStarted,
+    WorkerStopped,
+    WorkerStopping,
+    WorkerWaiting,
+)
+from .text import one_line
+
+#: A level, and what is said.
+Sentence = tuple[int, str]
+
+
+def sentence(event: Any, slow_s: float) -> Sentence:
+    """What the log says of an event; a run of `slow_s` seconds or more is worth a warning."""
+    level, line = run_sentence(event, slow_s) if isinstance(event, RunEnded) else SENTENCES[type(event)](event)
+    return level, one_line(line)
+
+
+def run_sentence(event: RunEnded, slow_s: float) -> Sentence:
+    took = _duration(event.duration_s)
+    call = f" {event.id}" if event.id else ""
+    others = f" and {event.keys - 1} more" if event.keys > 1 else ""
+    head = f"{event.queue}/{event.task} {event.key}{call}{others}"
+    if event.verdict == "done":
+        if event.duration_s >= slow_s:
+            return logging.WARNING, f"{head} done, slow: took {took}"
+        return logging.INFO, f"{head} done in {took}"
+    error = f": {event.error}" if event.error else ""
+    if event.verdict == "postpone":
+        return logging.INFO, f"{head} postponed for {_duration(event.delay_s)}{error}"
+    if event.verdict == "bury":
+        return logging.ERROR, f"{head} buried after attempt {event.attempt}{error}"
+    return logging.WARNING, f"{head} failed in attempt {event.attempt}, again in {_duration(event.delay_s)}{error}"
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 1:
+        return f"{seconds * 1000:.1f} ms"
+    if seconds < 120:
+        return f"{seconds:.1f} s"
+    if seconds < 7200:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h" if seconds < 172_800 else f"{seconds / 86_400:.1f} days"
+
+
+def _stopping(event: WorkerStopping) -> Sentence:
+    if not event.running:
+        return logging.INFO, "stopping"
+    return logging.INFO, f"stopping; waiting for {', '.join(event.running[:5])}{_more(event.running)}"
+
+
+def _waiting(event: WorkerWaiting) -> Sentence:
+    what = f"{', '.join(event.running[:5])}{_more(event.running)}" if event.running else "the broker"
+    return logging.INFO, f"still waiting for {what}; giving up in {_duration(event.left_s)}"
+
+
+def _more(names: list[str]) -> str:
+    return f" and {len(names) - 5} more" if len(names) > 5 else ""
+
+
+def _process_ended(event: ProcessEnded) -> Sentence:
+    head = f"process {event.number} (pid {event.pid}) {event.ending}"
+    blamed = f"; {event.blamed} jobs that it was running count a death" if event.blamed else ""
+    if event.again_in_s is None:
+        again = ""
+    else:
+        again = f"; another is started in {_duration(event.again_in_s)}" if event.again_in_s else "; another is started"
+    return logging.INFO if event.orderly else logging.ERROR, f"{head}{blamed}{again}"
+
+
+def _stopped(event: WorkerStopped) -> Sentence:
+    counts = f"{event.processed} done, {event.failed} failed"
+    if event.abandoned:
+        return logging.ERROR, f"stopped with {event.abandoned} jobs unfinished: others take them over ({counts})"
+    return logging.INFO, f"stopped ({counts})"
+
+
+SENTENCES: dict[type, Any] = {
+    WorkerStarted: lambda e: (
+        logging.INFO,
+        f"worker {e.worker} started: {e.tasks} tasks, queues {', '.join(e.queues)}, {e.concurrency} jobs at once",
+    ),
+    WorkerStopping: _stopping,
+    WorkerWaiting: _waiting,
+    WorkerStopped: _stopped,
+    ProcessStarted: lambda e: (logging.INFO, f"process {e.number} started (pid {e.pid})"),
+    ProcessEnded: _process_ended,
+    ProcessGivenUp: lambda e: (logging.ERROR, f"process {e.number} (pid {e.pid}) {e.why}: it is ended"),
+    ProcessReplaced: lambda e: (logging.INFO, f"process {e.number} (pid {e.pid}) {e.why}: another takes its place"),
+    LeaseEnded: lambda e: (logging.ERROR, f"worker {e.worker} was taken for dead; it goes on under a new id"),
+    Reclaimed: lambda e: (logging.WARNING, f"took back {e.count} jobs of dead workers {', '.join(e.workers)}".rstrip()),
+    SettlementRefused: lambda e: (
+        logging.WARNING,
+        f"{e.queue}: {len(e.keys)} runs ended after their claim was lost; others have taken them over",
+    ),
+    BrokerAway: lambda e: (logging.ERROR, f"the broker is away, trying again: {e.error}"),
+    BrokerBack: lambda e: (logging.INFO, f"the broker is back after {_duration(e.away_s)}"),
+}
