@@ -17,13 +17,14 @@ import click
 from . import GAVE_UP, options
 from .output import console, count
 from .stats import stats_table
-from .tally import Tally
+from .tally import task_table, totals
 
 if TYPE_CHECKING:
     from rich.console import Console, Group
 
     from ..app import Laneway
     from ..demo import Books
+    from ..tally import Tally
 
 #: How long it runs when nobody sits at a terminal to end it.
 UNWATCHED_S = 10.0
@@ -52,6 +53,7 @@ def demo(ctx: click.Context, seconds: float | None, concurrency: int) -> None:
     """
     from ..config import WorkerOptions
     from ..demo import app, books, open_shop
+    from ..tally import Tally
     from ..worker import Worker
 
     output = console()
@@ -61,7 +63,8 @@ def demo(ctx: click.Context, seconds: float | None, concurrency: int) -> None:
     with tempfile.TemporaryDirectory(prefix="laneway-demo-") as folder, _until_told() as stop:
         url = f"sqlite:///{Path(folder) / 'demo.db'}"
         app.use(url)
-        tally = Tally(app)
+        tally = Tally(app.telemetry)
+        tally.start()
         app.logger.addHandler(logging.NullHandler())  # the table says it all; lines would tear it apart
         worker = Worker(app, WorkerOptions(concurrency=concurrency))
         customers = Thread(target=open_shop, args=(stop,), name="customers", daemon=True)
@@ -119,7 +122,9 @@ def _show(output: Console, picture: Callable[[], Group], stop: Event, seconds: f
 def _picture(app: Laneway, tally: Tally) -> Group:
     from rich.console import Group
 
-    return Group(tally.table(), "", stats_table(app.broker.stats(), leave_out=("shards", "fresh")), "")
+    return Group(
+        task_table(app, tally.snapshot()), "", stats_table(app.broker.stats(), leave_out=("shards", "fresh")), ""
+    )
 
 
 def _sum_up(output: Console, app: Laneway, tally: Tally, books: Books, took_s: float) -> None:
@@ -127,12 +132,13 @@ def _sum_up(output: Console, app: Laneway, tally: Tally, books: Books, took_s: f
     waiting = sum(queue.length for queue in queues)
     output.print(_picture(app, tally))
     told = sum(map(len, books.told.values()))
+    counts = totals(tally.snapshot())
     output.print(
         f"{count(len(books.told), 'customer')} were told {told:,} times how their order stands, "
         f"{'each in the right order' if books.in_order() else 'and not in the right order'}. "
         f"{books.sold.total():,} articles were sold, and the stock was written {books.written:,} times."
     )
     output.print(
-        f"In {took_s:.0f} s: {count(tally.total('done'), 'job')} done, {count(tally.total('retried'), 'run')} failed "
-        f"and retried, {count(tally.total('buried'), 'job')} in the morgue, {waiting:,} still waiting."
+        f"In {took_s:.0f} s: {count(counts.done, 'job')} done, {count(counts.retried, 'run')} failed "
+        f"and retried, {count(counts.buried, 'job')} in the morgue, {waiting:,} still waiting."
     )

@@ -1,19 +1,18 @@
-"""Runs counted by task, from what the worker tells: the table of `laneway demo`."""
+"""Runs counted by task, as the table of `laneway demo`."""
 
 from __future__ import annotations
 
-from collections import defaultdict
-from dataclasses import dataclass
-from threading import Lock
-from typing import TYPE_CHECKING
+from collections import Counter, defaultdict
+from typing import TYPE_CHECKING, NamedTuple
 
-from ..app import Laneway
 from ..config import DEFAULT_QUEUE
-from ..telemetry import RunEnded, RunStarted
 from .output import Column, table
 
 if TYPE_CHECKING:
     from rich.table import Table
+
+    from ..app import Laneway
+    from ..tally import Snapshot
 
 COLUMNS = (
     Column("task"),
@@ -22,63 +21,44 @@ COLUMNS = (
     Column("done", right=True),
     Column("retried", right=True),
     Column("buried", right=True),
-    Column("last run", right=True),
+    Column("a run takes", right=True),
 )
 
 
-@dataclass(slots=True)
-class Counts:
-    """How a task's runs ended."""
+class Counts(NamedTuple):
+    """How runs ended."""
 
-    running: int = 0
-    done: int = 0
-    retried: int = 0
-    buried: int = 0
-    last_s: float | None = None
+    done: int
+    retried: int
+    buried: int
 
 
-class Tally:
-    """Listens to an app's runs and counts them."""
+def totals(snapshot: Snapshot) -> Counts:
+    """Summed over all tasks."""
+    return _counts(snapshot, None)
 
-    def __init__(self, app: Laneway) -> None:
-        self._app = app
-        self._lock = Lock()
-        self._counts: dict[str, Counts] = defaultdict(Counts)
-        app.telemetry.subscribe(RunStarted, self._started)
-        app.telemetry.subscribe(RunEnded, self._ended)
 
-    def _started(self, event: RunStarted) -> None:
-        with self._lock:
-            self._counts[event.task].running += 1
+def task_table(app: Laneway, snapshot: Snapshot) -> Table:
+    """The tasks and their counts."""
+    running: Counter[str] = Counter()
+    for _, task, count in snapshot.get("running", []):
+        running[task] += count
+    took: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0])
+    for _, task, values in snapshot.get("duration_s", []):
+        took[task][0] += values[-1]
+        took[task][1] += sum(values[:-1])
+    rows = []
+    for task in app.registry:
+        seconds, runs = took[task.name]
+        mean = f"{seconds / runs * 1000:,.1f} ms" if runs else None
+        counts = _counts(snapshot, task.name)
+        rows.append((task.name, task.options.queue or DEFAULT_QUEUE, running[task.name] or None, *counts, mean))
+    return table(COLUMNS, rows)
 
-    def _ended(self, event: RunEnded) -> None:
-        with self._lock:
-            counts = self._counts[event.task]
-            counts.running -= 1
-            counts.done += event.verdict == "done"
-            counts.retried += event.verdict == "retry"
-            counts.buried += event.verdict == "bury"
-            counts.last_s = event.duration_s
 
-    def total(self, what: str) -> int:
-        """A count summed over all tasks."""
-        with self._lock:
-            return sum(getattr(counts, what) for counts in self._counts.values())
-
-    def table(self) -> Table:
-        """The tasks and their counts."""
-        with self._lock:
-            return table(COLUMNS, [self._row(task.name, task.options.queue) for task in self._app.registry])
-
-    def _row(self, task: str, queue: str | None) -> tuple[object, ...]:
-        counts = self._counts[task]
-        took = None if counts.last_s is None else f"{counts.last_s * 1000:,.1f} ms"
-        return (
-            task,
-            queue or DEFAULT_QUEUE,
-            counts.running or None,
-            counts.done,
-            counts.retried,
-            counts.buried,
-            took,
-        )
+def _counts(snapshot: Snapshot, task: str | None) -> Counts:
+    found: Counter[str] = Counter()
+    for _, name, verdict, count in snapshot.get("jobs", []):
+        if task is None or name == task:
+            found[verdict] += count
+    return Counts(found["done"], found["retry"], found["bury"])
