@@ -126,7 +126,7 @@ class Broker(Protocol):
         """Return those queues that have a job due now, as soon as there is one; at the latest in `timeout_s`.
 
         A queue that is being resharded counts as one: whoever serves it is to take a turn, be told, and help. One that
-        is paused does not.
+        is paused does not, unless it is being resharded as well.
         """
         ...
 

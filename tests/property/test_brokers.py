@@ -47,7 +47,7 @@ class Wiped(SQLiteBroker):
             for (table,) in tables.fetchall():
                 db.execute(f"UPDATE {table} SET token = 0" if table == "meta" else f"DELETE FROM {table}")
         self._known = (0, {})
-        self._clock = clock
+        self._clock = self._waiting._clock = clock
         return self
 
     def close(self) -> None:

@@ -16,7 +16,7 @@ from ..broker import MAX_BODY, Answer, Listing, Order, Page, Resharding, Turn
 from ..clock import Clock, SystemClock
 from ..config import Url
 from ..errors import ConfigError, LeaseLost
-from ..job import JobView, Kind, NewJob, QueueStats, Status, WorkerView
+from ..job import JobView, Kind, NewJob, QueueStats, Started, Status, WorkerView
 from ..outcome import Settlement
 from ..shards import DEFAULT_SHARDS
 from . import memory_acting as acting
@@ -126,8 +126,8 @@ class MemoryBroker:
         counted.failed += settlement.verdict in ("retry", "bury")
 
     def _claim(self, queue: Queue, worker: Worker, token: int, turn: Turn, now: float) -> None:
-        """Hand out what is due, unless its shards are not what the worker takes them for."""
-        if queue.resharding or turn.epoch not in (0, queue.epoch):
+        """Hand out what is due, unless the queue is paused or its shards are not what the worker takes them for."""
+        if queue.paused or queue.resharding or turn.epoch not in (0, queue.epoch):
             return
         shards = range(queue.shards) if turn.shards is None else turn.shards
         for job in queue.lanes.take(shards, turn.limit, turn.batch, now, in_order=turn.in_order):
@@ -163,12 +163,16 @@ class MemoryBroker:
             lost = [job for job in known.claims.values() if job.token < before and job.token not in held]
             self._give_back(known, lost, started=False)
 
-    def leave(self, worker: str) -> int:
+    def leave(self, worker: str, died: Collection[Started] = ()) -> int:
         with self._changed:
             known = self._workers.get(worker)
             if known is None or known.view.dead:
                 return 0
             del self._workers[worker]
+            for started in dict.fromkeys(died):
+                for job in known.claims.values():
+                    if (job.queue, job.key, job.token) == (started.queue, started.key, started.token):
+                        job.count_death(started.identity)
             return self._give_back(known, list(known.claims.values()))
 
     def leases(self) -> dict[str, tuple[int, float]]:
@@ -304,6 +308,21 @@ class MemoryBroker:
         with self._changed:
             return sum(self._queue(queue).morgue.pop(key, None) is not None for key in keys)
 
+    def pause(self, queue: str) -> bool:
+        return self._set_paused(queue, paused=True)
+
+    def resume(self, queue: str) -> bool:
+        return self._set_paused(queue, paused=False)
+
+    def _set_paused(self, queue: str, *, paused: bool) -> bool:
+        with self._changed:
+            known = self._queues.get(queue)
+            if known is None or known.paused is paused:
+                return False
+            known.paused = paused
+            self._changed.notify_all()
+            return True
+
     # -- shards ----------------------------------------------------------------------------------------
 
     def reshard(self, queue: str, shards: int, *, limit: int = 1_000) -> Resharding:
@@ -347,5 +366,7 @@ def _ends_whole(settlement: Settlement) -> bool:
 
 
 def _wanted_at(queue: Queue) -> float | None:
-    """When a worker is to look at a queue: at its next due job, or now if it is being resharded."""
-    return -math.inf if queue.resharding else queue.lanes.next_due()
+    """When a worker is to look at a queue: at its next due job, or now if it is being resharded; None: not at all."""
+    if queue.resharding:
+        return -math.inf
+    return None if queue.paused else queue.lanes.next_due()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 import msgspec
 
@@ -42,6 +42,7 @@ class Job(msgspec.Struct, kw_only=True, eq=False):
     headers: Headers | None = None
     retry_count: int = -1
     attempt: int = 0
+    #: Of a plain or collecting job; calls of a keyed one have their own.
     deaths: int = 0
     error: str | None = None
     #: Who runs it; None while it is queued.
@@ -86,6 +87,13 @@ class Job(msgspec.Struct, kw_only=True, eq=False):
             priority=self.priority,
         )
 
+    def count_death(self, identity: str) -> None:
+        """The process that ran it has died: of a keyed job, that ran this call."""
+        if self.kind is not Kind.KEYED:
+            self.deaths += 1
+        for entry in self.running if self.kind is Kind.KEYED else ():
+            entry.deaths += entry.identity == identity
+
     def become_fresh(self) -> None:
         """Forget the failures: what is first now has not had any."""
         self.retry_count, self.error, self.not_before = -1, None, None
@@ -125,11 +133,12 @@ class Job(msgspec.Struct, kw_only=True, eq=False):
             status: Status = "delayed" if self.next_at > now else "queued"
             aside = self._view(status, self.payloads.first(FIND_PAYLOADS), len(self.payloads))
             aside.perform_at, aside.worker, aside.error = self.next_at, None, None
-            aside.retry_count, aside.attempt, aside.deaths = -1, 0, 0
+            aside.retry_count, aside.attempt = -1, 0
+            aside.deaths = aside.deaths if self.kind is Kind.KEYED else 0
             views.append(aside)
         return views
 
-    def _view(self, status: Status, entries: Iterable[Entry], size: int) -> JobView:
+    def _view(self, status: Status, entries: Sequence[Entry], size: int) -> JobView:
         return JobView(
             queue=self.queue,
             key=self.key,
@@ -141,7 +150,7 @@ class Job(msgspec.Struct, kw_only=True, eq=False):
             attempt=self.attempt,
             kind=self.kind,
             size=size,
-            deaths=self.deaths,
+            deaths=entries[0].deaths if self.kind is Kind.KEYED else self.deaths,
             priority=self.priority,
             error=self.error,
             updated_at=self.updated_at,

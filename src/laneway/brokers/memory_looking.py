@@ -138,4 +138,5 @@ def stats(queue: Queue, now: float) -> QueueStats:
         processed=queue.processed,
         failed=queue.failed,
         lag=max(0.0, now - min((job.perform_at for job in queued), default=math.inf)),
+        paused=queue.paused,
     )

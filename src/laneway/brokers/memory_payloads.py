@@ -26,6 +26,8 @@ class Entry(msgspec.Struct):
     attempt: int = 0
     headers: Headers | None = None
     expires: float | None = None
+    #: How often the process that ran this call has died.
+    deaths: int = 0
 
     def payload(self, kind: Kind) -> Payload:
         """The payload as others see it: a copy, and without the score of a head, which is nobody's business."""
@@ -33,7 +35,7 @@ class Entry(msgspec.Struct):
             return Payload(self.body, self.score, self.identity)
         headers = dict(self.headers) if self.headers else None
         score = self.perform_at if self.score == HEAD else self.score
-        return Payload(self.body, score, self.identity, self.attempt, headers)
+        return Payload(self.body, score, self.identity, self.attempt, headers, self.deaths)
 
 
 _Position = tuple[float, int | str, str]
@@ -82,13 +84,14 @@ class Pile:
         return self._order[-1][0] if self._order else None
 
     def unite(self, entries: Iterable[Entry]) -> None:
-        """Add entries. What is there already stays, with the smaller score of the two."""
+        """Add entries. What is there already stays, with the smaller score and the more deaths of the two."""
         for entry in entries:
             there = self._by_identity.get(entry.identity)
             if there is None:
                 self._by_identity[entry.identity] = entry
                 insort(self._order, self._position(entry))
             else:
+                there.deaths = max(there.deaths, entry.deaths)
                 self.move(there, smaller(there.score, entry.score))
 
     def move(self, entry: Entry, score: float) -> None:

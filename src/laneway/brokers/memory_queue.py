@@ -34,6 +34,7 @@ class Queue:
         self.by_ref: dict[int, Job] = {}
         self.morgue: dict[str, Job] = {}
         self.lanes = Lanes()
+        self.paused = False
         self.processed = 0
         self.failed = 0
         #: When a key, or a payload of it, was cancelled.
@@ -157,7 +158,7 @@ class Queue:
             headers=job.headers,
             retry_count=retry_count,
             attempt=job.attempt,
-            deaths=job.deaths,
+            deaths=max(job.deaths, there.deaths) if there and job.kind is Kind.COLLECTING else job.deaths,
             error=error,
             updated_at=now,
         )
@@ -172,6 +173,7 @@ class Queue:
         del self.morgue[key]
         if dead.kind is Kind.KEYED:
             for entry in dead.payloads.first(len(dead.payloads)):
+                entry.deaths = 0
                 entry.perform_at = min(entry.perform_at, now)
                 dead.payloads.move(entry, entry.perform_at)
         if job is not None and job.worker is not None:

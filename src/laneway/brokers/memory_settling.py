@@ -23,6 +23,8 @@ def settle(queue: Queue, job: Job, settlement: Settlement, now: float) -> None:
     elif verdict == "release" and not done:
         give_back(queue, job, started=False)
     else:
+        if settlement.died and rest and verdict != "release":
+            job.count_death(rest[0].identity)
         if verdict == "bury":
             # A plain job is one payload, whatever is said of it.
             count = 1 if job.kind is Kind.PLAIN else max(settlement.buried, 0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..broker import Broker, Listing, Order
-from ..job import JobView, QueueStats, Status
+from ..job import JobView, Kind, QueueStats, Status
 from ..shards import shard_of
 from . import model_acting
 from .model import Entries, KeyState, Row, replace
@@ -41,13 +41,18 @@ def views(queue: str, key: str, state: KeyState, known: QueueState, now: float) 
                 attempt=dead.attempt,
                 kind=dead.kind,
                 size=len(dead.entries),
-                deaths=dead.deaths,
+                deaths=shown_deaths(dead.kind, dead.deaths, dead.entries),
                 priority=dead.priority,
                 error=dead.error,
                 updated_at=dead.updated_at,
             )
         )
     return shown
+
+
+def shown_deaths(kind: Kind, deaths: int, entries: Entries) -> int:
+    """Of a keyed job those of its first call are shown."""
+    return entries[0].deaths if kind is Kind.KEYED else deaths
 
 
 def _view(queue: str, key: str, shard: int, row: Row, entries: Entries, status: Status, at: float) -> JobView:
@@ -62,7 +67,7 @@ def _view(queue: str, key: str, shard: int, row: Row, entries: Entries, status: 
         attempt=row.attempt,
         kind=row.kind,
         size=len(entries),
-        deaths=row.deaths,
+        deaths=shown_deaths(row.kind, row.deaths, entries),
         priority=row.priority,
         error=row.error,
         worker=row.worker,
@@ -129,6 +134,7 @@ def stats(reference: Reference, queue: str, now: float) -> QueueStats:
         processed=known.processed,
         failed=known.failed,
         lag=max(0.0, now - min((row.perform_at for row in queued), default=now)),
+        paused=known.paused,
     )
 
 

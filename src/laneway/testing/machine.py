@@ -22,7 +22,7 @@ from hypothesis.stateful import RuleBasedStateMachine, rule
 from ..broker import Broker, Listing, Order, Turn
 from ..clock import Clock, ManualClock
 from ..errors import ConfigError, EnqueueError, LeaseLost
-from ..job import Claim, Kind, NewJob, WorkerView
+from ..job import Claim, Kind, NewJob, Started, WorkerView
 from . import model_acting
 from .comparing import compare_key, compare_listing, compare_payload, compare_stats, compare_status
 from .material import KINDS, NAMES, PAYLOADS, QUEUES, START, Choices, Name, due, identity, new_job, settlement
@@ -39,7 +39,9 @@ STEPS = (
     *("act",) * 5,
     *("enqueue_several",) * 3,
     *("reschedule",) * 2,
-    *("cancel", "die", "leave", "renew", "repeat", "reshard", "enqueue_another_kind", "list_jobs", "look_around"),
+    *("crash",) * 3,
+    *("cancel", "die", "leave", "renew", "repeat", "reshard", "pause", "resume", "enqueue_another_kind", "list_jobs"),
+    "look_around",
 )
 #: Which step, and two numbers that say how. Bytes, because drawing is what takes the time, and they are drawn at once.
 _steps = st.binary(min_size=9, max_size=9)
@@ -251,6 +253,24 @@ class BrokerMachine(RuleBasedStateMachine):
         same("how many claims a leaving worker held", self.broker.leave(hand.name), self.reference.leave(hand.name))
         return touched
 
+    def _crash(self, how: Choices, more: Choices) -> Iterable[Name]:
+        """A worker's process is gone, and its supervisor says what was being run: by hearsay, some of it is not true."""
+        slot, _ = self._whose_turn(how)
+        hand, touched = self.hands[slot], self._running()
+        others = how.of(self.hands)
+        known = [claim for claims in (*hand.claims.values(), *hand.settled.values()) for claim in claims]
+        known += [claim for claims in others.claims.values() for claim in claims] if how.below(4) == 3 else []
+        died: list[Started] = []
+        for claim in known:
+            if more.below(4) < 3:
+                first = claim.payloads[more.below(len(claim.payloads))]
+                died.append(Started(claim.queue, claim.key, claim.token - (more.below(8) == 7), first.identity))
+        died += died[: how.below(2)]
+        note(("leave", hand.name, died))
+        expected = self.reference.leave(hand.name, died)
+        same("how many claims a worker held whose process is gone", self.broker.leave(hand.name, died), expected)
+        return touched
+
     # -- acting ----------------------------------------------------------------------------------------
 
     def _name(self, choices: Choices, apt: Callable[[KeyState], object], names: Sequence[Name] = NAMES) -> Name:
@@ -307,6 +327,19 @@ class BrokerMachine(RuleBasedStateMachine):
         same(f"{verb}({queue!r}, {keys})", getattr(self.broker, verb)(queue, keys), expected)
         return [(queue, key) for key in keys]
 
+    def _pause(self, how: Choices, more: Choices) -> Iterable[Name]:
+        return self._set_paused("pause", how.of((*QUEUES, "nowhere")))
+
+    def _resume(self, how: Choices, more: Choices) -> Iterable[Name]:
+        paused = [name for name, known in self.reference.queues.items() if known.paused]
+        return self._set_paused("resume", how.of(paused or (*QUEUES, "nowhere")))
+
+    def _set_paused(self, verb: str, queue: str) -> Iterable[Name]:
+        note((verb, queue))
+        expected = self.reference.set_paused(queue, paused=verb == "pause")
+        same(f"{verb}({queue!r})", getattr(self.broker, verb)(queue), expected)
+        return ()
+
     def _reshard(self, how: Choices, more: Choices) -> Iterable[Name]:
         queue, shards, limit = how.of(QUEUES), 1 + how.below(4), how.of((1_000, 2, 1))
         return self._move(queue, shards, limit)
@@ -356,6 +389,7 @@ class BrokerMachine(RuleBasedStateMachine):
         flaws = self.reference.flaws()
         assert not flaws, flaws
         compare_stats(self.broker, self.reference, now)
+        same("wait", self.broker.wait(QUEUES, 0.0), self.reference.due_queues(now))
         for name in NAMES:
             compare_status(self.broker, self.reference, *name, now)
             for number in range(PAYLOADS if KINDS[name] is not Kind.PLAIN else 0):

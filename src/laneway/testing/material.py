@@ -12,6 +12,7 @@ from typing import TypeVar
 from ..job import Claim, Kind, NewJob, Quiet
 from ..merge import identity_of
 from ..outcome import Settlement, buried, done, failed, postponed, released
+from ..poison import died
 from .model import KeyState
 
 T = TypeVar("T")
@@ -44,7 +45,7 @@ SCORES = (
     (2.0, Quiet(grace_s=10.0, max_wait_s=15.0)),
     (None, Quiet(grace_s=10.0, max_size=2)),
 )
-OUTCOMES = ("done", "fail", "send", "exhaust", "fail", "release", "postpone", "exhaust", "bury")
+OUTCOMES = ("done", "fail", "send", "exhaust", "fail", "release", "postpone", "exhaust", "bury", "die", "die")
 
 
 class Choices:
@@ -118,6 +119,8 @@ def settlement(claim: Claim, choices: Choices, sent: NewJob) -> Settlement:
             return failed(claim, f"{claim.key} was tried for the last time", 0, 0.0, done=finished, outbox=outbox)
         case "bury":
             return buried(claim, f"{claim.key} asked for the morgue", done=finished, outbox=outbox)
+        case "die":
+            return died(claim, "ended", done=finished, outbox=outbox)
         case "postpone":
             return postponed(claim, 10.0 * choices.below(2), done=finished, outbox=outbox)
         case _:

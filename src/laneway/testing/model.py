@@ -37,11 +37,14 @@ class Entry(msgspec.Struct, frozen=True):
     perform_at: float = 0.0
     attempt: int = 0
     headers: Headers | None = None
+    #: How often the process that ran a keyed call has died.
+    deaths: int = 0
 
     def payload(self, kind: Kind) -> Payload:
         """As a worker or an onlooker gets it: HEAD never leaves the broker."""
         score = self.perform_at if self.score == HEAD else self.score
-        return Payload(self.body, score, self.identity, self.attempt, self.headers if kind is Kind.KEYED else None)
+        headers = self.headers if kind is Kind.KEYED else None
+        return Payload(self.body, score, self.identity, self.attempt, headers, self.deaths)
 
 
 Entries = tuple[Entry, ...]
@@ -55,6 +58,7 @@ class Row(msgspec.Struct, frozen=True):
     priority: int = 0
     retry_count: int = -1
     attempt: int = 0
+    #: How often the process that ran it has died; calls of a keyed job have their own count.
     deaths: int = 0
     error: str | None = None
     headers: Headers | None = None
@@ -106,13 +110,14 @@ def in_order(kind: Kind, entries: Iterable[Entry]) -> Entries:
 
 
 def united(kind: Kind, there: Entries, coming: Entries) -> Entries:
-    """Both, each identity once: what is there already stays, with the smaller score of the two."""
+    """Both, each identity once: what is there already stays, with the smaller score and the more deaths of the two."""
     by_identity = {entry.identity: entry for entry in there}
     for entry in coming:
         known = by_identity.get(entry.identity)
-        by_identity[entry.identity] = (
-            entry if known is None else replace(known, score=smaller(known.score, entry.score))
-        )
+        if known is not None:
+            score, deaths = smaller(known.score, entry.score), max(known.deaths, entry.deaths)
+            entry = replace(known, score=score, deaths=deaths)
+        by_identity[entry.identity] = entry
     return in_order(kind, by_identity.values())
 
 

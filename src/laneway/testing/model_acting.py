@@ -19,7 +19,7 @@ def revive(state: KeyState, now: float) -> KeyState | None:
     entries = dead.entries
     if dead.kind is Kind.KEYED:
         dues = [min(entry.perform_at, now) for entry in entries]
-        entries = tuple(replace(e, score=at, perform_at=at) for e, at in zip(entries, dues, strict=True))
+        entries = tuple(replace(e, score=at, perform_at=at, deaths=0) for e, at in zip(entries, dues, strict=True))
     queued = united(dead.kind, state.queued, entries)
     if row is None:
         attempt = dead.attempt if dead.kind is Kind.PLAIN else 0

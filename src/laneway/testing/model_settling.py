@@ -18,11 +18,24 @@ def settle(state: KeyState, settlement: Settlement, now: float) -> KeyState:
     rest = state.running[done:]
     if settlement.verdict == "done" or (done and not rest):
         return _done(state)
+    if settlement.died and rest and settlement.verdict != "release":
+        state = died(state, rest[0].identity)
+        rest = state.running[done:]
     if settlement.verdict == "bury":
         return _bury(state, rest, settlement, now)
     if settlement.verdict == "release":
         return _release(state, rest, done=done)
     return _again(state, rest, settlement, now, done=done)
+
+
+def died(state: KeyState, identity: str) -> KeyState:
+    """Count a death of the process that ran a claim: of a keyed one, at this call of it and at no other."""
+    row = state.row
+    assert row is not None
+    if row.kind is not Kind.KEYED:
+        return replace(state, row=replace(row, deaths=row.deaths + 1))
+    counted = (replace(each, deaths=each.deaths + (each.identity == identity)) for each in state.running)
+    return replace(state, running=tuple(counted))
 
 
 def give_back(state: KeyState) -> KeyState:
@@ -42,7 +55,8 @@ def bury_into(
     entries = tuple(_at_own_time(entry) for entry in entries)
     if dead is not None and row.kind is not Kind.PLAIN:
         entries = united(row.kind, dead.entries, entries)
-    return Buried(row.kind, entries, error, retry_count, row.attempt, row.deaths, row.priority, now, row.headers)
+    deaths = max(row.deaths, dead.deaths) if dead is not None and row.kind is Kind.COLLECTING else row.deaths
+    return Buried(row.kind, entries, error, retry_count, row.attempt, deaths, row.priority, now, row.headers)
 
 
 def left_after_burial(state: KeyState, queued: Entries, now: float) -> KeyState:

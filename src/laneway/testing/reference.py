@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Sequence
 import msgspec
 
 from ..broker import Answer, Resharding, Turn
-from ..job import Claim, NewJob
+from ..job import Claim, NewJob, Started
 from ..shards import DEFAULT_SHARDS, shard_of
 from . import model, model_settling
 from .model import KeyState, replace
@@ -45,6 +45,8 @@ class QueueState(msgspec.Struct):
     delays: int = 0
     processed: int = 0
     failed: int = 0
+    #: Nothing of it is claimed.
+    paused: bool = False
 
 
 class WorkerState(msgspec.Struct):
@@ -152,7 +154,7 @@ class Reference:
 
     def _expected(self, turn: Turn, queue: QueueState, chosen: Sequence[str], now: float) -> list[str]:
         """The keys that are to be handed out: the broker's choice wherever it has one, else the right one."""
-        if queue.resharding or turn.epoch not in (0, queue.epoch):
+        if queue.paused or queue.resharding or turn.epoch not in (0, queue.epoch):
             return []
         shards = list(range(queue.shards)) if turn.shards is None else list(turn.shards)
         due = {
@@ -220,12 +222,16 @@ class Reference:
         )
         return True
 
-    def leave(self, worker: str) -> int:
-        """Forget a worker. Returns how many claims it held."""
+    def leave(self, worker: str, died: Collection[Started] = ()) -> int:
+        """Forget a worker, whose process may have died. Returns how many claims it held."""
         known = self.workers[worker]
         if not known.lives:
             return 0
         known.lives = False
+        for started in dict.fromkeys(died):
+            name = started.queue, started.key
+            if model.holds(self.state(*name), worker, started.token):
+                self.keys[name] = model_settling.died(self.keys[name], started.identity)
         return self._take_back(lambda row: row.worker == worker, model_settling.give_back)
 
     def declare_dead(self, worker: str, counter: int) -> bool:
@@ -259,6 +265,19 @@ class Reference:
     def act_on_all(self, queue: str, keys: Sequence[str], how: Callable[[KeyState], KeyState | None]) -> int:
         """Do something to each of these keys; how many it was done to."""
         return sum(self.act(queue, key, how) for key in keys)
+
+    def set_paused(self, queue: str, *, paused: bool) -> bool:
+        """Pause a queue, or have it go on. False: it was so already, or does not exist."""
+        known = self.queues.get(queue)
+        changed = known is not None and known.paused is not paused
+        if known is not None:
+            known.paused = paused
+        return changed
+
+    def due_queues(self, now: float) -> set[str]:
+        """Those that `wait` tells of: with something to be claimed, or to be resharded."""
+        due = {queue for (queue, _), state in self.keys.items() if model.is_due(state, now)}
+        return {name for name, known in self.queues.items() if known.resharding or (name in due and not known.paused)}
 
     def reshard(self, queue: str, shards: int, step: Resharding | None) -> None:
         """Take a step of resharding, and hold the answer against it; None is ConfigError."""

@@ -87,7 +87,7 @@ def take_failed(db: Any, sql: Sql, queue: int, key: str, now: float, *, keep: bo
     job = _job(db, sql, queue, key)
     if job is None or job.running or job.retry_count < 0:
         return False
-    values = {"id": job.id, "retry_count": job.retry_count, "error": job.error, "now": now}
+    values = {"id": job.id, "retry_count": job.retry_count, "error": job.error, "died": False, "now": now}
     if job.kind is Kind.PLAIN:
         if keep:
             db.execute(sql["settle_bury"], values)

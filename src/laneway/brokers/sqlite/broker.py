@@ -14,12 +14,12 @@ from ...clock import Clock, SystemClock
 from ...config import Url
 from ...errors import ConfigError, LeaseLost
 from ...failpoints import armed, reach
-from ...job import JobView, NewJob, QueueStats, Status, WorkerView
+from ...job import JobView, NewJob, QueueStats, Started, Status, WorkerView
 from ...shards import DEFAULT_SHARDS
 from ..common import REMEMBER_DEAD_S, REMEMBER_ENDED_S, check_jobs, check_shards, due_at, unknown_queue
 from . import acting, claiming, looking, mending, resharding, settling, storing
 from .database import Database, read_statements
-from .giving_back import give_back
+from .giving_back import count_deaths, give_back
 from .listing import Request, listing
 from .queues import Queue, add_priority, queues
 from .queues import to_json as _json
@@ -151,7 +151,7 @@ class SQLiteBroker:
             row = db.execute(self._sql["turn_begin"], {"worker": turn.worker, "queue": queue.id}).fetchone()
             if row is None:
                 raise LeaseLost(f"The worker {turn.worker} has been declared dead.")
-            worker, last_seq, last_token, last_refused, priorities, shards, epoch, target = row
+            worker, last_seq, last_token, last_refused, priorities, shards, epoch, target, paused = row
             queue = msgspec.structs.replace(queue, shards=shards, epoch=epoch, target=target)
             if last_seq == turn.seq:  # its answer was lost
                 claims = claiming.claimed(db, self._sql, queue, worker, last_token, turn)
@@ -162,7 +162,8 @@ class SQLiteBroker:
             self._store(db, settled.outbox, now)
             if armed:
                 reach("inside settle")
-            claims = claiming.claim(db, self._sql, queue, _read_ids(priorities), worker, token, turn, now)
+            wanted = () if paused else _read_ids(priorities)
+            claims = claiming.claim(db, self._sql, queue, wanted, worker, token, turn, now)
             values = {
                 "worker": worker,
                 "queue": queue.id,
@@ -192,11 +193,12 @@ class SQLiteBroker:
         if unknown:
             self._waiting.wake()
 
-    def leave(self, worker: str) -> int:
+    def leave(self, worker: str, died: Collection[Started] = ()) -> int:
         with self._db.write() as db:
             row = db.execute(self._sql["worker_id"], {"name": worker}).fetchone()
             if row is None:
                 return 0
+            count_deaths(db, self._sql, row[0], died)
             given_back = self._give_back_all(db, row[0])
             db.execute(self._sql["forget_worker"], {"worker": row[0]})
             db.execute(self._sql["forget_turns"])
@@ -344,6 +346,21 @@ class SQLiteBroker:
         known = self._queue(queue)
         with self._db.write() as db:
             return sum(acting.delete_dead(db, self._sql, known.id, key) for key in keys)
+
+    def pause(self, queue: str) -> bool:
+        return self._set_paused(queue, paused=True)
+
+    def resume(self, queue: str) -> bool:
+        # This process's waiters are woken; those of others see that something was written.
+        resumed = self._set_paused(queue, paused=False)
+        if resumed:
+            self._waiting.wake()
+        return resumed
+
+    def _set_paused(self, queue: str, *, paused: bool) -> bool:
+        self._db.check_file()
+        with self._db.write() as db:
+            return bool(db.execute(self._sql["set_paused"], {"name": queue, "paused": paused}).rowcount)
 
     # -- shards ----------------------------------------------------------------------------------------
 

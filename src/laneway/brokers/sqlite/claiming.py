@@ -19,7 +19,7 @@ CLAIM_CHARS = 16_000_000
 
 _read_claims = msgspec.json.Decoder(list[Claim]).decode
 _read_ids = msgspec.json.Decoder(list[int]).decode
-_read_payloads = msgspec.json.Decoder(list[tuple[int, str, float, str, int, Headers | None]]).decode
+_read_payloads = msgspec.json.Decoder(list[tuple[int, str, float, str, int, Headers | None, int]]).decode
 
 
 def next_token(db: Any, sql: Sql, now: float) -> int:
@@ -101,8 +101,8 @@ def _fill(db: Any, sql: Sql, claims: Sequence[Claim]) -> None:
     for claim in merged.values():
         claim.payloads = []
     rows = db.execute(sql["running_payloads"], {"ids": to_json(list(merged))}).fetchone()[0]
-    for ref, body, score, identity, attempt, headers in _read_payloads(rows):
-        merged[ref].payloads.append(Payload(body, score, identity, attempt, headers))
+    for ref, body, score, identity, attempt, headers, deaths in _read_payloads(rows):
+        merged[ref].payloads.append(Payload(body, score, identity, attempt, headers, deaths))
 
 
 def _in_order(claims: list[Claim], turn: Turn) -> list[Claim]:

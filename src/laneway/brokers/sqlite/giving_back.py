@@ -3,9 +3,10 @@ transaction."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
+from ...job import Kind, Started
 from .queues import Sql, to_json
 
 
@@ -23,3 +24,13 @@ def payloads_back(db: Any, sql: Sql, values: dict[str, Any]) -> None:
     db.execute(sql["back_smaller"], values)
     db.execute(sql["back_equal"], values)
     db.execute(sql["back_rest"], values)
+
+
+def count_deaths(db: Any, sql: Sql, worker: int, died: Collection[Started]) -> None:
+    """The process of a worker has died: count that for those of its claims that were being run."""
+    for started in dict.fromkeys(died):
+        values = {"queue": started.queue, "key": started.key, "worker": worker, "token": started.token}
+        if (row := db.execute(sql["held_by"], values).fetchone()) is None:
+            continue
+        statement = "count_call_death" if row[1] == Kind.KEYED else "count_death"
+        db.execute(sql[statement], {"id": row[0], "identity": started.identity})

@@ -55,7 +55,7 @@ class _Row(msgspec.Struct, array_like=True):
             attempt=self.attempt,
             kind=self.kind,
             size=size,
-            deaths=self.deaths,
+            deaths=_first_deaths(payloads) if self.kind is Kind.KEYED else self.deaths,
             priority=self.priority,
             error=self.error,
             updated_at=self.updated_at,
@@ -76,12 +76,18 @@ class _Row(msgspec.Struct, array_like=True):
             attempt=0,
             kind=self.kind,
             size=size,
+            deaths=_first_deaths(payloads) if self.kind is Kind.KEYED else 0,
             priority=self.priority,
         )
 
 
+def _first_deaths(payloads: Sequence[Payload]) -> int:
+    """Those that a keyed job is shown with: each of its calls has its own."""
+    return payloads[0].deaths if payloads else 0
+
+
 _read_row = msgspec.json.Decoder(_Row).decode
-_read_payloads = msgspec.json.Decoder(list[tuple[str, float, str, int, Headers | None]]).decode
+_read_payloads = msgspec.json.Decoder(list[tuple[str, float, str, int, Headers | None, int]]).decode
 
 QUEUED, RUNNING, DEAD = 0, 1, 2
 
@@ -128,8 +134,9 @@ def stats(db: Any, sql: Sql, clock: Clock) -> list[QueueStats]:
             processed=processed,
             failed=failed,
             lag=max(0.0, now - earliest),
+            paused=bool(paused),
         )
-        for name, shards, processed, failed, length, delayed, retries, busy, earliest, dead in rows
+        for name, shards, processed, failed, paused, length, delayed, retries, busy, earliest, dead in rows
     ]
 
 

@@ -163,3 +163,8 @@ CREATE TABLE endings (
     PRIMARY KEY (queue, key, identity)
 ) WITHOUT ROWID;
 CREATE INDEX endings_ended_at ON endings (ended_at);
+
+-- name: version_3
+
+-- How often the process that ran a keyed call has died; plain and collecting jobs count in their own row.
+ALTER TABLE payloads ADD COLUMN deaths INTEGER NOT NULL DEFAULT 0;

@@ -67,6 +67,7 @@ def _values(settlement: Settlement, now: float) -> dict[str, Any]:
         "perform_at": again_at(now, settlement.delay_s),
         "retry_count": settlement.retry_count,
         "error": storable(settlement.error),
+        "died": settlement.died,
         "now": now,
     }
 
@@ -93,6 +94,9 @@ def _settle_merged(db: Any, sql: Sql, settlement: Settlement, now: float) -> Non
     if finished:
         db.execute(sql["finish_payloads"], {"id": claim.ref, "identities": to_json(finished)})
     started = rest[: max(settlement.buried, 1)] if verdict != "release" else []
+    if settlement.died and started and claim.kind is Kind.KEYED:
+        db.execute(sql["count_call_death"], {"id": claim.ref, "identity": rest[0]})
+        values["died"] = False  # its calls have their own counts
     if claim.kind is Kind.KEYED:
         db.execute(sql["uncount_payloads"], {"id": claim.ref, "started": to_json(started)})
     if verdict == "bury":

@@ -63,7 +63,8 @@ SELECT json_group_array(identity) FROM payloads WHERE job = :id AND place = 0;
 INSERT INTO jobs (queue, shard, key, payload, score, perform_at, priority, expires, attempt, deaths, error, headers)
 SELECT queue, :shard, key, payload, score, :now, priority, expires, attempt, 0, error, headers
   FROM morgue WHERE id = :id
-    ON CONFLICT (queue, key) DO UPDATE SET perform_at = excluded.perform_at, not_before = NULL, retry_count = -1
+    ON CONFLICT (queue, key) DO UPDATE SET perform_at = excluded.perform_at, not_before = NULL, retry_count = -1,
+       deaths = 0
        WHERE worker IS NULL AND kind = 0;
 
 -- name: revive_row

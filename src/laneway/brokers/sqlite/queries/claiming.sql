@@ -77,10 +77,10 @@ SELECT json_group_array(i.value) FROM json_each(:ids) i
  WHERE NOT EXISTS (SELECT 1 FROM payloads p WHERE p.job = i.value AND p.place = 1);
 
 -- name: running_payloads
--- What runs of the jobs :ids, as [job, payload, score, identity, attempt, headers], in order.
-SELECT json_group_array(json_array(job, payload, json(quote(score)), identity, attempt, json(headers)))
+-- What runs of the jobs :ids, as [job, payload, score, identity, attempt, headers, deaths], in order.
+SELECT json_group_array(json_array(job, payload, json(quote(score)), identity, attempt, json(headers), deaths))
   FROM (SELECT p.job, p.payload, iif(p.score = -1.0e300, p.perform_at, p.score) AS score, p.identity, p.attempt,
-               p.headers
+               p.headers, p.deaths
           FROM json_each(:ids) i CROSS JOIN jobs j ON j.id = i.value
          CROSS JOIN payloads p ON p.job = j.id AND p.place = 1
          ORDER BY i.key, p.score, iif(j.kind = 2, p.payload, ''), p.id);
@@ -107,9 +107,11 @@ SELECT json_group_array(json_array(:name, id, key, token, json(quote(perform_at)
 
 -- name: next_due
 -- When the earliest job of each of the queues :names is due; long ago for one that is being resharded, so that
--- whoever waits goes and helps. It reads shards and priorities itself: others may have added some.
+-- whoever waits goes and helps; no row for one that is paused. It reads shards and priorities itself: others may have
+-- added some.
 WITH RECURSIVE shard (queue, number, shards) AS (
-    SELECT id, 0, shards FROM queues WHERE name IN (SELECT value FROM json_each(:names))
+    SELECT id, 0, shards FROM queues
+     WHERE name IN (SELECT value FROM json_each(:names)) AND (paused = 0 OR target > 0)
     UNION ALL SELECT queue, number + 1, shards FROM shard WHERE number + 1 < shards
 )
 SELECT q.name, iif(q.target > 0, -1.0e300,

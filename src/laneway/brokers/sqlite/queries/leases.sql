@@ -20,6 +20,19 @@ SELECT json_group_array(id) FROM jobs
 -- Whatever a worker holds; it may have been started, so the attempt stays counted.
 SELECT json_group_array(id) FROM jobs WHERE worker = :worker;
 
+-- name: held_by
+-- The job that :worker holds under :token, if it does.
+SELECT j.id, j.kind FROM queues q CROSS JOIN jobs j ON j.queue = q.id AND j.key = :key
+ WHERE q.name = :queue AND j.worker = :worker AND j.token = :token;
+
+-- name: count_death
+-- The process that ran a plain or collecting job has died.
+UPDATE jobs SET deaths = deaths + 1 WHERE id = :id;
+
+-- name: count_call_death
+-- The same for a call of a keyed one.
+UPDATE payloads SET deaths = deaths + 1 WHERE job = :id AND place = 1 AND identity = :identity;
+
 -- name: forget_worker
 DELETE FROM workers WHERE id = :worker;
 

@@ -1,7 +1,7 @@
 -- What there is, for whoever asks.
 
 -- name: stats
-SELECT q.name, q.shards, q.processed, q.failed,
+SELECT q.name, q.shards, q.processed, q.failed, q.paused,
        count(j.id) FILTER (WHERE j.worker IS NULL OR j.next_at IS NOT NULL),
        count(j.id) FILTER (WHERE (j.worker IS NULL AND j.perform_at > :now) OR j.next_at > :now),
        count(j.id) FILTER (WHERE j.worker IS NULL AND j.retry_count >= 0),
@@ -32,9 +32,10 @@ SELECT w.name, w.host, w.pid, w.queues, w.concurrency, w.lease_s, w.started_at, 
 
 -- name: payloads_in
 -- The first :limit payloads of a row in a place, and how many there are.
-SELECT json_group_array(json_array(payload, json(quote(score)), identity, attempt, json(headers))),
+SELECT json_group_array(json_array(payload, json(quote(score)), identity, attempt, json(headers), deaths)),
        (SELECT count(*) FROM payloads WHERE job = :job AND place = :place)
-  FROM (SELECT payload, iif(score = -1.0e300, perform_at, score) AS score, identity, attempt, headers FROM payloads p
+  FROM (SELECT payload, iif(score = -1.0e300, perform_at, score) AS score, identity, attempt, headers, deaths
+          FROM payloads p
          WHERE job = :job AND place = :place
          ORDER BY p.score, iif(:kind = 2, payload, ''), id LIMIT :limit);
 

@@ -42,7 +42,7 @@ SELECT json_group_array(id) FROM payloads p
 -- name: bury_orphans
 -- They are kept in the morgue of the queue :queue, each under a key of its own.
 INSERT INTO morgue (queue, shard, key, payload, score, perform_at, retry_count, attempt, deaths, error, updated_at)
-SELECT :queue, 0, 'payload-' || id || '-of-job-' || job, payload, score, perform_at, 0, attempt, 0, :error, :now
+SELECT :queue, 0, 'payload-' || id || '-of-job-' || job, payload, score, perform_at, 0, attempt, deaths, :error, :now
   FROM payloads WHERE id IN (SELECT value FROM json_each(:ids))
     ON CONFLICT (queue, key) DO NOTHING;
 

@@ -14,9 +14,10 @@ UPDATE payloads SET attempt = attempt - 1
 UPDATE payloads SET score = -1.0e300 WHERE job = :id AND place = 1 AND identity = :identity;
 
 -- name: back_smaller
--- running → queued, in three steps. First: of equal payloads, the queued one gets the smaller score.
-UPDATE payloads SET score = min(score, (
-           SELECT score FROM payloads r WHERE r.job = payloads.job AND r.place = 1 AND r.identity = payloads.identity))
+-- running → queued, in three steps. First: of equal payloads, the queued one gets the smaller score and more deaths.
+UPDATE payloads SET (score, deaths) = (
+           SELECT min(payloads.score, r.score), max(payloads.deaths, r.deaths) FROM payloads r
+            WHERE r.job = payloads.job AND r.place = 1 AND r.identity = payloads.identity)
  WHERE id IN (
     SELECT q.id FROM json_each(:ids) i CROSS JOIN payloads r ON r.job = i.value AND r.place = 1
      CROSS JOIN payloads q ON q.job = r.job AND q.place = 0 AND q.identity = r.identity);
@@ -45,14 +46,15 @@ UPDATE payloads SET place = 3, score = iif(:kind = 1, perform_at, score)
  WHERE job = :id AND place = :place AND identity IN (SELECT value FROM json_each(:identities));
 
 -- name: lift_all
-UPDATE payloads SET place = 3, score = iif(:kind = 1, min(perform_at, :latest), score),
+UPDATE payloads SET place = 3, deaths = 0, score = iif(:kind = 1, min(perform_at, :latest), score),
        perform_at = min(perform_at, :latest)
  WHERE job = :id AND place = :place;
 
 -- name: lower_smaller
 -- They arrive at the row :to in :place, in three steps like those above.
-UPDATE payloads SET score = min(score, (
-           SELECT score FROM payloads p WHERE p.job = :id AND p.place = 3 AND p.identity = payloads.identity))
+UPDATE payloads SET (score, deaths) = (
+           SELECT min(payloads.score, p.score), max(payloads.deaths, p.deaths) FROM payloads p
+            WHERE p.job = :id AND p.place = 3 AND p.identity = payloads.identity)
  WHERE job = :to AND place = :place
    AND identity IN (SELECT identity FROM payloads WHERE job = :id AND place = 3);
 
@@ -65,6 +67,6 @@ UPDATE payloads SET job = :to, place = :place WHERE job = :id AND place = 3;
 
 -- name: plain_dead_as_payload
 -- A dead plain job whose key is now another kind's becomes one of its payloads.
-INSERT INTO payloads (job, place, score, identity, payload, perform_at, attempt, headers)
-SELECT id, 2, score, key, payload, perform_at, attempt, headers
+INSERT INTO payloads (job, place, score, identity, payload, perform_at, attempt, headers, deaths)
+SELECT id, 2, score, key, payload, perform_at, attempt, headers, deaths
   FROM morgue WHERE queue = :queue AND key = :key AND kind = 0;

@@ -3,7 +3,7 @@
 -- name: turn_begin
 -- A living worker's id, its last turn on the queue, and the queue's priorities as they are now. No row: the worker
 -- is dead or unknown.
-SELECT w.id, t.seq, t.token, t.refused, q.priorities, q.shards, q.epoch, q.target
+SELECT w.id, t.seq, t.token, t.refused, q.priorities, q.shards, q.epoch, q.target, q.paused
   FROM workers w JOIN queues q ON q.id = :queue LEFT JOIN turns t ON t.worker = w.id AND t.queue = q.id
  WHERE w.name = :worker AND w.dead = 0;
 
@@ -44,31 +44,32 @@ UPDATE jobs SET worker = NULL, token = NULL, perform_at = next_at, next_at = NUL
 -- name: settle_retry
 -- running → queued, with the failure counted
 UPDATE jobs SET worker = NULL, token = NULL, perform_at = :perform_at, not_before = :perform_at,
-       retry_count = :retry_count, error = :error
+       retry_count = :retry_count, error = :error, deaths = deaths + :died
  WHERE id = :id;
 
 -- name: settle_postpone
 -- running → queued, later, not counted as a failure
-UPDATE jobs SET worker = NULL, token = NULL, perform_at = :perform_at WHERE id = :id;
+UPDATE jobs SET worker = NULL, token = NULL, perform_at = :perform_at, deaths = deaths + :died WHERE id = :id;
 
 -- name: settle_bury
 -- running → dead; the row in `jobs` is removed by settle_done in the same transaction, payloads of keyed and
 -- collecting jobs are carried over after it
 INSERT INTO morgue (queue, shard, key, kind, payload, score, perform_at, retry_count, priority, expires, attempt, deaths,
                     error, headers, updated_at)
-SELECT queue, shard, key, kind, payload, score, perform_at, :retry_count, priority, expires, attempt, deaths,
+SELECT queue, shard, key, kind, payload, score, perform_at, :retry_count, priority, expires, attempt, deaths + :died,
        :error, headers, :now
   FROM jobs WHERE id = :id
     ON CONFLICT (queue, key) DO UPDATE
    SET kind = excluded.kind, payload = excluded.payload, score = excluded.score, perform_at = excluded.perform_at,
        retry_count = excluded.retry_count, priority = excluded.priority, expires = excluded.expires,
-       attempt = excluded.attempt, deaths = excluded.deaths, error = excluded.error, headers = excluded.headers,
+       attempt = excluded.attempt, error = excluded.error, headers = excluded.headers,
+       deaths = iif(excluded.kind = 2 AND kind = 2, max(deaths, excluded.deaths), excluded.deaths),
        updated_at = excluded.updated_at;
 
 -- name: settle_again
 -- running → queued: a keyed or collecting job, again at :perform_at
 UPDATE jobs SET worker = NULL, token = NULL, perform_at = :perform_at, not_before = iif(kind = 1, :perform_at, NULL),
-       retry_count = :retry_count, error = :error, next_at = NULL, since = NULL
+       retry_count = :retry_count, error = :error, deaths = deaths + :died, next_at = NULL, since = NULL
  WHERE id = :id;
 
 -- name: settle_rest
