@@ -254,7 +254,7 @@ class BrokerMachine(RuleBasedStateMachine):
         return touched
 
     def _crash(self, how: Choices, more: Choices) -> Iterable[Name]:
-        """A worker's process is gone, and its supervisor says what was being run: by hearsay, some of it is not true."""
+        """A worker's process is gone, and its supervisor says what was being run; some of it is not true."""
         slot, _ = self._whose_turn(how)
         hand, touched = self.hands[slot], self._running()
         others = how.of(self.hands)

@@ -24,6 +24,7 @@ _MODULES = (
     "acting",
     "batches",
     "collecting",
+    "deaths",
     "enqueueing",
     "heads",
     "keyed",
@@ -32,6 +33,7 @@ _MODULES = (
     "looking",
     "merging",
     "morgue",
+    "pausing",
     "quiet",
     "repeats",
     "resharding",
@@ -46,6 +48,7 @@ pytest.register_assert_rewrite(*(f"{__name__}.{module}" for module in _MODULES))
 from .acting import Acting  # noqa: E402 - see above
 from .batches import Batches  # noqa: E402
 from .collecting import Collecting  # noqa: E402
+from .deaths import Deaths  # noqa: E402
 from .enqueueing import Enqueueing  # noqa: E402
 from .heads import Heads  # noqa: E402
 from .keyed import Keyed  # noqa: E402
@@ -54,6 +57,7 @@ from .listings import Listings  # noqa: E402
 from .looking import Looking  # noqa: E402
 from .merging import Merging  # noqa: E402
 from .morgue import Morgue  # noqa: E402
+from .pausing import Pausing  # noqa: E402
 from .quiet import WaitsForQuiet  # noqa: E402
 from .repeats import Repeats  # noqa: E402
 from .resharding import Reshards  # noqa: E402
@@ -66,11 +70,13 @@ from .waiting import Waiting  # noqa: E402
 __all__ = ["BrokerConformance"]
 
 
-class _Plain(Enqueueing, Turns, Settling, Leases, Looking, Listings, Acting, Waiting):
+class _Plain(Enqueueing, Turns, Settling, Leases, Looking, Listings, Acting, Waiting, Pausing):
     """What is promised of every job."""
 
 
-class _Ordered(Keyed, Heads, Collecting, Merging, WaitsForQuiet, Morgue, Single, Sorting, Batches, Reshards, Repeats):
+class _Ordered(
+    Keyed, Heads, Collecting, Merging, WaitsForQuiet, Morgue, Single, Sorting, Batches, Reshards, Repeats, Deaths
+):
     """What is promised of keyed and collecting jobs beyond that."""
 
 

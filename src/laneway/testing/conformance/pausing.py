@@ -1,0 +1,105 @@
+"""Pausing: a queue of which nothing is begun until it is resumed, and which goes on in all other ways."""
+
+from __future__ import annotations
+
+from ...broker import Broker
+from ...clock import ManualClock
+from ...job import QueueStats
+from ...outcome import done, failed
+from .kit import Hand, Kit, call, job, keys, numbers, put, value
+from .waiting import Waiter
+
+
+class Pausing(Kit):
+    def test_nothing_of_a_paused_queue_is_claimed(self, broker: Broker) -> None:
+        """Of no kind; other queues are not concerned."""
+        broker.enqueue([job("plain"), call("keyed", "call"), value("collecting", "v"), job("other", queue="two")])
+        hand = Hand(broker)
+        assert broker.pause("q")
+        answer = hand.turn(100)
+        assert (answer.claims, answer.refused, answer.resharding) == ([], [], 0)
+        assert hand.claim(batch=2, in_order=True, shards=[4, 3, 2, 1, 0]) == []
+        assert keys(hand.claim(queue="two")) == ["other"]
+
+    def test_what_runs_is_settled_and_what_it_sends_is_stored(self, broker: Broker) -> None:
+        """And what failed waits with the others."""
+        put(broker, "a", "b")
+        hand = Hand(broker)
+        first, second = hand.claim()
+        broker.pause("q")
+        answer = hand.turn(5, done(first, [job("child")]), failed(second, "no", 25, 0.0))
+        assert (answer.claims, answer.refused) == ([], [])
+        stats = numbers(broker)
+        assert (stats.length, stats.retries, stats.busy, stats.processed, stats.failed) == (2, 1, 0, 1, 1)
+
+    def test_a_turn_from_before_is_answered_as_it_was(self, broker: Broker) -> None:
+        """Its answer was lost; what it claimed is its worker's."""
+        put(broker, "a")
+        hand = Hand(broker)
+        claim = hand.one()
+        broker.pause("q")
+        assert hand.again().claims == [claim]
+        assert hand.settle(done(claim)) == []
+
+    def test_enqueueing_goes_on(self, broker: Broker) -> None:
+        """Nothing is refused, and all of it runs once the queue is resumed."""
+        broker.pause("q")
+        put(broker, "a", "b")
+        assert broker.status("q", "a") == "queued"
+        assert broker.resume("q")
+        assert keys(Hand(broker).claim()) == ["a", "b"]
+
+    def test_a_paused_queue_is_shown_as_one(self, broker: Broker, clock: ManualClock) -> None:
+        """Its other numbers are those of any queue: what is late is late."""
+        put(broker, "a")
+        clock.advance(5)
+        broker.pause("q")
+        assert numbers(broker) == QueueStats(queue="q", shards=5, length=1, fresh=1, lag=5.0, paused=True)
+        broker.resume("q")
+        assert not numbers(broker).paused
+
+    def test_pausing_and_resuming_say_whether_they_did_anything(self, broker: Broker) -> None:
+        """A queue that does not exist is not made by it."""
+        assert [broker.resume("q"), broker.pause("q"), broker.pause("q")] == [False, True, False]
+        assert [broker.resume("q"), broker.resume("q")] == [True, False]
+        assert [broker.pause("nowhere"), broker.resume("nowhere")] == [False, False]
+        assert list(broker.queues()) == ["q"]
+
+    def test_a_pause_outlives_declaring_the_queue_again(self, broker: Broker) -> None:
+        """Which every worker does that is started."""
+        put(broker, "a")
+        broker.pause("q")
+        broker.declare("q", 5)
+        assert (numbers(broker).paused, Hand(broker).claim()) == (True, [])
+
+    def test_nobody_is_told_of_a_paused_queue(self, broker: Broker) -> None:
+        """Or its workers would ask again and again."""
+        broker.enqueue([job("a"), job("b", queue="two")])
+        broker.pause("q")
+        assert broker.wait(["q"], 0.01) == set()
+        assert broker.wait(["q", "two"], 0.01) == {"two"}
+
+    def test_resuming_ends_a_wait(self, broker: Broker) -> None:
+        """As enqueueing would."""
+        put(broker, "a")
+        broker.pause("q")
+        waiter = Waiter(broker, "q")
+        broker.resume("q")
+        assert waiter.result() == {"q"}
+        assert keys(Hand(broker).claim()) == ["a"]
+
+    def test_resharding_is_not_held_up(self, broker: Broker) -> None:
+        """Those who wait are told of it even so: they are to help. The queue stays paused."""
+        put(broker, *(f"k{number}" for number in range(10)))
+        hand = Hand(broker)
+        (claim,) = hand.claim(limit=1)
+        broker.pause("q")
+        assert not broker.reshard("q", 3, limit=1).done
+        assert broker.wait(["q"], 0.01) == {"q"}
+        assert hand.turn(5, done(claim)).resharding == 3
+        while not broker.reshard("q", 3).done:
+            pass
+        assert (numbers(broker).paused, numbers(broker).shards, hand.claim()) == (True, 3, [])
+        assert broker.wait(["q"], 0.01) == set()
+        broker.resume("q")
+        assert len(hand.claim()) == 9
