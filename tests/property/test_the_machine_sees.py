@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import pytest
 from hypothesis import HealthCheck, Phase, settings
@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from laneway.broker import Answer, Resharding, Turn
 from laneway.brokers.memory import MemoryBroker
 from laneway.clock import Clock
-from laneway.job import Kind, NewJob
+from laneway.job import Kind, NewJob, Started
 from laneway.outcome import Settlement
 from laneway.testing.machine import broker_machine
 from laneway.testing.reference import Difference
@@ -130,6 +130,58 @@ class DeadByHearsay(MemoryBroker):
         return super().declare_dead(worker, self.leases().get(worker, (0, 0.0))[0])
 
 
+class DeathsAreForgotten(MemoryBroker):
+    """Gives back, and counts nothing."""
+
+    def leave(self, worker: str, died: Collection[Started] = ()) -> int:
+        return super().leave(worker)
+
+
+class HearsayIsBelieved(MemoryBroker):
+    """Counts a death under any token."""
+
+    def leave(self, worker: str, died: Collection[Started] = ()) -> int:
+        held = {job.key: job.token for job in self._workers[worker].claims.values()} if worker in self._workers else {}
+        return super().leave(worker, [replace(each, token=held.get(each.key, each.token)) for each in died])
+
+
+class RevivedWithDeaths(MemoryBroker):
+    """Keeps the deaths of what comes back from the morgue."""
+
+    def revive(self, queue: str, keys: Sequence[str]) -> int:
+        before = {view.key: view for view in self.listing(queue, "dead").jobs if view.key in keys}
+        count = super().revive(queue, keys)
+        for key, view in before.items():
+            job = self._queues[queue].by_key.get(key)
+            if job is not None and job.kind is not Kind.KEYED:
+                job.deaths = view.deaths
+            for payload in view.payloads:
+                entry = job.payloads.get(payload.identity) if job is not None else None
+                if entry is not None:
+                    entry.deaths = payload.deaths
+        return count
+
+
+class PauseIsForShow(MemoryBroker):
+    """Hands out what is due all the same."""
+
+    def turn(self, turn: Turn) -> Answer:
+        paused = self._queues[turn.queue].paused
+        self._queues[turn.queue].paused = False
+        try:
+            return super().turn(turn)
+        finally:
+            self._queues[turn.queue].paused = paused
+
+
+class RestlessPause(MemoryBroker):
+    """Tells those who wait of a paused queue."""
+
+    def wait(self, queues: Collection[str], timeout_s: float) -> set[str]:
+        paused = {name for name in queues if self._queues[name].paused and self.lags(name)}
+        return super().wait(queues, timeout_s) | paused
+
+
 class Early(MemoryBroker):
     """Hands out what is almost due."""
 
@@ -164,6 +216,11 @@ BROKEN = (
     DoneTooEarly,
     ReviveIsLater,
     DeadByHearsay,
+    DeathsAreForgotten,
+    HearsayIsBelieved,
+    RevivedWithDeaths,
+    PauseIsForShow,
+    RestlessPause,
     Early,
 )
 

@@ -11,7 +11,8 @@ import pytest
 from laneway.brokers.sqlite import SQLiteBroker
 from laneway.brokers.sqlite.database import APPLICATION_ID, Database, read_statements
 from laneway.errors import ConfigError
-from laneway.job import Kind, NewJob
+from laneway.job import Kind, NewJob, Started
+from laneway.shards import shard_of
 from laneway.testing.conformance.kit import put
 
 pytestmark = pytest.mark.unit
@@ -116,6 +117,47 @@ def test_a_file_of_the_first_version_goes_on(path: Path) -> None:
         ("order-1", Kind.KEYED),
     ]
     assert broker.check() == []
+    assert [view.deaths for view in broker.listing("q", "queued").jobs] == [0, 0]
+    assert broker.pause("q")
+    broker.close()
+    assert pragma(path, "user_version") == VERSION
+
+
+def test_a_file_of_the_second_version_goes_on(path: Path) -> None:
+    """What a Laneway stored that counted no deaths has had none; what it has claimed can be settled and blamed."""
+    statements = read_statements("schema.sql")
+    with closing(sqlite3.connect(path)) as db:
+        db.executescript(statements["version_1"] + statements["version_2"])
+        db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+        db.execute("PRAGMA user_version = 2")
+        db.execute("INSERT INTO queues (name, shards, paused) VALUES ('q', 5, 0)")
+        db.execute(
+            "INSERT INTO workers (name, host, pid, queues, concurrency, lease_s, started_at, seen_at)"
+            " VALUES ('worker-1', 'h', 1, '[]', 1, 30, 1, 1)"
+        )
+        db.execute(
+            "INSERT INTO jobs (queue, shard, key, kind, perform_at, attempt, worker, token)"
+            " VALUES (1, ?, 'order-1', 1, 1.0, 1, 1, 7)",
+            (shard_of("order-1", 5),),
+        )
+        for place, name in ((1, "ran"), (0, "waits")):
+            db.execute(
+                "INSERT INTO payloads (job, place, score, identity, payload, perform_at) VALUES (1, ?, 1.0, ?, ?, 1.0)",
+                (place, name, name),
+            )
+        db.execute("UPDATE jobs SET next_at = 1.0")
+        db.execute(
+            "INSERT INTO morgue (queue, shard, key, payload, perform_at, retry_count, attempt, deaths, updated_at)"
+            " VALUES (1, ?, 'dead', '{}', 1.0, 3, 4, 0, 1.0)",
+            (shard_of("dead", 5),),
+        )
+        db.commit()
+    broker = SQLiteBroker(path)
+    assert broker.check() == []
+    assert [view.deaths for view in (*broker.find("q", "order-1"), *broker.find("q", "dead"))] == [0, 0, 0]
+    assert broker.leave("worker-1", [Started("q", "order-1", 7, "ran")]) == 1
+    assert {each.body: each.deaths for each in broker.find("q", "order-1")[0].payloads} == {"ran": 1, "waits": 0}
+    assert broker.pause("q")
     broker.close()
     assert pragma(path, "user_version") == VERSION
 

@@ -73,6 +73,20 @@ def test_a_job_from_another_process_wakes_a_waiter(broker: SQLiteBroker, spawn: 
     assert keys(Hand(broker).claim(queue="new")) == ["a"]
 
 
+def test_a_pause_holds_in_every_process_and_its_end_wakes_them(broker: SQLiteBroker, spawn: Spawn) -> None:
+    put(broker, "a")
+    process = spawn("say(broker.pause('q')); hear(); say(broker.resume('q'))")
+    assert process.stdout is not None
+    assert process.stdin is not None
+    assert process.stdout.readline() == "True\n"
+    hand = Hand(broker)
+    assert (hand.claim(), broker.wait(["q"], 0.0)) == ([], set())
+    process.stdin.write("go\n")
+    process.stdin.flush()
+    assert broker.wait(["q"], LONG_S) == {"q"}
+    assert keys(hand.claim()) == ["a"]
+
+
 def test_a_priority_from_another_process_is_claimed_and_listed(broker: SQLiteBroker, spawn: Spawn) -> None:
     """What a process knows by heart of a queue may be out of date."""
     hand = Hand(broker)

@@ -21,7 +21,10 @@ from ..errors import BrokerAwayError, LanewayError
 GAVE_UP, WRONG, UNWELL = 1, 2, 3
 
 #: In the order of `laneway --help`. The module `cli/NAME.py` holds the command NAME.
-COMMANDS = ("worker", "dev", "demo", "stats", "jobs", "delayed", "morgue", "workers", "reshard", "check")
+COMMANDS = (
+    *("worker", "dev", "demo", "stats", "jobs", "delayed", "morgue", "workers"),
+    *("pause", "resume", "reshard", "check"),
+)
 
 EPILOG = """
 \b

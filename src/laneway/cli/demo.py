@@ -122,9 +122,8 @@ def _show(output: Console, picture: Callable[[], Group], stop: Event, seconds: f
 def _picture(app: Laneway, tally: Tally) -> Group:
     from rich.console import Group
 
-    return Group(
-        task_table(app, tally.snapshot()), "", stats_table(app.broker.stats(), leave_out=("shards", "fresh")), ""
-    )
+    queues = stats_table(app.broker.stats(), leave_out=("shards", "fresh", "paused"))
+    return Group(task_table(app, tally.snapshot()), "", queues, "")
 
 
 def _sum_up(output: Console, app: Laneway, tally: Tally, books: Books, took_s: float) -> None:

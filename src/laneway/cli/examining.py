@@ -98,8 +98,14 @@ def _queues(app: Laneway, broker: Broker, stored: dict[str, int]) -> Findings:
                 f"The queue {queue.queue} holds {count(queue.length, 'job')}, and no task of this app declares it; "
                 f"a worker serves it with -Q {queue.queue}.",
             )
-        if queue.lag and queue.queue not in served:
-            late = f"the oldest is {span(queue.lag)} late"
+        late = f"the oldest is {span(queue.lag)} late"
+        if queue.paused and queue.lag:  # somebody has said so; it is no illness
+            yield Finding(
+                "note",
+                f"The queue {queue.queue} is paused and has jobs that are due; {late}. It goes on with "
+                f"laneway resume {queue.queue}.",
+            )
+        elif queue.lag and queue.queue not in served:
             yield Finding("note", f"The queue {queue.queue} has jobs that are due and no worker; {late}.")
         if queue.dead:
             yield Finding("note", f"The morgue of {queue.queue} holds {count(queue.dead, 'job')}; see laneway morgue.")

@@ -22,7 +22,12 @@ if TYPE_CHECKING:
     from ..broker import Broker
 
 COUNTS = ("shards", "length", "delayed", "fresh", "retries", "dead", "busy", "processed", "failed")
-COLUMNS = (Column("queue"), *(Column(name, right=True) for name in COUNTS), Column("lag", right=True))
+COLUMNS = (
+    Column("queue"),
+    *(Column(name, right=True) for name in COUNTS),
+    Column("lag", right=True),
+    Column("paused"),
+)
 
 
 @click.command(
@@ -41,6 +46,7 @@ def stats(target: str | None, watch: bool, url: str | None, as_json: bool) -> No
 
     Counted are keys. length is what is queued, delayed jobs included and running ones not; it is fresh + retries.
     What is set aside, because its key is being run, counts into length. lag is how late the most overdue job is.
+    Nothing of a paused queue begins until laneway resume.
     """
     if watch and as_json:
         raise ConfigError("--json prints one document, so it cannot be watched; leave out one of them.")
@@ -67,14 +73,14 @@ def stats_table(queues: Sequence[QueueStats], leave_out: Collection[str] = ()) -
 
 def _row(queue: QueueStats) -> tuple[object, ...]:
     counts = (f"{getattr(queue, name):,}" for name in COUNTS)
-    return (queue.queue, *counts, span(queue.lag) if queue.lag else None)
+    return (queue.queue, *counts, span(queue.lag) if queue.lag else None, "paused" if queue.paused else None)
 
 
 def _watch(broker: Broker) -> None:
     from rich.live import Live
 
     output = console()
-    leave_out = ("shards",) if output.width < 90 else ()
+    leave_out = ("shards",) if output.width < 98 else ()
     pause = Event()
     try:
         if not output.is_terminal:

@@ -64,7 +64,7 @@ def kind_of(seen: Seen) -> str:
 def _payload(kind: Kind, payload: Payload) -> dict[str, Any]:
     shown: dict[str, Any] = {"body": payload.body, "score": payload.score}
     if kind is Kind.KEYED:
-        shown |= {"id": payload.identity, "attempt": payload.attempt}
+        shown |= {"id": payload.identity, "attempt": payload.attempt, "deaths": payload.deaths}
     return shown
 
 

@@ -120,7 +120,11 @@ def settlement(claim: Claim, choices: Choices, sent: NewJob) -> Settlement:
         case "bury":
             return buried(claim, f"{claim.key} asked for the morgue", done=finished, outbox=outbox)
         case "die":
-            return died(claim, "ended", done=finished, outbox=outbox)
+            end = died(claim, "ended", done=finished, outbox=outbox)
+            if choices.below(3) == 2:  # a worker of one's own may be less patient
+                end = buried(claim, f"{claim.key} ended its process", done=finished, outbox=outbox)
+                end.died = True
+            return end
         case "postpone":
             return postponed(claim, 10.0 * choices.below(2), done=finished, outbox=outbox)
         case _:

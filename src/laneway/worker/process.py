@@ -114,7 +114,7 @@ class Worker:
             queues = [stats for stats in self.app.broker.stats() if stats.queue in names]
         except LanewayError:
             return False  # the fetchers say that it is away
-        return all(stats.busy == 0 and stats.length == stats.delayed for stats in queues)
+        return all(stats.busy == 0 and (stats.paused or stats.length == stats.delayed) for stats in queues)
 
     # -- in threads ------------------------------------------------------------------------------------
 

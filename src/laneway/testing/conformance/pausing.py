@@ -84,6 +84,8 @@ class Pausing(Kit):
         put(broker, "a")
         broker.pause("q")
         waiter = Waiter(broker, "q")
+        waiter.join(0.05)  # so that it has begun to wait, and is not just told what there is
+        assert waiter.is_alive()
         broker.resume("q")
         assert waiter.result() == {"q"}
         assert keys(Hand(broker).claim()) == ["a"]
