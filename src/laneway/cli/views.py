@@ -102,7 +102,11 @@ def _bodies(seen: Seen) -> list[str]:
     if job.kind is Kind.PLAIN:
         return [payload.body for payload in job.payloads]
     if job.kind is Kind.KEYED:
-        lines = [f"{payload.identity}  due {absolute(payload.score)}  {payload.body}" for payload in job.payloads]
+        lines = [
+            f"{payload.identity}  due {absolute(payload.score)}  "
+            f"{f'deaths {payload.deaths}  ' if payload.deaths else ''}{payload.body}"
+            for payload in job.payloads
+        ]
     else:
         lines = [f"{payload.score!r}  {payload.body}" for payload in job.payloads]
     if (hidden := job.size - len(job.payloads)) > 0:
