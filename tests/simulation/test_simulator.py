@@ -37,6 +37,8 @@ def test_nothing_goes_wrong(run: Callable[[int], Report]) -> None:
     assert sum(report.refused for report in reports) > SEEDS / 4
     assert sum(report.repeats for report in reports) > SEEDS / 2
     assert sum(report.reshardings for report in reports) > SEEDS
+    assert sum(report.deaths for report in reports) > SEEDS / 4
+    assert sum(report.paused_turns for report in reports) > SEEDS
 
 
 def test_a_seed_says_everything(run: Callable[..., Report]) -> None:

@@ -11,7 +11,7 @@ import pytest
 from laneway.broker import Answer, Broker, Resharding, Turn
 from laneway.brokers.memory import MemoryBroker
 from laneway.clock import Clock
-from laneway.job import Kind, NewJob
+from laneway.job import Kind, NewJob, Started
 from laneway.outcome import Settlement, done
 from laneway.testing.participants import Lane, SimulatedWorker
 from laneway.testing.simulator import Report, in_memory, simulate
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.simulation
 
 def first_finding(phrase: str, run: Callable[[int], Report]) -> str | None:
     """The first finding of this sort in the first seeds that have one."""
-    for seed in range(30):
+    for seed in range(100):
         for finding in run(seed).findings:
             if phrase in finding:
                 return finding
@@ -127,7 +127,38 @@ class BuryingLoses(MemoryBroker):
         return answer
 
 
+class NeighboursAreBlamed(MemoryBroker):
+    """Counts a death for all that a process held."""
+
+    def leave(self, worker: str, died: Collection[Started] = ()) -> int:
+        known = self._workers.get(worker)
+        held = known.claims.values() if known is not None and died else ()
+        blamed = [Started(job.queue, job.key, job.token, entry.identity) for job in held for entry in job.running]
+        return super().leave(worker, blamed)
+
+
+class PauseIsForShow(MemoryBroker):
+    """Hands out what is due all the same."""
+
+    def turn(self, turn: Turn) -> Answer:
+        paused, self._queues[turn.queue].paused = self._queues[turn.queue].paused, False
+        try:
+            return super().turn(turn)
+        finally:
+            self._queues[turn.queue].paused = paused
+
+
+class PausedForEver(MemoryBroker):
+    """Does not resume."""
+
+    def resume(self, queue: str) -> bool:
+        return True
+
+
 BROKERS = {
+    NeighboursAreBlamed: "and was being run at",
+    PauseIsForShow: "was handed out while",
+    PausedForEver: "no end",
     TokenUnchecked: "was taken, though",
     SetAsideIsForgotten: "is neither waiting",
     MergeDropsThePayload: "has not ended and is not in the morgue",

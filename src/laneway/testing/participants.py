@@ -19,6 +19,7 @@ from ..errors import BrokerAwayError, ConfigError, LeaseLost
 from ..job import Claim, Kind, NewJob, WorkerView
 from ..merge import identity_of
 from ..outcome import Settlement, buried, done, failed, postponed, released
+from ..poison import BURIED_AT, deaths_of
 from ..worker.holdings import Holdings
 from ..worker.lease import Keeper
 from .recorder import Ledger
@@ -215,6 +216,9 @@ class SimulatedWorker:
         if self._clock.monotonic() >= self.keeper.valid_until or run.pid != self.pid:
             # Stopped or cut off for so long that the claim may be somebody else's by now.
             self._end(released(run.claim, done=run.done))
+            return
+        if deaths_of(run.claim, run.done) >= BURIED_AT:
+            self._end(buried(run.claim, "It has ended its process too often.", done=run.done))
             return
         attempt = run.claim.payloads[run.done].attempt
         self._ledger.note("S", run.claim.key, run.job, attempt=attempt, token=run.claim.token, pid=run.pid)

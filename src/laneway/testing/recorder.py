@@ -25,6 +25,10 @@ class Ledger:
         #: Identities of payloads whose end the broker has taken.
         self.done: set[str] = set()
         self.refused = 0
+        #: Queues of which nothing may be handed out, and what was even so, a sentence each.
+        self.paused: set[str] = set()
+        self.findings: list[str] = []
+        self.paused_turns = 0
         self._turns: set[tuple[str, str, int]] = set()
 
     def note(self, what: What, key: str = "", job: str = "", *, attempt: int = 0, token: int = 0, pid: int = 0) -> None:
@@ -39,6 +43,7 @@ class Ledger:
         if name in self._turns:
             return
         self._turns.add(name)
+        self.paused_turns += turn.queue in self.paused
         refused = Counter(answer.refused)
         for settlement in sorted(turn.settlements, key=lambda each: each.claim.token):
             key = settlement.claim.key
@@ -49,6 +54,8 @@ class Ledger:
             else:
                 self._settled(settlement)
         for claim in answer.claims:
+            if turn.queue in self.paused:
+                self.findings.append(f"The key {claim.key} was handed out while {turn.queue} was paused.")
             self.note("C", claim.key, token=claim.token)
 
     def _settled(self, settlement: Settlement) -> None:
@@ -62,7 +69,7 @@ class Ledger:
 
 
 class Recorder:
-    """Passes every verb on to a broker, and notes what its turns have done."""
+    """Passes every verb on to a broker, and notes what its turns and pauses have done."""
 
     def __init__(self, broker: Broker, ledger: Ledger) -> None:
         self.inner = broker
@@ -74,6 +81,14 @@ class Recorder:
         answer = self.inner.turn(turn)
         self._ledger.turned(turn, answer)
         return answer
+
+    def pause(self, queue: str) -> bool:
+        self._ledger.paused.add(queue)
+        return self.inner.pause(queue)
+
+    def resume(self, queue: str) -> bool:
+        self._ledger.paused.discard(queue)
+        return self.inner.resume(queue)
 
     def __getattr__(self, verb: str) -> Any:
         return getattr(self.inner, verb)

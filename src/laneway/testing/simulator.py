@@ -27,6 +27,7 @@ from ..clock import Clock, ManualClock
 from ..failpoints import armed
 from .checkers import Accepted, Snapshot, conservation, lost, out_of_order, overlap, repeats, stale_accepted
 from .faulty import FaultyBroker
+from .operators import Operator, Supervisor
 from .participants import GATHER, KEYS, LEASE_S, ORDERS, Crash, Producer, Resharder, SimulatedWorker
 from .recorder import Ledger, Recorder
 from .snapshots import snapshot
@@ -52,6 +53,9 @@ class Report(msgspec.Struct):
     crashes: int
     pauses: int
     reshardings: int
+    #: Deaths that were reported of what was being run, and turns that were taken while their queue was paused.
+    deaths: int
+    paused_turns: int
     #: Different for different histories.
     digest: int
 
@@ -75,6 +79,8 @@ class Simulation:
         self.onlooker.declare(GATHER, 2)
         self.producer = Producer(self._participant(), self.chance)
         self.resharder = Resharder(self._participant(), self.chance)
+        self.operator = Operator(self._participant(), self.chance)
+        self.supervisor = Supervisor(self._participant())
         self.workers = [self._hire() for _ in range(WORKERS)]
 
     def _participant(self) -> Broker:
@@ -95,16 +101,18 @@ class Simulation:
             self.clock.step(self.chance.choice((-20.0, -2.0, -0.5, 5.0)))
         self._beat()
         happening = self.chance.random()
-        if happening < 0.70:
+        if happening < 0.69:
             self._work()
-        elif happening < 0.83:
+        elif happening < 0.82:
             self.producer.act()
-        elif happening < 0.87:
+        elif happening < 0.86:
             self._trouble()
-        elif happening < 0.89:
+        elif happening < 0.88:
             self.resharder.act()
-        elif happening < 0.94:
+        elif happening < 0.93:
             self.resharder.act(begin=False)
+        elif happening < 0.94:
+            self.operator.act()
         elif happening < 0.95:
             self.onlooker.revive(ORDERS, [self.chance.choice(KEYS[ORDERS])])
         else:
@@ -139,6 +147,8 @@ class Simulation:
         self.ledger.note("K", pid=worker.pid)
         if worker.run is not None:
             self.ledger.note("K", pid=worker.run.pid)
+        if worker.joined and self.chance.random() < 0.5:  # else its machine is gone, and its lease runs out
+            self.supervisor.buries(worker)
         self._replace(worker)
 
     def _replace(self, worker: SimulatedWorker) -> None:
@@ -166,8 +176,10 @@ class Simulation:
     def _lose_something(self) -> None:
         """The next request of somebody, or its answer, gets lost."""
         theirs = [worker.broker for worker in self.workers]
-        faulty = cast(FaultyBroker, self.chance.choice((*theirs, *theirs, self.producer.broker, self.resharder.broker)))
-        verb = self.chance.choice(("turn", "turn", "enqueue", "renew", "join", "leases", "reclaim", "reshard", "leave"))
+        others = [each.broker for each in (self.producer, self.resharder, self.operator, self.supervisor)]
+        faulty = cast(FaultyBroker, self.chance.choice((*theirs, *theirs, *theirs, *others)))
+        verbs = (*("turn",) * 3, "enqueue", "renew", "join", "leases", "reclaim", "reshard", "leave", "pause", "resume")
+        verb = self.chance.choice(verbs)
         self.chance.choice((faulty.lose_request, faulty.lose_answer))(verb)
 
     # -- what must be true -----------------------------------------------------------------------------
@@ -183,6 +195,8 @@ class Simulation:
         sure = Snapshot(*(place - unsure for place in (whole.waiting, whole.running, whole.dead)))
         accepted = {job for _, _, job in self.producer.accepted}
         self.findings += conservation(accepted, self.ledger.done, sure)
+        views = [view for queue, keys in KEYS.items() for key in keys for view in self.onlooker.find(queue, key)]
+        self.findings += self.supervisor.unexplained(views)
         return whole
 
     def end(self) -> Snapshot:
@@ -194,6 +208,8 @@ class Simulation:
             if self.producer.pending:
                 self.producer.act()
             self.resharder.act(begin=False)
+            for queue in sorted(self.operator.paused):
+                self.operator.resume(queue)
             for worker in self.workers:
                 if not worker.paused:
                     worker.act()
@@ -214,7 +230,7 @@ class Simulation:
         accepted = [Accepted(*each) for each in self.producer.accepted]
         self.findings += lost(accepted, events, left)
         self.findings += overlap(events) + out_of_order(events) + stale_accepted(events)
-        self.findings += self.onlooker.check()
+        self.findings += self.ledger.findings + self.onlooker.check()
         for broker in (*self._brokers, self.onlooker):
             broker.close()
         return Report(
@@ -227,6 +243,8 @@ class Simulation:
             crashes=self.crashes,
             pauses=self.pauses,
             reshardings=self.resharder.finished,
+            deaths=self.supervisor.blamed.total(),
+            paused_turns=self.ledger.paused_turns,
             digest=crc32("\n".join(event.line() for event in events).encode()),
         )
 
