@@ -38,10 +38,11 @@ format: .venv/dev.stamp ## put the code into its format, and fix what ruff can f
 	.venv/bin/ruff check --fix
 	.venv/bin/ruff format
 
-bench: .venv/run.stamp ## measure how fast jobs go in and out, and what idling costs
+bench: .venv/run.stamp ## measure how fast jobs go in and out, what idling costs, and what a long life does to memory
 	.venv/bin/python bench/drain.py $(ARGS)
 	.venv/bin/python bench/idle.py
 	.venv/bin/python bench/keys.py
+	.venv/bin/python bench/memory.py
 
 build: .venv/dev.stamp ## make the wheel and the sdist in dist/
 	.venv/bin/python -m build --no-isolation --outdir dist

@@ -24,6 +24,9 @@ OLDEST_SQLITE = (3, 35)
 PURPOSES = ("write", "read", "watch")
 #: "LANE", so that `file` and we can tell our files from others.
 APPLICATION_ID = 0x4C414E45
+#: The pages that a connection keeps, and so the most that a long backlog adds to a process. Enough for what a
+#: transaction touches; more is worth little, because another process's commit empties it.
+CACHE_KIB = 4_000
 
 
 def read_statements(name: str) -> dict[str, str]:
@@ -93,6 +96,8 @@ class Database:
                     connection = self._connections[purpose] = self._open()
                     if purpose == "write":
                         connection.execute("PRAGMA busy_timeout = 0")  # it waits in _begin
+                        # Or else a statement that changes many rows keeps what it would undo in a file of its own.
+                        connection.execute("PRAGMA temp_store = MEMORY")
                 yield connection
             except sqlite3.Error as error:
                 raise self._explain(error) from error
@@ -161,7 +166,7 @@ class Database:
         if mode != "wal":
             raise ConfigError(f"The database {self.path} cannot use SQLite's WAL mode; put it on a local disk.")
         connection.execute(f"PRAGMA synchronous = {self._synchronous}")
-        connection.execute("PRAGMA cache_size = -16000")
+        connection.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
         self._migrate(connection)
 
     def _recognise(self, connection: sqlite3.Connection) -> None:

@@ -1,0 +1,39 @@
+"""Memory and descriptors through 200,000 jobs in one process.
+
+`make test` runs some thousands of each kind, to see that they can be measured and that no descriptor is left open.
+`make chaos` runs them all, and then less than 5 % may be added.
+"""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from tests.worker.memory import samples
+
+pytestmark = pytest.mark.chaos
+
+LARGE = bool(os.environ.get("LANEWAY_CHAOS"))
+KINDS = ("plain", "async", "keyed", "collecting", "failing", "producer")
+
+
+def check(kind: str, *, backlog: int) -> None:
+    jobs, warm_up = (200_000, 20_000) if LARGE else (2_000, 1_000)
+    seen = samples(kind, jobs=jobs, warm_up=warm_up, backlog=backlog)
+    print(kind, seen[0], seen[-1])
+    # A traceback is read from the source, which is open meanwhile.
+    spare = 1 if kind == "failing" else 0
+    assert max(each.descriptors for each in seen) <= min(each.descriptors for each in seen) + spare
+    assert max(each.threads for each in seen) <= 15
+    if LARGE:
+        assert seen[-1].rss_kib < seen[0].rss_kib * 1.05
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_many_jobs_leave_nothing_behind(kind: str) -> None:
+    check(kind, backlog=5_000)
+
+
+def test_a_long_backlog_is_not_kept_in_memory() -> None:
+    check("plain", backlog=250_000)
