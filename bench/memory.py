@@ -4,8 +4,9 @@ Starts one worker process on a fresh SQLite file, feeds it from this process so 
 /proc what it has resident, what of that is its own and how many descriptors it has open. Growth is counted from
 after the warm-up: by then every thread is there, every statement is compiled, every module that a run needs is
 imported, the broker's page cache (4 MB, what 17,000 small jobs take) is full, and the worker has been idle once,
-which opens its third connection. What grows after that grows with the jobs. Sampled in the middle of work, so a
-descriptor more now and then is a source file that a traceback is read from.
+which opens its third connection. What grows after that grows with the jobs. The first and the last sample are taken
+when all that was fed has run. Between them a descriptor more is a file that is open for a moment: a source that a
+traceback is read from, or the folder, when SQLite begins a new log.
 
 `--kind producer` looks at the other side: a process that enqueues, one job at a time, and runs none.
 """
@@ -92,12 +93,12 @@ def look(pid: int, jobs: int) -> Sample:
     return Sample(jobs, status["VmRSS"], private, len(descriptors_of(pid)), status["Threads"])
 
 
-def descriptors_of(pid: int) -> list[str]:
+def descriptors_of(pid: int, *, numbered: bool = False) -> list[str]:
     """What the descriptors of a process lead to."""
     found = []
     for each in Path(f"/proc/{pid}/fd").iterdir():
         try:
-            found.append(str(each.readlink()))
+            found.append(f"{each.name if numbered else ''}{each.readlink()}")
         except FileNotFoundError:
             pass  # closed in between
     return found
@@ -143,32 +144,42 @@ def _feed(
     process: subprocess.Popen[bytes], app: Laneway, path: Path, kind: str, marks: list[int], backlog: int
 ) -> Iterator[Sample]:
     app.broker.declare(kind, 5)
-    fed = ended = 0
     while descriptors_of(process.pid).count(str(path)) < CONNECTIONS:
         time.sleep(0.01)  # it opens the last when it finds nothing to do
+    fed = ended = 0
     for mark in marks:
+        most = marks[0] if mark == marks[0] else marks[-1]
         while ended < mark:
             if process.poll() is not None:
                 raise RuntimeError(f"The worker ended with {process.returncode}.")
-            more = min(ended + backlog - fed, marks[-1] + 1_000 - fed)
-            if more >= min(1_000, backlog):
+            more = min(ended + backlog, most) - fed
+            if more >= min(1_000, backlog, most - fed) > 0:
                 app.broker.enqueue([_new(kind, number) for number in range(fed, fed + more)])
                 fed += more
             else:
                 time.sleep(0.002)
             (stats,) = [each for each in app.broker.stats() if each.queue == kind]
             ended = stats.processed
-        yield look(process.pid, ended)
+        yield at_rest(process.pid, ended) if ended == most else look(process.pid, ended)
     app.close()
 
 
+def at_rest(pid: int, jobs: int) -> Sample:
+    """A sample without what is open for a moment only."""
+    before = set[str]()
+    while (now := set(descriptors_of(pid, numbered=True))) != before:
+        before = now
+        time.sleep(0.2)
+    return look(pid, jobs)
+
+
 def _new(kind: str, number: int) -> NewJob:
+    # Every key has a single payload, so that what was fed and what has ended count alike.
     if kind == "collecting":
-        # Every key has a single payload, so that jobs and payloads count alike.
         return NewJob(
             queue=kind, key=f"k{number}", kind=Kind.COLLECTING, identity=f"{number}", body=f'{{"number":{number}}}'
         )
-    key = f', "key": "k{number % 1_000}"' if kind == "keyed" else ""
+    key = f', "key": "k{number}"' if kind == "keyed" else ""
     id = f"{number:032x}"
     body = f'{{"_job_class":"{TASKS[kind]}","_job_params":{{"number":{number}{key}}},"_job_id":"{id}"}}'
     if kind == "keyed":
@@ -203,7 +214,7 @@ def main() -> None:
             f"({_growth(first.rss_kib, last.rss_kib)}), its own "
             f"{first.private_kib / 1024:.1f} to {last.private_kib / 1024:.1f} MiB "
             f"({_growth(first.private_kib, last.private_kib)}), descriptors "
-            f"{min(each.descriptors for each in samples)} to {max(each.descriptors for each in samples)}",
+            f"{first.descriptors} to {last.descriptors} (at most {max(each.descriptors for each in samples)})",
             flush=True,
         )
 
