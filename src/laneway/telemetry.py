@@ -253,7 +253,7 @@ class Telemetry:
 
     def emit(self, event: msgspec.Struct) -> None:
         """Tell everyone who subscribed to this type of event."""
-        for callback in self._subscribers.get(type(event), ()):
+        for callback in tuple(self._subscribers.get(type(event), ())):  # one of them may unsubscribe
             try:
                 callback(event)
             except Exception:

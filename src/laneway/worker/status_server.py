@@ -126,7 +126,6 @@ def _hang_up(connection: socket.socket) -> None:
 
 
 class _Handler(BaseHTTPRequestHandler):
-    server: _Server
     server_version = "laneway"
     sys_version = ""
     #: Seconds of silence.
@@ -145,6 +144,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _answer(self, *, with_body: bool) -> None:
         path = self.path.partition("?")[0]
+        assert isinstance(self.server, _Server), "nobody else makes one"
         routes = self.server.routes
         route = routes.get(path)
         if route is not None:
