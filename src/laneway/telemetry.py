@@ -141,12 +141,13 @@ class WorkerStopping(msgspec.Struct):
 
 
 class WorkerWaiting(msgspec.Struct):
-    """A worker that is stopping still waits for these, and will for so many seconds at most."""
+    """A worker that is stopping still waits for these."""
 
     worker: str
     #: The task and the key of each; empty when it waits for the broker.
     running: list[str]
-    left_s: float
+    #: Seconds until it gives up; None: it waits for as long as it takes.
+    left_s: float | None
 
 
 class WorkerStopped(msgspec.Struct):

@@ -9,28 +9,37 @@ import click
 
 from ..config import DEFAULT_QUEUE, without_secrets
 from ..logs import Format
+from ..worker.link import Link
 from . import options
 from .output import clean, count
-from .target import load
-from .worker import make_worker, run_options, run_worker
+from .target import Target, load
+from .worker import Remembering, early_signals, make_worker, run_options, serve
 
 
 @click.command(
+    cls=Remembering,
     epilog=options.examples(
         "laneway dev shop.py                           jobs in sqlite:///laneway.db, unless the app says otherwise",
         "laneway dev shop:app --url sqlite:////tmp/try.db -c 1",
-    )
+    ),
 )
 @options.target
 @run_options
 @click.pass_context
 def dev(ctx: click.Context, /, target: str, url: str | None, **given: Any) -> None:
     """Run the jobs of an app that you work on, and log every one."""
-    found = load(target)
-    place = found.app.url if url is None else without_secrets(url)
     log_format: Format = given.pop("log_format") or ("rich" if sys.stderr.isatty() else "plain")
-    worker = make_worker(ctx, found, url, {**given, "verbose": True})
-    app = worker.app
+    with early_signals() as stop_asked:
+        link = Link.from_environment()
+        found = load(target)
+        worker = make_worker(ctx, found, url, {**given, "verbose": True})
+    if link is None:
+        _greet(found, found.app.url if url is None else without_secrets(url))
+    ctx.exit(0 if stop_asked else serve(ctx, worker, link, log_format))
+
+
+def _greet(found: Target, place: str) -> None:
+    app = found.app
     tasks: dict[str, list[str]] = {}
     for task in app.registry:
         tasks.setdefault(task.options.queue or DEFAULT_QUEUE, []).append(task.name)
@@ -38,4 +47,3 @@ def dev(ctx: click.Context, /, target: str, url: str | None, **given: Any) -> No
     for queue, names in tasks.items():
         click.echo(clean(f"  {queue}: {', '.join(names)}"), err=True)
     click.echo("Ctrl-C stops it.", err=True)
-    ctx.exit(run_worker(worker, log_format))

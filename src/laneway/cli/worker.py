@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -16,6 +17,8 @@ from ..app import Laneway
 from ..config import WorkerOptions, raise_problems
 from ..errors import BrokerAwayError, ConfigError
 from ..logs import FORMATS, Format
+from ..worker.link import Link
+from ..worker.signals import handle_signals, restore_signals
 from . import options
 from .opening import unknown_queue
 from .target import Target, load, load_imports
@@ -25,6 +28,33 @@ if TYPE_CHECKING:
 
 DEFAULTS = WorkerOptions()
 
+
+class Size(click.ParamType[int]):
+    """Bytes, as one writes them: 300M, 1.5G."""
+
+    name = "size"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        if isinstance(value, int):
+            return value
+        number, unit = re.fullmatch(r"([\d.]*)(.*)", value.strip(), re.DOTALL).groups()  # type: ignore[union-attr]  # it matches any text
+        power = {"": 0, "b": 0, "k": 1, "m": 2, "g": 3}.get(unit.strip().lower().removesuffix("ib"))
+        try:
+            return int(float(number) * 1024 ** (power if power is not None else -1))
+        except (ValueError, TypeError):
+            self.fail(f"{value!r} is not a size; write it as 300M or 1.5G.", param, ctx)
+
+
+class Remembering(click.Command):
+    """Keeps its arguments as they were given: a supervisor starts its processes with the same ones."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        ctx.meta[ARGUMENTS] = list(args)
+        return super().parse_args(ctx, args)
+
+
+ARGUMENTS = "laneway.arguments"
+
 run_options = options.together(
     click.option(
         "-c",
@@ -33,6 +63,14 @@ run_options = options.together(
         default=DEFAULTS.concurrency,
         show_default=True,
         help="Jobs running at once, sync and async together.",
+    ),
+    click.option(
+        "-w",
+        "--processes",
+        type=click.IntRange(1, 1_000),
+        default=DEFAULTS.processes,
+        show_default=True,
+        help="Processes that run jobs, so many at once each.",
     ),
     click.option(
         "-Q",
@@ -59,6 +97,34 @@ run_options = options.together(
         default=DEFAULTS.lease_s,
         show_default=True,
         help="After so long a silence others take its jobs over.",
+    ),
+    click.option(
+        "--hang-limit",
+        "hang_limit_s",
+        metavar="SECONDS",
+        type=click.FloatRange(min=1),
+        default=DEFAULTS.hang_limit_s,
+        show_default=True,
+        help="A process that is silent for so long is ended: code of a job does not let go of the interpreter.",
+    ),
+    click.option("--max-jobs", metavar="N", type=click.IntRange(1), help="Replace a process after so many jobs."),
+    click.option(
+        "--max-age",
+        "max_age_s",
+        metavar="SECONDS",
+        type=click.FloatRange(min=1),
+        help="Replace a process when it is so old.",
+    ),
+    click.option(
+        "--max-memory", metavar="SIZE", type=Size(), help="Replace a process that has grown to this: 300M, 1G."
+    ),
+    click.option(
+        "--isolated-jobs",
+        metavar="N",
+        type=click.IntRange(1),
+        default=DEFAULTS.isolated_jobs,
+        show_default=True,
+        help="Jobs that a process for isolated tasks runs before another takes its place.",
     ),
     click.option(
         "--slow",
@@ -89,12 +155,14 @@ run_options = options.together(
 
 
 @click.command(
+    cls=Remembering,
     epilog=options.examples(
         "laneway worker shop                           the module shop in this folder",
         "laneway worker shop.jobs:app -c 20",
+        "laneway worker shop -w 4 --max-memory 500M    four processes, each replaced when it has grown too large",
         "laneway worker path/to/shop.py -Q mail,images --until-empty",
         "laneway worker shop --url sqlite:////var/lib/shop/jobs.db -v",
-    )
+    ),
 )
 @options.target
 @run_options
@@ -103,13 +171,51 @@ run_options = options.together(
 def worker(ctx: click.Context, /, target: str, url: str | None, **given: Any) -> None:
     """Run the jobs of an app.
 
+    It starts processes that run them, and looks after those: when one ends, another takes its place.
+
     TERM, INT or USR1 stop it: it takes no more jobs, gives back what it has not begun, waits for what runs and
-    ends with 0. A second INT, or the shutdown timeout, makes it give up with 1; others then run what it left. USR2
-    writes the stacks of all threads to the log.
+    ends with 0. A second INT, or the shutdown timeout, makes it give up with 1; others then run what it left. USR2 or
+    TTIN writes the stacks of all threads to the log.
     """
     log_format: Format = given.pop("log_format") or "plain"
-    made = make_worker(ctx, load(target), url, given)
-    ctx.exit(run_worker(made, log_format))
+    with early_signals() as stop_asked:
+        link = Link.from_environment()
+        made = make_worker(ctx, load(target), url, given)
+    ctx.exit(0 if stop_asked else serve(ctx, made, link, log_format))
+
+
+@contextmanager
+def early_signals() -> Iterator[list[int]]:
+    """Note what would stop a worker while its code is being imported, which may take long: nothing is lost by it."""
+    told: list[int] = []
+    before = handle_signals(told.append, lambda: None)
+    try:
+        yield told
+    finally:
+        restore_signals(before)
+
+
+def serve(ctx: click.Context, worker: Worker, link: Link | None, log_format: Format) -> int:
+    """Run a worker as the child of a supervisor, or as the supervisor, with its log on the terminal."""
+    process = str(link.number) if link and link.processes > 1 else None
+    with log_on_terminal(worker.app.logger, log_format, process):
+        if link is not None:
+            worker.supervised_by(link)
+        elif worker.app.broker.shared:
+            from ..worker.supervisor import Supervisor
+
+            return Supervisor(worker.app, worker.options, _command(ctx)).run()
+        elif worker.options.processes > 1:
+            raise ConfigError(f"{worker.app.url} is in the memory of one process; give -w 1, or another --url.")
+        return worker.run()
+
+
+def _command(ctx: click.Context) -> list[str]:
+    """What starts a child: this command again. Not from this folder: files of the user's may be named as ours are."""
+    warnings = [f"-W{option}" for option in sys.warnoptions]
+    optimised = ["-" + "O" * sys.flags.optimize] if sys.flags.optimize else []
+    given = ctx.meta[ARGUMENTS]
+    return [sys.executable, *warnings, *optimised, "-P", "-m", "laneway", ctx.info_name or "worker", *given]
 
 
 def make_worker(ctx: click.Context, target: Target, url: str | None, given: dict[str, Any]) -> Worker:
@@ -178,12 +284,6 @@ def check_queues(app: Laneway, wanted: Iterable[str]) -> None:
     for name in wanted:
         if name not in known:
             raise ConfigError(unknown_queue(name, known))
-
-
-def run_worker(worker: Worker, log_format: Format) -> int:
-    """Run a worker in this thread, with its log on the terminal."""
-    with log_on_terminal(worker.app.logger, log_format):
-        return worker.run()
 
 
 @contextmanager

@@ -68,7 +68,8 @@ def _stopping(event: WorkerStopping) -> Sentence:
 
 def _waiting(event: WorkerWaiting) -> Sentence:
     what = f"{', '.join(event.running[:5])}{_more(event.running)}" if event.running else "the broker"
-    return logging.INFO, f"still waiting for {what}; giving up in {_duration(event.left_s)}"
+    until = "" if event.left_s is None else f"; giving up in {_duration(event.left_s)}"
+    return logging.INFO, f"still waiting for {what}{until}"
 
 
 def _more(names: list[str]) -> str:

@@ -1,7 +1,7 @@
 """A child's side of the connection to its supervisor: what it says, and that it ends when nobody listens any more.
 
-Lines of JSON over a socket that the supervisor has handed down. The supervisor says nothing here: it has signals for
-that, and its end is the end of the connection.
+Lines of JSON over a socket that the supervisor has handed down. The supervisor says one thing here, that another takes
+the child's place; it has signals for the rest, and its end is the end of the connection.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import socket
 import threading
-from collections.abc import MutableMapping
+from collections.abc import Callable, MutableMapping
 from contextlib import suppress
 from typing import Any
 
@@ -74,6 +74,8 @@ class Link:
         self.board = Board(ends.board, ends.slots, ends.size)
         self._socket = socket.socket(fileno=ends.socket)
         self._unsent = b""
+        #: Called when the supervisor has another take this one's place; set by the worker.
+        self.on_retire: Callable[[], None] = lambda: None
         self._lock = threading.Lock()
         for fd in (ends.socket, ends.board):
             os.set_inheritable(fd, False)  # what a job starts must not keep them open when we are gone
@@ -105,7 +107,7 @@ class Link:
         """End this process, and what its jobs have started, when the supervisor is gone."""
         with suppress(OSError):
             while self._socket.recv(64):
-                pass
+                self.on_retire()
         if os.getpgrp() == os.getpid():
             kill_group(os.getpid())
         os._exit(1)

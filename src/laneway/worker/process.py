@@ -58,6 +58,9 @@ class Worker:
         self._threads: list[threading.Thread] = []
         self._stop_asked = threading.Event()
         self._give_up = threading.Event()
+        #: Told to stop when everything has finished, however long that takes; until somebody is more urgent.
+        self._retiring = False
+        self._hurry = threading.Event()
         self._died: BaseException | None = None
         #: The runs that ended the worker.
         self._blamed: list[Started] = []
@@ -75,6 +78,7 @@ class Worker:
     def supervised_by(self, link: Link) -> None:
         """Be a child: a supervisor renews the lease too, and ends this process when it must not go on."""
         self._link = link
+        link.on_retire = self._retire
 
     # -- as a process ----------------------------------------------------------------------------------
 
@@ -91,6 +95,8 @@ class Worker:
                     break
             finished = self.stop()
         finally:
+            self._retiring = False
+            self._hurry.clear()
             self._in_process = False
             self._stop_asked.clear()
             self._give_up.clear()
@@ -100,6 +106,12 @@ class Worker:
     def _signalled(self, number: int) -> None:
         if self._stop_asked.is_set() and number == signal.SIGINT:
             self._give_up.set()
+        self._hurry.set()
+        self._stop_asked.set()
+
+    def _retire(self) -> None:
+        """The supervisor has another take this one's place: finish, without haste."""
+        self._retiring = True
         self._stop_asked.set()
 
     def _show_stacks(self) -> None:
@@ -222,13 +234,13 @@ class Worker:
         if not self._started:
             return True
         self._started = False
-        deadline = time.monotonic() + (self.options.shutdown_timeout_s if timeout_s is None else timeout_s)
+        timeout_s = self.options.shutdown_timeout_s if timeout_s is None else timeout_s
         self._runner.stopping = True
         for fetcher in self._fetchers:
             fetcher.stop()
         running = self._runner.running
         self.app.telemetry.emit(WorkerStopping(self.id, _names(running)))
-        self._await_runs(deadline)
+        self._await_runs(timeout_s)
         abandoned = len(running)
         self._bus.close()
         for fetcher in self._fetchers:
@@ -256,14 +268,18 @@ class Worker:
         self._log.stop()
         return not abandoned
 
-    def _await_runs(self, deadline: float) -> None:
+    def _await_runs(self, timeout_s: float) -> None:
         """Let what runs finish, and say from time to time what is waited for."""
-        say_at = time.monotonic() + SAY_S
-        while self._unfinished() and (now := time.monotonic()) < deadline and not self._give_up.wait(0.005):
+        now = time.monotonic()
+        say_at, deadline = now + SAY_S, float("inf")
+        while self._unfinished() and now < deadline and not self._give_up.wait(0.005):
+            if deadline == float("inf") and (not self._retiring or self._hurry.is_set()):
+                deadline = now + timeout_s
             if now >= say_at:
                 say_at = now + SAY_S
-                running = _names(self._runner.running)
-                self.app.telemetry.emit(WorkerWaiting(self.id, running, deadline - now))
+                left_s = None if deadline == float("inf") else deadline - now
+                self.app.telemetry.emit(WorkerWaiting(self.id, _names(self._runner.running), left_s))
+            now = time.monotonic()
 
     def _unfinished(self) -> bool:
         """Whether a claim is still waiting, running or unsettled; the one that ended the worker does not count."""

@@ -1,0 +1,184 @@
+"""One child process as its supervisor sees it: started by exec, heard over a socket, known by its board.
+
+By exec and never by fork: a supervisor has threads, and so may have what the user's code imports, and a fork copies
+their locks in whatever state they are.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import socket
+import subprocess
+from collections.abc import Sequence
+from contextlib import suppress
+
+import msgspec
+
+from ..clock import Clock
+from ..config import WorkerOptions
+from ..job import Started
+from .board import Board
+from .link import VARIABLE, Beat, Ends, Joined, Leaving, Message
+from .parenthood import resident_bytes
+
+#: Limits differ by up to this part of them from child to child, so that not all are replaced at once.
+SPREAD = 0.2
+
+_decode = msgspec.json.Decoder(Message).decode
+
+
+class Child:
+    """A child process, from its start until its end is dealt with."""
+
+    def __init__(
+        self, command: Sequence[str], options: WorkerOptions, number: int, largest_batch: int, clock: Clock
+    ) -> None:
+        self.number = number
+        self._clock = clock
+        self._options = options
+        self.board = Board.make(options.concurrency, largest_batch)
+        self._socket, theirs = socket.socketpair()
+        ends = Ends(
+            socket=theirs.fileno(),
+            board=self.board.fd,
+            slots=self.board.slots,
+            size=self.board.size,
+            supervisor=os.getpid(),
+            number=number,
+            processes=options.processes,
+        )
+        with theirs:
+            self._process = subprocess.Popen(
+                command,
+                env={**os.environ, VARIABLE: msgspec.json.encode(ends).decode()},
+                pass_fds=(theirs.fileno(), self.board.fd),
+                stdin=subprocess.DEVNULL,
+                process_group=0,  # Ctrl-C is for the supervisor, and all that its jobs start can be ended with it
+            )
+        self._socket.setblocking(False)
+        self._heard = b""
+        self.pid = self._process.pid
+        self.started_at = self.heard_at = clock.monotonic()
+        #: The ids that it has had at the broker; it goes by the last one.
+        self.ids: list[str] = []
+        #: When its lease was last renewed by the supervisor, or it joined.
+        self.renewed_at = self.started_at
+        self.beat = Beat(0, 0, 0)
+        self.leaving: Leaving | None = None
+        self.stopped = False
+        #: An id whose lease was lost without our doing.
+        self.lost = ""
+        #: Told to finish what it has, because another takes its place.
+        self.retiring = False
+        #: Ended by the supervisor, and whether what it ran is to blame.
+        self.given_up = False
+        self.hung = False
+        spread = 1 + SPREAD * random.random()
+        self._max_jobs = (options.max_jobs or float("inf")) * spread
+        self._max_age_s = (options.max_age_s or float("inf")) * spread
+        self._max_memory = (options.max_memory or float("inf")) * spread
+
+    def fileno(self) -> int:
+        """The socket, for those who wait for several children."""
+        return self._socket.fileno()
+
+    @property
+    def id(self) -> str:
+        """What the broker knows it by; empty until it has joined."""
+        return self.ids[-1] if self.ids else ""
+
+    # -- listening -------------------------------------------------------------------------------------
+
+    def listen(self) -> bool:
+        """Take in what it has said. False: it will say no more."""
+        while True:
+            try:
+                data = self._socket.recv(65_536)
+            except BlockingIOError:
+                return True
+            except OSError:
+                return False
+            if not data:
+                return False
+            *lines, self._heard = (self._heard + data).split(b"\n")
+            for line in lines:
+                self._take_in(_decode(line))
+
+    def _take_in(self, message: Message) -> None:
+        self.heard_at = self._clock.monotonic()
+        match message:
+            case Joined(id=name):
+                self.ids.append(name)
+                self.renewed_at = self.heard_at
+            case Beat():
+                self.beat = message
+            case Leaving():
+                self.leaving = message
+
+    def note(self, status: int) -> int | None:
+        """Take in what `waitpid` has said of it: its exit status, negative for a signal, or None while it lives."""
+        if os.WIFSTOPPED(status):
+            self.stopped = True
+        elif os.WIFCONTINUED(status):
+            self.stopped = False
+        else:
+            self._process.returncode = os.waitstatus_to_exitcode(status)
+            return self._process.returncode
+        return None
+
+    # -- judging ---------------------------------------------------------------------------------------
+
+    def trouble(self, now: float) -> str | None:
+        """Why its lease must not be renewed; None: all is well."""
+        if self.stopped:
+            return "is stopped"
+        if self.ids and now - self.heard_at > self._options.hang_limit_s:
+            return f"has been silent for {now - self.heard_at:.0f} s"
+        if self.lost and self.lost == self.id and self.board.started():
+            return "has lost its lease while it was running jobs"
+        return None
+
+    def renewable(self, now: float) -> bool:
+        """Whether it is time to renew its lease, and right to."""
+        if not self.ids or self.leaving or self.given_up:
+            return False
+        return now - self.renewed_at >= self._options.lease_s / 3 and self.trouble(now) is None
+
+    def worn(self, now: float) -> str | None:
+        """Why another should take its place; None: it need not."""
+        jobs = self.beat.processed + self.beat.failed
+        if jobs >= self._max_jobs:
+            return f"has run {jobs} jobs"
+        if now - self.started_at >= self._max_age_s:
+            return f"is {now - self.started_at:.0f} s old"
+        if self._options.max_memory and (used := resident_bytes(self.pid)) >= self._max_memory:
+            return f"has grown to {used / 1_048_576:.0f} MiB"
+        return None
+
+    def blamed(self) -> list[Started]:
+        """What counts a death now that it has ended."""
+        if self.leaving is not None:
+            return self.leaving.blamed
+        if self.given_up and not self.hung:
+            return []
+        return self.board.started()
+
+    # -- telling ---------------------------------------------------------------------------------------
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send it a signal, if it still is there."""
+        with suppress(ProcessLookupError):
+            os.kill(self.pid, number)
+
+    def retire(self) -> None:
+        """Have it take no more jobs, finish what it runs, however long that takes, and end."""
+        self.retiring = True
+        with suppress(OSError):
+            self._socket.send(b"r")
+
+    def close(self) -> None:
+        """Let go of what was shared with it."""
+        self._socket.close()
+        self.board.close()

@@ -1,0 +1,97 @@
+"""The leases of a supervisor's children: renewed for them, and given up for those that have ended.
+
+In a thread of its own, because a broker may take its time, and a child that must be ended cannot wait for that.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from ..clock import Clock
+from ..errors import LeaseLost
+from ..job import Started
+from .lease import Observer, sweep
+
+if TYPE_CHECKING:
+    from ..app import Laneway
+    from .child import Child
+    from .outage import Outage
+
+
+class Renewals:
+    """Renews, gives back what the dead held, and sweeps up after other workers."""
+
+    def __init__(
+        self, app: Laneway, clock: Clock, lease_s: float, outage: Outage, children: Callable[[], Sequence[Child]]
+    ) -> None:
+        self._app = app
+        self._clock = clock
+        self._lease_s = lease_s
+        self._outage = outage
+        self._children = children
+        self._observer = Observer(clock)
+        self._renewed_at = clock.monotonic()
+        self._ended: list[tuple[str, list[Started]]] = []
+        self._wake = threading.Event()
+        self._stopping = False
+        self._thread = threading.Thread(target=self._main, name="laneway-leases", daemon=True)
+
+    def start(self) -> None:
+        """Begin to renew."""
+        self._thread.start()
+
+    def stop(self, timeout_s: float) -> bool:
+        """Give back what is left to be given back, and end. False: the broker did not take it in time."""
+        self._stopping = True
+        self._wake.set()
+        self._thread.join(timeout_s)
+        return not self._thread.is_alive() and not self._ended
+
+    def give_back(self, ids: Sequence[str], died: list[Started]) -> None:
+        """These workers' process is gone: nothing of what they held runs any more, and `died` count a death."""
+        self._ended += [(worker, died) for worker in ids]
+        self._wake.set()
+
+    def _main(self) -> None:
+        while not self._stopping:
+            self.round()
+            self._wake.wait(min(1.0, self._lease_s / 6))
+            self._wake.clear()
+        self.round()
+
+    def round(self) -> None:
+        """Do what is to be done now. What fails is tried again in the next one."""
+        try:
+            self._leave()
+            self._renew()
+            if not self._stopping:
+                sweep(self._app, self._observer, [name for child in self._children() for name in child.ids])
+        except Exception as error:
+            self._outage.away("lease", error)
+        else:
+            self._outage.back("lease")
+
+    def _leave(self) -> None:
+        while self._ended:
+            worker, died = self._ended[0]
+            self._app.broker.leave(worker, *([died] if died else []))
+            del self._ended[0]  # not before: if we are killed here, the lease runs out
+
+    def _renew(self) -> None:
+        now = self._clock.monotonic()
+        if now - self._renewed_at > self._lease_s * 2 / 3:
+            # The broker was away, or this process was stopped: what was seen before that says nothing of the others.
+            self._observer.reset()
+        self._renewed_at = now
+        for child in self._children():
+            if not child.renewable(began := self._clock.monotonic()):
+                continue
+            name = child.id
+            try:
+                self._app.broker.renew(name, (), 0)
+            except LeaseLost:
+                child.lost = name
+            else:
+                child.renewed_at = began

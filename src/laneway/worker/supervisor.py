@@ -1,0 +1,299 @@
+"""The supervisor: a process that starts others, which run jobs, and looks after them.
+
+It starts another when one has ended, renews their leases so that a busy interpreter does not lose them, and ends one
+that is stopped or hangs before anybody else may take its jobs. It never runs a job, and nothing that a job does can
+harm it.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import select
+import signal
+import socket
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from ..clock import Clock, SystemClock
+from ..config import WorkerOptions
+from ..logs import EventLog
+from ..poison import how_it_ended
+from ..telemetry import ProcessEnded, ProcessGivenUp, ProcessReplaced, ProcessStarted
+from .child import Child
+from .outage import Outage
+from .parenthood import adopt_orphans, descendants, kill_group, kill_tree
+from .process import LAST_TURN_S
+from .renewals import Renewals
+from .signals import handle_signals, restore_signals, stacks
+
+if TYPE_CHECKING:
+    from ..app import Laneway
+
+#: Seconds before another child is started, after the first, second, … that has ended without reason.
+BACKOFF_S = (0.0, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0)
+#: A child that has served so long was well: what ended it begins to count anew.
+WELL_S = 5.0
+#: How often it looks at its children, when nothing happens: and when one of them is stopped.
+LOOK_S, LOOK_CLOSELY_S = 0.5, 0.05
+#: After so long a gap between two looks it was stopped itself, and knows nothing of who was silent.
+GAP_S = 3.0
+
+
+class Place:
+    """One of the supervisor's processes: whoever fills it now, and when somebody will."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.child: Child | None = None
+        #: When to start one, on the monotonic clock; None: not any more.
+        self.start_at: float | None = 0.0
+        self.crashes = 0
+
+
+class Supervisor:
+    """Runs `options.processes` children, each by the same `command`, until told to stop."""
+
+    def __init__(
+        self, app: Laneway, options: WorkerOptions, command: Sequence[str], *, clock: Clock | None = None
+    ) -> None:
+        self.app = app
+        self.options = options
+        self._command = command
+        self._clock = clock or SystemClock()
+        self._places = [Place(number) for number in range(1, options.processes + 1)]
+        #: All that have not ended, those that are being replaced too.
+        self._children: list[Child] = []
+        self._outage = Outage(app.telemetry)
+        self._renewals = Renewals(app, self._clock, options.lease_s, self._outage, lambda: tuple(self._children))
+        self._log = EventLog(app, verbose=options.verbose, slow_s=options.slow_s)
+        batches = [task.options.batch_size for queue in app.queues() if (task := app.registry.collector_of(queue))]
+        self._largest_batch = max(batches, default=1)
+        self._looked_at = self._clock.monotonic()
+        #: What has been started by the program that this is, and not by its children.
+        self._not_theirs: set[int] = set()
+        self._served = False
+        self._stop_asked = False
+        self._give_up_asked = False
+        #: When those that still run are ended, once it is stopping.
+        self._deadline: float | None = None
+        self._hurried = False
+        self._code = 0
+
+    # -- its life --------------------------------------------------------------------------------------
+
+    def run(self) -> int:
+        """Run until told to stop. 0: all finished or gave back what they had; otherwise one of them did not."""
+        adopt_orphans()
+        self._not_theirs = set(descendants(os.getpid()))
+        before = handle_signals(self._signalled, self._show_stacks)
+        waking, self._woken = socket.socketpair()
+        for end in (waking, self._woken):
+            end.setblocking(False)
+        before[signal.SIGCHLD] = signal.signal(signal.SIGCHLD, lambda number, frame: None)  # it only ends a wait
+        old_fd = signal.set_wakeup_fd(waking.fileno(), warn_on_full_buffer=False)
+        self._log.start()
+        self._renewals.start()
+        try:
+            while self.look():
+                self._wait()
+            if not self._renewals.stop(LAST_TURN_S):
+                self._code = self._code or 1  # what they held is taken over when the lease has ended
+        finally:
+            for child in self._children:  # an error of ours must not leave them alone
+                kill_tree(child.pid)
+            signal.set_wakeup_fd(old_fd)
+            restore_signals(before)
+            waking.close()
+            self._woken.close()
+            self._log.stop()
+        return self._code
+
+    def look(self) -> bool:
+        """Take in what has happened, and do what follows from it. False: it is over."""
+        now = self._clock.monotonic()
+        for child in self._children:
+            child.listen()
+        if now - self._looked_at > GAP_S:
+            for child in self._children:
+                child.heard_at = now
+        self._looked_at = now
+        self._served = self._served or any(child.ids for child in self._children)
+        self._reap(now)
+        self._judge(now)
+        self._replace(now)
+        if self._stop_asked:
+            self._stop(now)
+        else:
+            self._fill(now)
+        return bool(self._children) or any(place.start_at is not None for place in self._places)
+
+    def _wait(self) -> None:
+        """Until a child says something or ends, or a signal comes."""
+        closely = any(child.stopped or child.lost for child in self._children) or self._deadline is not None
+        starts = [place.start_at for place in self._places if place.start_at is not None]
+        timeout_s = LOOK_CLOSELY_S if closely else min(LOOK_S, self.options.lease_s / 12)
+        if starts:
+            timeout_s = max(0.0, min(timeout_s, min(starts) - self._clock.monotonic()))
+        poll = select.poll()
+        for fd in [self._woken.fileno(), *(child.fileno() for child in self._children if child.leaving is None)]:
+            poll.register(fd, select.POLLIN)
+        poll.poll(timeout_s * 1000)
+        with suppress(BlockingIOError):
+            while self._woken.recv(4096):
+                pass
+
+    # -- children --------------------------------------------------------------------------------------
+
+    def _fill(self, now: float) -> None:
+        for place in self._places:
+            if place.child is None and place.start_at is not None and now >= place.start_at:
+                self._start(place)
+
+    def _start(self, place: Place) -> None:
+        place.start_at = None
+        place.child = Child(self._command, self.options, place.number, self._largest_batch, self._clock)
+        self._children.append(place.child)
+        self.app.telemetry.emit(ProcessStarted(place.number, place.child.pid))
+
+    def _reap(self, now: float) -> None:
+        """Take in who has ended, was stopped or goes on; also orphans that have become ours."""
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG | os.WUNTRACED | os.WCONTINUED)
+            except ChildProcessError:
+                return
+            if not pid:
+                return
+            child = next((each for each in self._children if each.pid == pid), None)
+            if child is not None and (code := child.note(status)) is not None:
+                self._ended(child, code, now)
+
+    def _ended(self, child: Child, code: int, now: float) -> None:
+        """A child is gone: so must be all that it has started, and only then is what it held given back."""
+        child.listen()
+        self._children.remove(child)
+        if child.leaving is None:
+            kill_group(child.pid)
+            self._kill_orphans()
+        blamed = child.blamed()
+        self._renewals.give_back(child.ids, blamed)
+        place = self._places[child.number - 1]
+        again_in_s = self._again_in(place, child, code, now)
+        orderly = child.leaving is not None and not blamed and code == 0
+        ending = "ended" if orderly else how_it_ended(code)
+        self.app.telemetry.emit(
+            ProcessEnded(child.number, child.pid, ending, orderly or self._stop_asked, len(blamed), again_in_s)
+        )
+        child.close()
+
+    def _again_in(self, place: Place, child: Child, code: int, now: float) -> float | None:
+        """When another takes its place; None: nobody does."""
+        if self._stop_asked and code != 0 and child.ids:  # told to stop before it has joined, it left nothing behind
+            self._code = self._code or 1
+        if place.child is not child:  # somebody has, already
+            return None
+        place.child = None
+        finished = child.leaving is not None and code == 0
+        if self._stop_asked or (self.options.until_empty and finished):
+            return None
+        if code > 0 and not self._served:
+            # It cannot even begin, and no other has: it will not the next time. It has said why.
+            self._code = code
+            self._stop_asked = True
+            return None
+        if finished:
+            delay_s = 0.0
+        else:
+            if child.ids and now - child.started_at >= WELL_S:
+                place.crashes = 0
+            delay_s = BACKOFF_S[min(place.crashes, len(BACKOFF_S) - 1)] * (0.75 + random.random() / 2)
+            place.crashes += 1
+        place.start_at = now + delay_s
+        return delay_s
+
+    def _kill_orphans(self) -> None:
+        """End what a child has left behind: it descends from us, and from nobody who lives."""
+        ours = {child.pid for child in self._children}
+        sheltered = {pid for child in ours for pid in descendants(child)}
+        for pid in descendants(os.getpid()):
+            if pid not in ours and pid not in sheltered and pid not in self._not_theirs:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+
+    def _judge(self, now: float) -> None:
+        """End those that must not go on, before others may take their jobs."""
+        for child in self._children:
+            why = child.trouble(now)
+            if why is None or child.given_up or not child.ids:
+                continue
+            if child.lost != child.id and now < child.renewed_at + self.options.lease_s * 2 / 3:
+                continue
+            self._end(child, why)
+            child.hung = not child.stopped and child.lost != child.id
+
+    def _end(self, child: Child, why: str) -> None:
+        child.given_up = True
+        self.app.telemetry.emit(ProcessGivenUp(child.number, child.pid, why))
+        kill_tree(child.pid)
+
+    def _replace(self, now: float) -> None:
+        """Have worn children finish, and start others in their place."""
+        if self._stop_asked or self.options.until_empty:
+            return
+        for place in self._places:
+            child = place.child
+            if child is None or not child.ids or child.leaving or child.given_up or not (why := child.worn(now)):
+                continue
+            self.app.telemetry.emit(ProcessReplaced(child.number, child.pid, why))
+            child.retire()
+            self._start(place)
+
+    # -- stopping --------------------------------------------------------------------------------------
+
+    def _stop(self, now: float) -> None:
+        """Tell all children to stop, once; more urgently when asked to; and end who does not."""
+        for place in self._places:
+            place.start_at = None
+        if self._deadline is None:
+            self._deadline = now + self.options.shutdown_timeout_s + 2 * LAST_TURN_S
+            for child in self._children:
+                child.signal(signal.SIGTERM)
+        if self._give_up_asked and not self._hurried:
+            self._hurried = True
+            self._deadline = now + LAST_TURN_S
+            for child in self._children:
+                child.signal(signal.SIGINT)
+        if now >= self._deadline:
+            for child in self._children:
+                if not child.given_up:
+                    self._end(child, "did not stop in time")
+
+    def _signalled(self, number: int) -> None:
+        if self._stop_asked and number == signal.SIGINT:
+            self._give_up_asked = True
+        self._stop_asked = True
+
+    def _show_stacks(self) -> None:
+        for child in self._children:
+            child.signal(signal.SIGUSR2)
+        self.app.logger.warning("stacks of all threads of the supervisor:\n%s", stacks())
+
+    # -- for those who ask -----------------------------------------------------------------------------
+
+    def not_ready(self) -> str | None:
+        """Why jobs are not being run now; None: they are."""
+        if self._stop_asked:
+            return "it is stopping"
+        serving = [child for child in self._children if child.ids and not child.retiring and not child.stopped]
+        if not serving:
+            return "no process has started yet"
+        if self._outage or all(child.beat.away for child in serving):
+            return "the broker is away"
+        return None
+
+    def not_live(self) -> str | None:
+        """Why the supervisor is of no use any more; None: it is."""
+        silent_s = self._clock.monotonic() - self._looked_at
+        return f"it has not looked at its processes for {silent_s:.0f} s" if silent_s > 10 * LOOK_S else None
