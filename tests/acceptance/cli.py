@@ -58,6 +58,15 @@ class Shop:
         options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "env": self.environ, **options}
         return subprocess.Popen(self.command(*args), cwd=self.folder, text=True, **options)
 
+    def serving(self, *args: str, **options: Any) -> subprocess.Popen[str]:
+        """Start a worker, and wait until it takes jobs."""
+        process = self.start(*args, **options)
+        assert process.stderr is not None
+        for line in process.stderr:
+            if " INFO    worker " in line and " started: " in line:
+                return process
+        raise AssertionError(f"The worker ended with {process.wait()} before it took jobs.")
+
     def run(self, *args: str, **environ: str) -> subprocess.CompletedProcess[str]:
         """Run a command to its end. Whatever it is, it never shows an argument, nor a traceback."""
         done = subprocess.run(

@@ -6,10 +6,12 @@ LANEWAY_CHAOS=1 makes it large: see `test_kills.py`, and `make chaos`.
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
-import threading
 import time
+from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 from random import Random
 
@@ -19,6 +21,7 @@ from laneway import Laneway
 from laneway.job import Kind, NewJob
 from laneway.testing.checkers import Accepted, Snapshot, lost, out_of_order, overlap, repeats
 from laneway.testing.history import Event, History, read_history
+from laneway.worker.parenthood import descendants
 
 PROGRAM = Path(__file__).with_name("program.py")
 LEASE_S = 2.0
@@ -54,45 +57,63 @@ class Outcome(msgspec.Struct):
 
 
 class Killer:
-    """Deals out deaths: so many in all, in every place alike, a few at any moment at all."""
+    """Deals out deaths: so many in all, in every place alike, and a few at any moment, of children and whole trees."""
 
-    def __init__(self, kills: int, seed: int) -> None:
-        self._chance = Random(seed)
+    def __init__(self, kills: int, seed: int, folder: Path) -> None:
+        chance = Random(seed)
         places = list(PLACES)
         outside = kills // 8
-        self._left = [places[number % len(places)] for number in range(kills - outside)] + [FROM_OUTSIDE] * outside
-        self._chance.shuffle(self._left)
-        self._lock = threading.Lock()
-        self.done: dict[str, int] = {}
+        self._folder = folder
+        self._chance = chance
+        planned = [places[number % len(places)] for number in range(kills - outside)]
+        chance.shuffle(planned)
+        folder.mkdir()
+        for number, place in enumerate(planned):
+            (folder / f"{number:03}-{place}-{chance.randint(*PLACES[place])}").touch()
+        self._outside_left = outside
+        self._outside_done = 0
+        self._at = time.monotonic() + 1.0
 
-    def next(self) -> tuple[str | None, int]:
-        """A place to die at, and when; None: no more."""
-        with self._lock:
-            place = self._left.pop() if self._left else None
-            return place, self._chance.randint(*PLACES.get(place or "", (1, 3)))
+    def strike(self, supervisor: int, history: History) -> None:
+        """Kill something of this worker now, if it is time: its child, and every other time the whole tree."""
+        if not self._outside_left or time.monotonic() < self._at or not (children := descendants(supervisor)):
+            return
+        self._at = time.monotonic() + 0.5 + self._chance.random()
+        self._outside_left -= 1
+        self._outside_done += 1
+        for pid in children:
+            _signal(pid, signal.SIGSTOP)  # nothing may begin between the note and the kill
+            history.note("K", pid=pid)
+        if self._outside_left % 2:
+            _signal(supervisor, signal.SIGKILL)  # the children end with it
+        else:
+            for pid in children:
+                _signal(pid, signal.SIGKILL)
 
-    def died(self, place: str) -> None:
-        with self._lock:
-            self.done[place] = self.done.get(place, 0) + 1
+    def done(self) -> dict[str, int]:
+        """How many have died where."""
+        places = Counter(path.name.split(".")[1] for path in self._folder.glob("died.*"))
+        return {**places, FROM_OUTSIDE: self._outside_done}
+
+
+def _signal(pid: int, number: int) -> None:
+    with suppress(ProcessLookupError):
+        os.kill(pid, number)
 
 
 def run(folder: Path, size: Size, *, workers: int = 3, seed: int = 1) -> Outcome:
     """Enqueue, let workers run and die until nothing is left, and check."""
     began = time.monotonic()
-    url, path = f"sqlite:///{folder / 'jobs.db'}", folder / "history"
+    url, path, deaths = f"sqlite:///{folder / 'jobs.db'}", folder / "history", folder / "deaths"
     app = Laneway(url)
     accepted = _enqueue(app, size.jobs, size.keys)
-    killer = Killer(size.kills, seed)
-    environ = {**os.environ, "LANEWAY_URL": url, "HISTORY": str(path), "TAKES_S": str(size.takes_s)}
-    slots = [threading.Thread(target=_serve, args=(killer, environ, folder, slot)) for slot in range(workers)]
-    for thread in slots:
-        thread.start()
-    for thread in slots:
-        thread.join()
+    killer = Killer(size.kills, seed, deaths)
+    told = {"LANEWAY_URL": url, "HISTORY": str(path), "TAKES_S": str(size.takes_s), "DEATHS": str(deaths)}
+    _serve(killer, {**os.environ, **told}, folder, workers)
     events = read_history(path)
     findings = check(app, accepted, events)
     app.close()
-    return Outcome(findings, killer.done, repeats(events), time.monotonic() - began)
+    return Outcome(findings, killer.done(), repeats(events), time.monotonic() - began)
 
 
 def _enqueue(app: Laneway, jobs: int, keys: int) -> list[Accepted]:
@@ -109,27 +130,25 @@ def _new(call: Accepted) -> NewJob:
     return NewJob(queue="orders", key=call.key, kind=Kind.KEYED, identity=call.job, body=body)
 
 
-def _serve(killer: Killer, environ: dict[str, str], folder: Path, slot: int) -> None:
-    """Keep one worker process running, a new one whenever one has died, until one says that nothing is left."""
+def _serve(killer: Killer, environ: dict[str, str], folder: Path, workers: int) -> None:
+    """Keep so many workers running, a new one whenever one was killed, until all say that nothing is left."""
     command = [sys.executable, "-m", "laneway", "worker", f"{PROGRAM}:app", "--until-empty", "--lease", str(LEASE_S)]
     history = History(environ["HISTORY"])
-    while True:
-        place, count = killer.next()
-        told = {"DIE_AT": f"{place}:{count}"} if place and place != FROM_OUTSIDE else {}
-        with (folder / f"worker-{slot}.log").open("ab") as log:
-            process = subprocess.Popen(command, env={**environ, **told}, stdout=log, stderr=log)
-        try:
-            code = process.wait(timeout=0.7 + count / 2 if place == FROM_OUTSIDE else None)
-        except subprocess.TimeoutExpired:
-            history.note("K", pid=process.pid)
-            process.kill()
-            code = process.wait()
-        if code == -9 and place is not None:
-            killer.died(place)
-        elif code != 0:
-            raise RuntimeError(f"A worker ended with {code}; see {folder}/worker-{slot}.log.")
-        else:
-            return
+    with (folder / "workers.log").open("ab") as log:
+        processes = [subprocess.Popen(command, env=environ, stdout=log, stderr=log) for _ in range(workers)]
+        while processes:
+            for process in processes.copy():
+                code = process.poll()
+                if code is None:
+                    killer.strike(process.pid, history)
+                    continue
+                processes.remove(process)
+                if code == -9:
+                    processes.append(subprocess.Popen(command, env=environ, stdout=log, stderr=log))
+                elif code != 0:
+                    raise RuntimeError(f"A worker ended with {code}; see {folder}/workers.log.")
+            time.sleep(0.02)
+    history.close()
 
 
 def check(app: Laneway, accepted: list[Accepted], events: list[Event]) -> list[str]:

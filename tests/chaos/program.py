@@ -1,8 +1,8 @@
-"""A program whose calls leave a line when they begin and when they end, and whose process kills itself when told to.
+"""A program whose calls leave a line when they begin and when they end, and whose processes die when told to.
 
-HISTORY is the file of the lines, TAKES_S is how long a call takes. DIE_AT=place:count has the process kill itself with
--9 when that failpoint is reached for the count-th time. It notes its own death first: nobody else could know when it
-was.
+HISTORY is the file of the lines, TAKES_S is how long a call takes. DEATHS is a folder of files named by number, place
+and count: a process that starts takes one of them, and kills itself with -9 when that failpoint is reached so often.
+It notes its own death first: nobody else could know when it was.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import signal
 import time
+from pathlib import Path
 from typing import Annotated
 
 from laneway import Context, Key, Laneway
@@ -19,6 +20,7 @@ from laneway.testing.history import History
 app = Laneway()
 history = History(os.environ["HISTORY"])
 takes_s = float(os.environ["TAKES_S"])
+deaths = Path(os.environ["DEATHS"])
 
 
 @app.task(context=True, queue="orders")
@@ -31,18 +33,29 @@ def work(context: Context, key: Annotated[str, Key], seq: int) -> None:
     history.note("E", key, seq, job, context.attempt, context.fence)
 
 
-def die_at(place: str, count: int) -> None:
-    """Arm one failpoint of this process."""
+def take_a_death() -> None:
+    """Arm one failpoint of this process, if there is a death left to be died."""
+    for planned in sorted(deaths.glob("*-*")):
+        taken = deaths / f"taken.{planned.name}"
+        try:
+            planned.rename(taken)
+        except FileNotFoundError:
+            continue  # another process was quicker
+        _, place, count = planned.name.split("-")
+        die_at(place, int(count), taken)
+        return
+
+
+def die_at(place: str, count: int, taken: Path) -> None:
     left = iter(range(count - 1, -1, -1))
 
     def act() -> None:
         if next(left, 1) == 0:
+            taken.rename(deaths / f"died.{place}.{os.getpid()}")
             history.note("K")
             os.kill(os.getpid(), signal.SIGKILL)
 
     armed[place] = act
 
 
-if "DIE_AT" in os.environ:
-    place, _, count = os.environ["DIE_AT"].partition(":")
-    die_at(place, int(count))
+app.on_start = take_a_death

@@ -64,8 +64,8 @@ class Renewals:
     def round(self) -> None:
         """Do what is to be done now. What fails is tried again in the next one."""
         try:
-            self._leave()
             self._renew()
+            self._leave()
             if not self._stopping:
                 sweep(self._app, self._observer, [name for child in self._children() for name in child.ids])
         except Exception as error:
