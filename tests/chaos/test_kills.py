@@ -16,7 +16,7 @@ from tests.chaos.chaos import FROM_OUTSIDE, PLACES, Size, run
 pytestmark = pytest.mark.chaos
 
 LARGE = Size(jobs=100_000, keys=1_000, kills=50, takes_s=0.002)
-SMALL = Size(jobs=2_000, keys=50, kills=7, takes_s=0.02)
+SMALL = Size(jobs=2_500, keys=50, kills=9, takes_s=0.02)
 
 
 def test_killing_workers_loses_nothing(tmp_path: Path) -> None:

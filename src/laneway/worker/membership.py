@@ -105,7 +105,7 @@ class Membership:
     def leave(self, died: Sequence[Started] = ()) -> None:
         """Be forgotten; what is still held is given back, and `died` are to blame for that."""
         try:
-            self._app.broker.leave(self.id, *([died] if died else []))
+            self._app.broker.leave(self.id, died)
         except Exception as error:
             self._app.logger.warning("could not say goodbye to the broker (%s); the lease will run out", error)
 

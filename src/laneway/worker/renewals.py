@@ -76,7 +76,7 @@ class Renewals:
     def _leave(self) -> None:
         while self._ended:
             worker, died = self._ended[0]
-            self._app.broker.leave(worker, *([died] if died else []))
+            self._app.broker.leave(worker, died)
             del self._ended[0]  # not before: if we are killed here, the lease runs out
 
     def _renew(self) -> None:
