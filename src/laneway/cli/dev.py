@@ -12,8 +12,10 @@ from ..logs import Format
 from ..worker.link import Link
 from . import options
 from .output import clean, count
+from .run_options import run_options, status_ports
+from .serving import Remembering, early_signals, serve
 from .target import Target, load
-from .worker import Remembering, early_signals, make_worker, run_options, serve
+from .worker import make_worker
 
 
 @click.command(
@@ -29,13 +31,14 @@ from .worker import Remembering, early_signals, make_worker, run_options, serve
 def dev(ctx: click.Context, /, target: str, url: str | None, **given: Any) -> None:
     """Run the jobs of an app that you work on, and log every one."""
     log_format: Format = given.pop("log_format") or ("rich" if sys.stderr.isatty() else "plain")
+    ports = status_ports(given)
     with early_signals() as stop_asked:
         link = Link.from_environment()
         found = load(target)
         worker = make_worker(ctx, found, url, {**given, "verbose": True})
     if link is None:
         _greet(found, found.app.url if url is None else without_secrets(url))
-    ctx.exit(0 if stop_asked else serve(ctx, worker, link, log_format))
+    ctx.exit(0 if stop_asked else serve(ctx, worker, link, log_format, ports))
 
 
 def _greet(found: Target, place: str) -> None:

@@ -74,6 +74,8 @@ class Link:
         self.board = Board(ends.board, ends.slots, ends.size)
         self._socket = socket.socket(fileno=ends.socket)
         self._unsent = b""
+        #: What this process has counted; None: nobody wants to know.
+        self.counted: Callable[[], dict[str, Any] | None] = lambda: None
         #: Called when the supervisor has another take this one's place; set by the worker.
         self.on_retire: Callable[[], None] = lambda: None
         self._lock = threading.Lock()

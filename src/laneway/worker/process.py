@@ -253,6 +253,7 @@ class Worker:
         self._keeper.stop()
         self._loop.stop()
         self._hooks.stop(LAST_TURN_S)
+        self._tell_beat()
         if self._link is not None:
             self._link.tell(Leaving(self._blamed))
         if not abandoned:
@@ -332,7 +333,8 @@ class Worker:
         if self._link is not None:
             processed = sum(fetcher.processed for fetcher in self._fetchers)
             failed = sum(fetcher.failed for fetcher in self._fetchers)
-            self._link.tell(Beat(processed, failed, len(self._runner.running), bool(self._outage)))
+            beat = Beat(processed, failed, len(self._runner.running), bool(self._outage), self._link.counted())
+            self._link.tell(beat)
 
     def _forget(self) -> None:
         for fetcher in self._fetchers:

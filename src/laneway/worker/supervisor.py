@@ -20,6 +20,7 @@ from ..clock import Clock, SystemClock
 from ..config import WorkerOptions
 from ..logs import EventLog
 from ..poison import how_it_ended
+from ..tally import Total
 from ..telemetry import ProcessEnded, ProcessGivenUp, ProcessReplaced, ProcessStarted
 from .child import Child
 from .outage import Outage
@@ -73,6 +74,8 @@ class Supervisor:
         self._looked_at = self._clock.monotonic()
         #: What has been started by the program that this is, and not by its children.
         self._not_theirs: set[int] = set()
+        #: What the children have counted, if somebody wants to know.
+        self.total: Total | None = None
         self._served = False
         self._stop_asked = False
         self._give_up_asked = False
@@ -114,7 +117,7 @@ class Supervisor:
         """Take in what has happened, and do what follows from it. False: it is over."""
         now = self._clock.monotonic()
         for child in self._children:
-            child.listen()
+            self._listen(child)
         if now - self._looked_at > GAP_S:
             for child in self._children:
                 child.heard_at = now
@@ -128,6 +131,11 @@ class Supervisor:
         else:
             self._fill(now)
         return bool(self._children) or any(place.start_at is not None for place in self._places)
+
+    def _listen(self, child: Child) -> None:
+        child.listen()
+        if self.total is not None and child.beat.tally is not None:
+            self.total.told(child.pid, child.beat.tally)
 
     def _wait(self) -> None:
         """Until a child says something or ends, or a signal comes."""
@@ -172,7 +180,9 @@ class Supervisor:
 
     def _ended(self, child: Child, code: int, now: float) -> None:
         """A child is gone: so must be all that it has started, and only then is what it held given back."""
-        child.listen()
+        self._listen(child)
+        if self.total is not None:
+            self.total.ended(child.pid)
         self._children.remove(child)
         if child.leaving is None:
             kill_group(child.pid)
