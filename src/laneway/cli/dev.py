@@ -32,13 +32,14 @@ def dev(ctx: click.Context, /, target: str, url: str | None, **given: Any) -> No
     """Run the jobs of an app that you work on, and log every one."""
     log_format: Format = given.pop("log_format") or ("rich" if sys.stderr.isatty() else "plain")
     ports = status_ports(given)
-    with early_signals() as stop_asked:
+    with early_signals() as told:
         link = Link.from_environment()
         found = load(target)
         worker = make_worker(ctx, found, url, {**given, "verbose": True})
-    if link is None:
-        _greet(found, found.app.url if url is None else without_secrets(url))
-    ctx.exit(0 if stop_asked else serve(ctx, worker, link, log_format, ports))
+        if link is None:
+            _greet(found, found.app.url if url is None else without_secrets(url))
+        code = serve(ctx, worker, link, log_format, ports, told)
+    ctx.exit(code)
 
 
 def _greet(found: Target, place: str) -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
+import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -38,27 +39,40 @@ ARGUMENTS = "laneway.arguments"
 def early_signals() -> Iterator[list[int]]:
     """Note what would stop a worker while its code is being imported, which may take long: nothing is lost by it."""
     told: list[int] = []
-    before = handle_signals(told.append, lambda: None)
+
+    def stop(number: int) -> None:
+        if told and number == signal.SIGINT:
+            raise KeyboardInterrupt  # somebody cannot wait
+        told.append(number)
+
+    before = handle_signals(stop, lambda: None)
     try:
         yield told
     finally:
         restore_signals(before)
 
 
-def serve(ctx: click.Context, worker: Worker, link: Link | None, log_format: Format, ports: StatusPorts) -> int:
-    """Run a worker as the child of a supervisor, or as the supervisor, with its log on the terminal."""
+def serve(
+    ctx: click.Context, worker: Worker, link: Link | None, log_format: Format, ports: StatusPorts, told: Sequence[int]
+) -> int:
+    """Run a worker as the child of a supervisor, or as the supervisor, with its log on the terminal.
+
+    `told` are signals that came before.
+    """
     process = str(link.number) if link and link.processes > 1 else None
     with log_on_terminal(worker.app.logger, log_format, process):
+        if link is None and worker.app.broker.shared:
+            supervisor = Supervisor(worker.app, worker.options, _command(ctx))
+            with shown(supervisor, ports):
+                return supervisor.run(told)
+        if told:
+            return 0
         if link is not None:
             if ports.metrics is not None:
                 tally = Tally(worker.app.telemetry)
                 tally.start()
                 link.counted = tally.snapshot
             worker.supervised_by(link)
-        elif worker.app.broker.shared:
-            supervisor = Supervisor(worker.app, worker.options, _command(ctx))
-            with shown(supervisor, ports):
-                return supervisor.run()
         elif worker.options.processes > 1 or ports.health is not None or ports.metrics is not None:
             raise ConfigError(
                 f"{worker.app.url} is in the memory of one process, so there can be no other: leave out --processes, "

@@ -48,10 +48,11 @@ def worker(ctx: click.Context, /, target: str, url: str | None, **given: Any) ->
     """
     log_format: Format = given.pop("log_format") or "plain"
     ports = status_ports(given)
-    with early_signals() as stop_asked:
+    with early_signals() as told:
         link = Link.from_environment()
         made = make_worker(ctx, load(target), url, given)
-    ctx.exit(0 if stop_asked else serve(ctx, made, link, log_format, ports))
+        code = serve(ctx, made, link, log_format, ports, told)
+    ctx.exit(code)
 
 
 def make_worker(ctx: click.Context, target: Target, url: str | None, given: dict[str, Any]) -> Worker:

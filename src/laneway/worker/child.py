@@ -25,6 +25,8 @@ from .parenthood import resident_bytes
 
 #: Limits differ by up to this part of them from child to child, so that not all are replaced at once.
 SPREAD = 0.2
+#: A child that has said goodbye is given so long to be gone.
+LINGERS_S = 10.0
 
 _decode = msgspec.json.Decoder(Message).decode
 
@@ -139,6 +141,10 @@ class Child:
         if self.lost and self.lost == self.id and self.board.started():
             return "has lost its lease while it was running jobs"
         return None
+
+    def lingers(self, now: float) -> bool:
+        """Whether it has said goodbye long ago: something that its jobs have left behind keeps it from ending."""
+        return self.leaving is not None and now - self.heard_at > LINGERS_S
 
     def renewable(self, now: float) -> bool:
         """Whether it is time to renew its lease, and right to."""

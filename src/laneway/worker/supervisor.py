@@ -86,11 +86,16 @@ class Supervisor:
 
     # -- its life --------------------------------------------------------------------------------------
 
-    def run(self) -> int:
-        """Run until told to stop. 0: all finished or gave back what they had; otherwise one of them did not."""
+    def run(self, told: Sequence[int] = ()) -> int:
+        """Run until told to stop. 0: all finished or gave back what they had; otherwise one of them did not.
+
+        `told` are signals that came before it could listen.
+        """
         adopt_orphans()
         self._not_theirs = set(descendants(os.getpid()))
         before = handle_signals(self._signalled, self._show_stacks)
+        for number in told:
+            self._signalled(number)
         waking, self._woken = socket.socketpair()
         for end in (waking, self._woken):
             end.setblocking(False)
@@ -235,6 +240,8 @@ class Supervisor:
     def _judge(self, now: float) -> None:
         """End those that must not go on, before others may take their jobs."""
         for child in self._children:
+            if child.lingers(now) and not child.given_up:
+                self._end(child, "has finished and does not end")
             why = child.trouble(now)
             if why is None or child.given_up or not child.ids:
                 continue
