@@ -1,4 +1,4 @@
-"""`laneway dev`: a worker for one's own terminal."""
+"""`laneway dev`: a worker for one's own terminal, started again whenever the code changes."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ import sys
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from ..config import DEFAULT_QUEUE, without_secrets
 from ..logs import Format
 from ..worker.link import Link
-from . import options
+from . import options, reloading
 from .output import clean, count
 from .run_options import run_options, status_ports
 from .serving import Remembering, early_signals, serve
@@ -23,23 +24,55 @@ from .worker import make_worker
     epilog=options.examples(
         "laneway dev shop.py                           jobs in sqlite:///laneway.db, unless the app says otherwise",
         "laneway dev shop:app --url sqlite:////tmp/try.db -c 1",
+        "laneway dev shop.py --watch settings.toml --watch ../common",
     ),
 )
 @options.target
 @run_options
+@click.option(
+    "--reload/--no-reload",
+    default=True,
+    show_default=True,
+    help="Start again when a Python file changes, below this folder or the target's.",
+)
+@click.option("--watch", metavar="PATH", multiple=True, help="A file, or a folder of Python files, to watch as well.")
 @click.pass_context
-def dev(ctx: click.Context, /, target: str, url: str | None, **given: Any) -> None:
-    """Run the jobs of an app that you work on, and log every one."""
+def dev(
+    ctx: click.Context, /, target: str, url: str | None, reload: bool, watch: tuple[str, ...], **given: Any
+) -> None:
+    """Run the jobs of an app that you work on, log every one, and start again when its code changes.
+
+    What runs gets 5 seconds to finish then, unless --shutdown-timeout says otherwise. Code that cannot be imported
+    is named, and the next change is waited for. With --until-empty nothing is reloaded.
+    """
+    if reload and not given["until_empty"] and not reloading.is_below_reloader():
+        ctx.exit(_reload(target, watch, given["shutdown_timeout_s"]))
     log_format: Format = given.pop("log_format") or ("rich" if sys.stderr.isatty() else "plain")
     ports = status_ports(given)
     with early_signals() as told:
         link = Link.from_environment()
+        reloader = reloading.reloaded()
+        if reloading.is_below_reloader() and _is_default(ctx, "shutdown_timeout_s"):
+            given["shutdown_timeout_s"] = reloading.SHUTDOWN_TIMEOUT_S
         found = load(target)
         worker = make_worker(ctx, found, url, {**given, "verbose": True})
         if link is None:
             _greet(found, found.app.url if url is None else without_secrets(url))
+        if reloader is not None:
+            reloader.serving()
         code = serve(ctx, worker, link, log_format, ports, told)
     ctx.exit(code)
+
+
+def _reload(target: str, watch: tuple[str, ...], shutdown_timeout_s: float) -> int:
+    from . import watching
+
+    roots = watching.places(target, watch)
+    return reloading.Reloader(reloading.this_command(), roots, patience_s=shutdown_timeout_s).run()
+
+
+def _is_default(ctx: click.Context, name: str) -> bool:
+    return ctx.get_parameter_source(name) is ParameterSource.DEFAULT
 
 
 def _greet(found: Target, place: str) -> None:
@@ -50,4 +83,5 @@ def _greet(found: Target, place: str) -> None:
     click.echo(f"Serving {found.text}: {count(len(app.registry), 'task')}, jobs in {place}.", err=True)
     for queue, names in tasks.items():
         click.echo(clean(f"  {queue}: {', '.join(names)}"), err=True)
-    click.echo("Ctrl-C stops it.", err=True)
+    again = "It starts again when the code changes. " if reloading.is_below_reloader() else ""
+    click.echo(f"{again}Ctrl-C stops it.", err=True)

@@ -1,0 +1,285 @@
+"""Running a command again whenever the user's code has changed.
+
+The reloader is a process that never imports that code. It runs the same command once more as a process below it,
+watches the files, and on a change has it stop as a worker stops and starts it anew. The two are tied by a socket:
+over it the command says that it has begun to serve, and its end tells each that the other is gone.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from importlib.util import cache_from_source
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ..worker.parenthood import die_with_parent, kill_tree
+from .output import clean
+from .watching import Files, changes, snapshot
+
+#: Tells a process that it is run by a reloader: "PID:DESCRIPTOR", or "below" in what that one starts.
+VARIABLE = "LANEWAY_RELOADER"
+#: Between two looks at the files; longer if looking takes long, so that it uses 5 % of a core at most.
+LOOK_S = 0.25
+LOOK_SHARE = 0.05
+#: Files must have been left alone for so long, or one save after another would each start it again; but no longer
+#: than that is waited for.
+QUIET_S = 0.2
+LONGEST_BURST_S = 5.0
+#: What running jobs get to finish, unless the command line says otherwise.
+SHUTDOWN_TIMEOUT_S = 5.0
+#: What the command gets beyond its shutdown timeout, and when it was told to give up, before it is killed.
+SPARE_S = 10.0
+
+
+class Reloader:
+    """Runs a command, and again when one of the files below `roots` changes."""
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        roots: Sequence[Path],
+        *,
+        patience_s: float,
+        say: Callable[[str], None] | None = None,
+    ) -> None:
+        self._command = list(command)
+        self._roots = list(roots)
+        self._patience_s = patience_s + SPARE_S
+        self._say = say or _say
+        self._process: subprocess.Popen[bytes] | None = None
+        self._link: socket.socket | None = None
+        #: Whether the command that runs has begun to serve, and whether one ever has.
+        self._serves = self._has_served = False
+        #: The signals to stop that have come.
+        self._stops: list[int] = []
+        self._files: Files = {}
+        self._look_s = LOOK_S
+        #: Readable when a signal has come.
+        self._woken: socket.socket
+
+    def run(self) -> int:
+        """Run until told to stop, or until the very first start fails. Returns the exit code."""
+        with self._signals():
+            try:
+                return self._run()
+            finally:
+                if self._process is not None:  # only if something of ours is wrong
+                    kill_tree(self._process.pid)
+
+    def _run(self) -> int:
+        self._look()
+        self._start()
+        while not self._stops:
+            self._wait(self._look_s)
+            code = self._ended()
+            if code is not None and (code == 0 or not self._has_served):
+                return code if code >= 0 else 1
+            if code is not None:
+                why = f"was ended by signal {-code}" if code < 0 else f"ended with {code}"
+                self._say(f"The worker {why}; it starts again when a file changes.")
+            before = self._files
+            if changed := self._changed():
+                self._say(_sentence(changed))
+                if not self._stop():
+                    break
+                forget_compiled(changes(before, self._look()))
+                self._start()
+        return self._end()
+
+    # -- the files -------------------------------------------------------------------------------------
+
+    def _look(self) -> Files:
+        began = time.monotonic()
+        self._files = snapshot(self._roots)
+        self._look_s = max(LOOK_S, (time.monotonic() - began) / LOOK_SHARE)
+        return self._files
+
+    def _changed(self) -> list[str]:
+        """What has changed since the last look, once it is quiet again."""
+        before = self._files
+        if not changes(before, self._look()):
+            return []
+        until = time.monotonic() + LONGEST_BURST_S
+        while not self._stops and time.monotonic() < until:
+            last = self._files
+            self._wait(QUIET_S)
+            if not changes(last, self._look()):
+                break
+        return changes(before, self._files)
+
+    # -- the command -----------------------------------------------------------------------------------
+
+    def _start(self) -> None:
+        ours, theirs = socket.socketpair()
+        environ = {**os.environ, VARIABLE: f"{os.getpid()}:{theirs.fileno()}"}
+        # A process group of its own: Ctrl-C is the reloader's to pass on, or the command would get it twice. Such a
+        # process cannot read from the terminal, so it is given nothing to read from.
+        self._process = subprocess.Popen(
+            self._command, env=environ, stdin=subprocess.DEVNULL, pass_fds=[theirs.fileno()], process_group=0
+        )
+        theirs.close()
+        self._link, self._serves = ours, False
+
+    def _ended(self) -> int | None:
+        """The exit code of the command, once, if it has ended."""
+        if self._process is None or self._process.poll() is None:
+            return None
+        code = self._process.returncode
+        self._process = None
+        if self._link is not None:
+            self._link.close()
+            self._link = None
+        return code
+
+    def _wait(self, seconds: float) -> None:
+        """Wait; shorter if a signal comes, or the command begins to serve or ends."""
+        sources = [self._woken, *([self._link] if self._link else [])]
+        ready, _, _ = select.select(sources, [], [], seconds)
+        if self._woken in ready:
+            self._woken.recv(100)
+        if self._link is not None and self._link in ready:
+            if self._link.recv(1):
+                self._serves = self._has_served = True
+            else:
+                self._link.close()
+                self._link = None
+                self._await_end(SPARE_S)  # it is ending
+
+    def _await_end(self, seconds: float) -> bool:
+        """Wait for the command's end; also while it is told to stop. False: it goes on."""
+        until = time.monotonic() + seconds
+        while self._process is not None and self._process.poll() is None:
+            if time.monotonic() >= until:
+                return False
+            self._pass_on_second_interrupt()
+            time.sleep(0.01)
+        return True
+
+    def _stop(self) -> bool:
+        """Have the command stop, as a worker stops. False: meanwhile somebody wants the reloader to stop too."""
+        if self._process is not None:
+            self._tell(signal.SIGTERM)
+            if not self._await_end(self._patience_s):
+                kill_tree(self._process.pid)
+                self._process.wait()
+            self._ended()
+        return not self._stops
+
+    def _end(self) -> int:
+        """Told to stop: stop the command, and end with its exit code."""
+        if self._process is None:
+            return 0
+        process, serves = self._process, self._serves
+        self._stop()
+        # One that was still importing knew nothing of signals, and had nothing to finish.
+        if not serves or process.returncode == -signal.SIGTERM:
+            return 0
+        return process.returncode if process.returncode >= 0 else 1
+
+    def _tell(self, number: int) -> None:
+        if self._process is not None and self._process.poll() is None:
+            os.kill(self._process.pid, number)
+
+    def _pass_on_second_interrupt(self) -> None:
+        if len(self._stops) > 1 and self._stops[-1] == signal.SIGINT:
+            del self._stops[1:]
+            self._tell(signal.SIGINT)
+
+    # -- signals ---------------------------------------------------------------------------------------
+
+    @contextmanager
+    def _signals(self) -> Iterator[None]:
+        """Note the signals to stop; pass on those that ask for stacks."""
+        self._woken, waking = socket.socketpair()
+        waking.setblocking(False)
+        handlers: dict[int, Any] = {
+            **dict.fromkeys((signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGHUP), self._stopping),
+            **dict.fromkeys((signal.SIGUSR2, signal.SIGTTIN), lambda number, frame: self._tell(number)),
+        }
+        before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
+        wakeup = signal.set_wakeup_fd(waking.fileno(), warn_on_full_buffer=False)
+        try:
+            yield
+        finally:
+            signal.set_wakeup_fd(wakeup)
+            for number, handler in before.items():
+                signal.signal(number, handler)
+            self._woken.close()
+            waking.close()
+
+    def _stopping(self, number: int, frame: object) -> None:
+        self._stops.append(number)
+
+
+class Reloaded:
+    """The reloader, as the command that it runs sees it."""
+
+    def __init__(self, parent: int, descriptor: int) -> None:
+        os.set_inheritable(descriptor, False)
+        self._link = socket.socket(fileno=descriptor)
+        die_with_parent(parent)
+        threading.Thread(target=self._watch, name="laneway-reloader", daemon=True).start()
+
+    def serving(self) -> None:
+        """All is well with what was asked for: from here on, an end is not the end of the reloader."""
+        self._link.sendall(b"1")
+
+    def _watch(self) -> None:
+        # Where the kernel does not end us with our parent, this does.
+        with suppress(OSError):
+            self._link.recv(1)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+
+def reloaded() -> Reloaded | None:
+    """The reloader that runs this process, if there is one. To be asked before the user's code is imported."""
+    given = os.environ.get(VARIABLE, "")
+    if ":" not in given:
+        return None
+    os.environ[VARIABLE] = "below"
+    parent, _, descriptor = given.partition(":")
+    return Reloaded(int(parent), int(descriptor))
+
+
+def is_below_reloader() -> bool:
+    """Whether some process above this one is a reloader: then this one is not to be another."""
+    return VARIABLE in os.environ
+
+
+def forget_compiled(files: Iterable[str]) -> None:
+    """Remove what Python keeps compiled of these files.
+
+    It takes the kept for the file's own if size and second of the last change are the same, and an editor is quicker.
+    """
+    for file in files:
+        if file.endswith(".py"):
+            with suppress(OSError):
+                Path(cache_from_source(file)).unlink(missing_ok=True)
+
+
+def this_command() -> list[str]:
+    """The command line of this process, Python's own options included."""
+    return [sys.executable, *sys.orig_argv[1:]]
+
+
+def _sentence(changed: list[str]) -> str:
+    path = Path(changed[0])
+    shown = path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
+    more = f" and {len(changed) - 1} more" if len(changed) > 1 else ""
+    what = "changed" if more or path.exists() else "is gone"
+    return f"{shown}{more} {what}; starting again."
+
+
+def _say(sentence: str) -> None:
+    click.echo(clean(sentence), err=True)
