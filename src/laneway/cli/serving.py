@@ -67,6 +67,7 @@ def serve(
                 return supervisor.run(told)
         if told:
             return 0
+        worker.told = told  # and what still comes before it listens
         if link is not None:
             if ports.metrics is not None:
                 tally = Tally(worker.app.telemetry)

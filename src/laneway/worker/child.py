@@ -20,7 +20,7 @@ from ..clock import Clock
 from ..config import WorkerOptions
 from ..job import Started
 from .board import Board
-from .link import VARIABLE, Beat, Ends, Joined, Leaving, Message
+from .link import GIVE_UP, RETIRE, VARIABLE, Beat, Ends, Joined, Leaving, Message
 from .parenthood import resident_bytes
 
 #: Limits differ by up to this part of them from child to child, so that not all are replaced at once.
@@ -181,8 +181,15 @@ class Child:
     def retire(self) -> None:
         """Have it take no more jobs, finish what it runs, however long that takes, and end."""
         self.retiring = True
+        self._say(RETIRE)
+
+    def give_up(self) -> None:
+        """Have it leave what it runs, settle what has ended, and end at once; it has been told to stop before."""
+        self._say(GIVE_UP)
+
+    def _say(self, letter: bytes) -> None:
         with suppress(OSError):
-            self._socket.send(b"r")
+            self._socket.send(letter)
 
     def close(self) -> None:
         """Let go of what was shared with it."""

@@ -1,7 +1,8 @@
 """A child's side of the connection to its supervisor: what it says, and that it ends when nobody listens any more.
 
-Lines of JSON over a socket that the supervisor has handed down. The supervisor says one thing here, that another takes
-the child's place; it has signals for the rest, and its end is the end of the connection.
+Lines of JSON over a socket that the supervisor has handed down. The supervisor says two things here, in a letter each:
+that another takes the child's place, and that it is to give up. It has signals for the rest, but two of those that come
+together are handled in any order. Its end is the end of the connection.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ from .parenthood import die_with_parent, kill_group
 
 #: How the child is told where its ends are.
 VARIABLE = "LANEWAY_LINK"
+#: What the supervisor says.
+RETIRE, GIVE_UP = b"r", b"g"
 
 
 class Ends(msgspec.Struct, frozen=True):
@@ -78,6 +81,8 @@ class Link:
         self.counted: Callable[[], dict[str, Any] | None] = lambda: None
         #: Called when the supervisor has another take this one's place; set by the worker.
         self.on_retire: Callable[[], None] = lambda: None
+        #: Called when it waits for nothing any more; set by the worker.
+        self.on_give_up: Callable[[], None] = lambda: None
         self._lock = threading.Lock()
         for fd in (ends.socket, ends.board):
             os.set_inheritable(fd, False)  # what a job starts must not keep them open when we are gone
@@ -108,8 +113,8 @@ class Link:
     def _watch(self) -> None:
         """End this process, and what its jobs have started, when the supervisor is gone."""
         with suppress(OSError):
-            while self._socket.recv(64):
-                self.on_retire()
+            while letter := self._socket.recv(1):
+                self.on_give_up() if letter == GIVE_UP else self.on_retire()
         if os.getpgrp() == os.getpid():
             kill_group(os.getpid())
         os._exit(1)

@@ -12,7 +12,7 @@ import random
 import signal
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from ..clock import Clock, SystemClock
@@ -69,6 +69,8 @@ class Worker:
         #: A job may end the worker before it has quite started.
         self._lifecycle = threading.RLock()
         self._in_process = False
+        #: Signals that came before `run` could handle them.
+        self.told: Sequence[int] = ()
 
     @property
     def id(self) -> str:
@@ -79,6 +81,7 @@ class Worker:
         """Be a child: a supervisor renews the lease too, and ends this process when it must not go on."""
         self._link = link
         link.on_retire = self._retire
+        link.on_give_up = self._give_up_now
 
     # -- as a process ----------------------------------------------------------------------------------
 
@@ -86,6 +89,8 @@ class Worker:
         """Run until told to stop. 0: everything was finished or given back; 1: jobs were abandoned, or it died."""
         arm_failpoints()
         before = handle_signals(self._signalled, self._show_stacks)
+        for number in self.told:
+            self._signalled(number)
         self._in_process = True
         try:
             self.start()
@@ -106,6 +111,11 @@ class Worker:
     def _signalled(self, number: int) -> None:
         if self._stop_asked.is_set() and number == signal.SIGINT:
             self._give_up.set()
+        self._hurry.set()
+        self._stop_asked.set()
+
+    def _give_up_now(self) -> None:
+        self._give_up.set()
         self._hurry.set()
         self._stop_asked.set()
 

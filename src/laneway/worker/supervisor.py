@@ -281,7 +281,7 @@ class Supervisor:
             self._hurried = True
             self._deadline = now + LAST_TURN_S
             for child in self._children:
-                child.signal(signal.SIGINT)
+                child.give_up()
         if now >= self._deadline:
             for child in self._children:
                 if not child.given_up:

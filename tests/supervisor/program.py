@@ -1,0 +1,166 @@
+"""A program for worker processes that are killed, stopped and hung: its runs leave a line when they begin and end.
+
+HISTORY is the file of the lines, SETTLED=1 has settlements noted in it too. IMPORT_S is how long it takes to import.
+STARTS is a file that every child adds a byte to when it starts; from start CRASH_FROM to start CRASH_TO it then kills
+itself.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import deque
+from typing import Annotated, Any
+
+from laneway import Batch, Context, Key, Laneway
+from laneway.broker import Answer, Turn
+from laneway.config import open_broker
+from laneway.job import Kind
+from laneway.testing.history import History
+from laneway.testing.recorder import Recorder
+
+history = History(os.environ.get("HISTORY", os.devnull))
+
+
+class Taken:
+    """Notes the settlements that the broker has taken, by job, with the token of their claim."""
+
+    def turned(self, turn: Turn, answer: Answer) -> None:
+        for settlement in turn.settlements:
+            claim = settlement.claim
+            if claim.key in answer.refused:
+                history.note("R", claim.key, token=claim.token)
+                continue
+            finished = len(claim.payloads) if settlement.verdict == "done" else settlement.done
+            for payload in claim.payloads[:finished]:
+                job = payload.identity if claim.kind is Kind.KEYED else claim.key
+                history.note("A", claim.key, job=job, token=claim.token)
+
+
+def make_broker() -> Any:
+    taken: Any = Taken()
+    return Recorder(open_broker(os.environ["LANEWAY_URL"]), taken)
+
+
+app = Laneway(broker=make_broker()) if os.environ.get("SETTLED") else Laneway()
+
+
+def began(context: Context, seq: int = -1) -> None:
+    history.note("S", context.key, seq, context.id, context.attempt, context.fence)
+
+
+def ended(context: Context, seq: int = -1) -> None:
+    history.note("E", context.key, seq, context.id, context.attempt, context.fence)
+
+
+@app.task(context=True)
+def work(context: Context, takes_s: float = 0.0) -> None:
+    began(context)
+    time.sleep(takes_s)
+    ended(context)
+
+
+@app.task(context=True, queue="orders")
+def call(context: Context, key: Annotated[str, Key], seq: int, takes_s: float = 0.0) -> None:
+    began(context, seq)
+    time.sleep(takes_s)
+    ended(context, seq)
+
+
+@app.task(context=True)
+def spin(context: Context, takes_s: float) -> None:
+    """Pure Python that never waits."""
+    began(context)
+    until = time.monotonic() + takes_s
+    while time.monotonic() < until:
+        pass
+    ended(context)
+
+
+@app.task(context=True)
+def hold(context: Context, takes_s: float) -> None:
+    """Code in C that does not let go of the interpreter. It is measured first, because machines differ."""
+    began(context)
+    count = 2_000_000
+    start = time.perf_counter()
+    deque(itertools.repeat(None, count), maxlen=0)
+    deque(itertools.repeat(None, int(count * takes_s / (time.perf_counter() - start))), maxlen=0)
+    ended(context)
+
+
+@app.task(context=True)
+def stuck(context: Context) -> None:
+    began(context)
+    threading.Event().wait(600)
+
+
+@app.task(context=True)
+def family(context: Context, own_session: bool = False) -> None:
+    """Starts a process that outlives it, and waits; its id is the line's."""
+    began(context)
+    process = subprocess.Popen(["sleep", "600"], start_new_session=own_session)
+    history.note("C", context.key, pid=process.pid)
+    process.wait()
+
+
+def end(how: str) -> None:
+    if how == "exit":
+        os._exit(0)
+    if how == "SystemExit":
+        sys.exit(7)
+    history.note("K")
+    os.kill(os.getpid(), getattr(signal, how))
+
+
+@app.task(context=True, queue="poison")
+def die(context: Context, how: str) -> None:
+    began(context)
+    end(how)
+
+
+@app.task(context=True, queue="orders")
+def die_keyed(context: Context, key: Annotated[str, Key], seq: int, how: str) -> None:
+    began(context, seq)
+    end(how)
+
+
+@app.collect(context=True)
+def gather(context: Context, batch: Batch[str]) -> None:
+    began(context)
+    for how in (payload for payloads in batch.values() for payload in payloads if payload):
+        end(how)
+    ended(context)
+
+
+grown: list[bytes] = []
+
+
+@app.task(context=True)
+def grow(context: Context, mebibytes: int) -> None:
+    began(context)
+    grown.append(b"\1" * (mebibytes * 1_048_576))
+    ended(context)
+
+
+def start() -> None:
+    path = os.environ.get("STARTS")
+    if path is None:
+        return
+    with open(path, "ab") as file:  # noqa: PTH123 - as it is
+        file.write(b".")
+        file.flush()
+        number = file.tell()
+    if int(os.environ.get("CRASH_FROM", "1")) <= number <= int(os.environ.get("CRASH_TO", "0")):
+        os.kill(os.getpid(), signal.SIGKILL)
+    if number == int(os.environ.get("FAIL_AT", "0")):
+        raise RuntimeError("the pump is not primed")
+
+
+app.on_start = start
+history.note("C", "imported")
+time.sleep(float(os.environ.get("IMPORT_S", "0")))
