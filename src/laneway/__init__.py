@@ -21,6 +21,7 @@ from .errors import (
     NotInBatchError,
     Retry,
     TicketError,
+    TimeLimitError,
 )
 from .handle import Handle
 from .job import JobView, QueueStats
@@ -62,6 +63,7 @@ __all__ = [
     "Serializer",
     "Task",
     "TicketError",
+    "TimeLimitError",
     "Worker",
     "WorkerOptions",
     "__version__",

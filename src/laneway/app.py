@@ -39,6 +39,7 @@ from .ticket import Serializer, takes_id
 
 if TYPE_CHECKING:
     from .broker import Broker
+    from .origin import Origin
 
 ErrorHandler = Callable[[BaseException, Context], object]
 What = TypeVar("What")
@@ -137,6 +138,8 @@ class Laneway(Declaring):
         self.last_words = last_words
         self.scheduler = scheduler
         self.splitter = splitter
+        #: Where other processes can load the app from, if somebody has said so; see `origin.py`.
+        self.origin: Origin | None = None
         self._writes_ids = takes_id(self.serializer)
         self._around_enqueue = overriding(self.middleware, "around_enqueue")
         self._given_url = url
@@ -359,6 +362,11 @@ class Laneway(Declaring):
         if self._given_broker is not None:
             return type(self._given_broker).__name__
         return without_secrets(resolve_url(self._given_url)[0])
+
+    @property
+    def full_url(self) -> str | None:
+        """The broker's URL with its secrets, for another process of this app; None if it was made with a broker."""
+        return None if self._given_broker is not None else resolve_url(self._given_url)[0]
 
     @property
     def broker(self) -> Broker:

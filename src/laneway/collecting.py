@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 from .annotations import annotations_of
 from .batch import Batch
 from .codec import OneValue, Refused
-from .config import CollectOptions
+from .config import CollectOptions, Isolation
 from .errors import DeclarationError, EnqueueError, TicketError
 from .handle import Handle
 from .job import Kind, NewJob
@@ -50,6 +50,7 @@ class Collecting(Generic[T]):
         self.sending = Sending()
         self.takes_context = context
         self.is_async = is_kind(inspect.iscoroutinefunction, target)
+        self.isolation: Isolation | None = options.isolated(self.is_async)
         assert options.queue is not None
         self.queue: str = options.queue
         self._quiet = options.quiet

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 from urllib.parse import parse_qsl
 
 from .delays import seconds
@@ -73,6 +73,15 @@ class TaskOptions:
             return self.max_retry_count
         return KEYED_MAX_RETRY_COUNT if kind is Kind.KEYED else DEFAULT_MAX_RETRY_COUNT
 
+    @property
+    def limit_s(self) -> float | None:
+        """The time limit in seconds."""
+        return None if self.time_limit is None else seconds(self.time_limit, "time_limit")
+
+    def isolated(self, is_async: bool) -> Isolation | None:
+        """How its runs are kept apart: the limit of what cannot be cancelled needs a process that can be ended."""
+        return self.isolation or (None if self.time_limit is None or is_async else "process")
+
     def validate(self) -> list[str]:
         """Every problem, a sentence each."""
         problems = []
@@ -90,6 +99,12 @@ class TaskOptions:
             problems.append(f"bury_on must be a list of exception types, not {self.bury_on!r}.")
         if self.retries_exhausted is not None and not callable(self.retries_exhausted):
             problems.append(f"retries_exhausted must be a function, not {self.retries_exhausted!r}.")
+        if self.time_limit is not None and not (_duration(self.time_limit) and self.limit_s):
+            problems.append(
+                f"time_limit must be more than 0 seconds or a timedelta, 100 years at most, not {self.time_limit!r}."
+            )
+        if self.isolation not in (None, *get_args(Isolation)):
+            problems.append(f"isolation must be 'process', 'fresh' or None, not {self.isolation!r}.")
         return problems
 
 

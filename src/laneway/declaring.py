@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, Protocol
 
 from .batch import Batch
 from .collecting import Collecting, SelfKeyed
-from .config import CollectOptions, TaskOptions, name_problem, raise_problems
+from .config import CollectOptions, Isolation, TaskOptions, name_problem, raise_problems
 from .context import Context
 from .errors import DeclarationError
 from .registry import Registry
@@ -98,6 +98,8 @@ class Declaring:
         bury_on: Iterable[type[Exception]] = (),
         retries_exhausted: Exhausted | None = None,
         max_payloads: int | None = None,
+        time_limit: float | timedelta | None = None,
+        isolation: Isolation | None = None,
     ) -> DeclareWithContext: ...
 
     @overload
@@ -114,6 +116,8 @@ class Declaring:
         bury_on: Iterable[type[Exception]] = (),
         retries_exhausted: Exhausted | None = None,
         max_payloads: int | None = None,
+        time_limit: float | timedelta | None = None,
+        isolation: Isolation | None = None,
     ) -> Declare: ...
 
     def task(
@@ -130,6 +134,8 @@ class Declaring:
         bury_on: Iterable[type[Exception]] = (),
         retries_exhausted: Exhausted | None = None,
         max_payloads: int | None = None,
+        time_limit: float | timedelta | None = None,
+        isolation: Isolation | None = None,
     ) -> Any:
         """Declare a function, or a class with `run`, as a task.
 
@@ -145,6 +151,10 @@ class Declaring:
             bury_on: Exception types that are never retried: the job goes to the morgue.
             retries_exhausted: Called with the jobs just buried.
             max_payloads: The calls of a key that a worker takes at once.
+            time_limit: Seconds, or a timedelta, that a run may take; then it has failed. An async task is cancelled; a
+                sync one runs in another process, as with isolation="process", and that process is ended.
+            isolation: "process": run it in another process, one of a few that are used again. "fresh": in a process of
+                its own each time.
         """
         options = TaskOptions(
             queue=queue,
@@ -154,6 +164,8 @@ class Declaring:
             bury_on=_several("bury_on", bury_on),
             retries_exhausted=retries_exhausted,
             max_payloads=max_payloads,
+            time_limit=time_limit,
+            isolation=isolation,
         )
 
         def register(target: Any) -> Any:
@@ -186,6 +198,8 @@ class Declaring:
         max_size: int | None = None,
         max_payloads: int = ...,
         score: Callable[[Any], float] | None = None,
+        time_limit: float | timedelta | None = None,
+        isolation: Isolation | None = None,
     ) -> CollectSelfKeyedWithContext: ...
 
     @overload
@@ -207,6 +221,8 @@ class Declaring:
         max_size: int | None = None,
         max_payloads: int = ...,
         score: Callable[[Any], float] | None = None,
+        time_limit: float | timedelta | None = None,
+        isolation: Isolation | None = None,
     ) -> CollectWithContext: ...
 
     @overload
@@ -229,6 +245,8 @@ class Declaring:
         max_size: int | None = None,
         max_payloads: int = ...,
         score: Callable[[Any], float] | None = None,
+        time_limit: float | timedelta | None = None,
+        isolation: Isolation | None = None,
     ) -> CollectSelfKeyed: ...
 
     @overload
@@ -250,6 +268,8 @@ class Declaring:
         max_size: int | None = None,
         max_payloads: int = ...,
         score: Callable[[Any], float] | None = None,
+        time_limit: float | timedelta | None = None,
+        isolation: Isolation | None = None,
     ) -> Collect: ...
 
     def collect(
@@ -272,6 +292,8 @@ class Declaring:
         max_payloads: int = 1_000,
         key: Callable[[Any], object] | None = None,
         score: Callable[[Any], float] | None = None,
+        time_limit: float | timedelta | None = None,
+        isolation: Isolation | None = None,
     ) -> Any:
         """Declare a function as a collecting task: it is handed a Batch of all payloads that came for some keys.
 
@@ -291,6 +313,8 @@ class Declaring:
             max_payloads: The payloads of a key in a batch at most; the rest follow.
             key: The key of a payload that is enqueued without one.
             score: The score of a payload that is enqueued without one; else they are in order of arrival.
+            time_limit: Seconds, or a timedelta, that a run may take, as for `task`.
+            isolation: "process" or "fresh", as for `task`.
         """
         options = {
             "shards": shards,
@@ -305,6 +329,8 @@ class Declaring:
             "max_payloads": max_payloads,
             "key": key,
             "score": score,
+            "time_limit": time_limit,
+            "isolation": isolation,
         }
 
         def register(target: Any) -> Collecting[Any]:

@@ -6,6 +6,7 @@
     ├── EnqueueError         a job was refused; nothing was stored
     ├── TicketError          a stored body does not describe a task of this app, or no payload of it
     ├── NotInBatchError      a handler named a key that its batch does not have
+    ├── TimeLimitError       a run took longer than its task may
     ├── BrokerError          the broker answered, and refused
     │   └── BrokerAwayError  the broker did not answer; trying again may help
     ├── LeaseLost            the broker has declared this worker dead        (signal)
@@ -58,6 +59,14 @@ class NotInBatchError(LanewayError, KeyError):
     """A handler named a key that its batch does not have."""
 
     __str__ = Exception.__str__  # a KeyError would show the sentence in quotes
+
+
+class TimeLimitError(LanewayError):
+    """A run took longer than its task's time_limit."""
+
+    def __init__(self, limit_s: float) -> None:
+        super().__init__(f"Its time is up: the task's time_limit is {limit_s:g} s.")
+        self.limit_s = limit_s
 
 
 class BrokerError(LanewayError):

@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypeAlias, TypeVar
 
 from .codec import Params, Refused, Signature
-from .config import TaskOptions
+from .config import Isolation, TaskOptions
 from .errors import EnqueueError
 from .handle import Handle
 from .keys import UNSET, key_parameters, key_text
@@ -60,6 +60,7 @@ class Task(Generic[P, Call, Result]):
             self.is_async = is_kind(inspect.iscoroutinefunction, target)
             self.signature = Signature(name, target, skip=1 if context else 0)
             functools.update_wrapper(self, target, updated=())  # a function's own attributes stay its own
+        self.isolation: Isolation | None = options.isolated(self.is_async)
         self.pack = self.signature.pack
         #: The parameters that make the key of a call.
         self.keys = key_parameters(name, self.signature.kinds, self.signature.unresolved)

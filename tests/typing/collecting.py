@@ -37,19 +37,19 @@ def sync(batch: Batch[dict[str, int]]) -> None:
     batch.fail("order-17", ValueError("no"))
 
 
-@app.collect(shards=24, batch_size=10, max_retry_count=5, grace=timedelta(seconds=1), max_wait=5, max_size=100)
+@app.collect(shards=24, batch_size=10, max_retry_count=5, grace=timedelta(1), max_wait=5, max_size=100, time_limit=9)
 async def store(batch: Batch[Order]) -> None: ...
 
 
-@app.collect(context=True, queue="mail")
+@app.collect(context=True, queue="mail", time_limit=5, isolation="process")
 def mail(context: Context, batch: Batch[str]) -> None: ...
 
 
-@app.collect(key=lambda order: order.id, score=lambda order: order.version)
+@app.collect(key=lambda order: order.id, score=lambda order: order.version, time_limit=5, isolation="fresh")
 def own(batch: Batch[Order]) -> None: ...
 
 
-@app.collect(context=True, key=lambda order: order.id)
+@app.collect(context=True, key=lambda order: order.id, time_limit=timedelta(seconds=5), isolation="fresh")
 async def own_async(context: Context, batch: Batch[Order]) -> None: ...
 
 

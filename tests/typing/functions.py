@@ -18,6 +18,14 @@ def resize(path: str, width: int, *, sharp: bool = False) -> float:
 def send(to: str) -> None: ...
 
 
+@app.task(time_limit=30, isolation="fresh")
+def convert(path: str) -> None: ...
+
+
+@app.task(context=True, time_limit=timedelta(minutes=1), isolation="process")
+async def crawl(context: Context, url: str) -> None: ...
+
+
 @app.task
 async def fetch(url: str) -> bytes:
     return url.encode()
@@ -35,6 +43,8 @@ async def sweep(context: Context, path: str, depth: int = 1) -> int:
 
 def right(context: Context) -> None:
     assert_type(resize.enqueue("a.png", 200), Handle)
+    assert_type(convert.enqueue("a.png"), Handle)
+    assert_type(crawl.enqueue("https://example.org"), Handle)
     assert_type(resize.enqueue("a.png", width=200, sharp=True), Handle)
     assert_type(fetch.enqueue("https://example.org"), Handle)
     assert_type(tidy.enqueue("a.png"), Handle)
@@ -56,6 +66,9 @@ def right(context: Context) -> None:
 
 
 def wrong(context: Context) -> None:
+    convert.enqueue(17)  # wrong: isolated, and as strict  # pyright: ignore[reportArgumentType]
+    app.task(isolation="thread")  # wrong: no such isolation  # pyright: ignore[reportArgumentType]
+    app.task(time_limit="5")  # wrong: seconds or a timedelta  # pyright: ignore[reportArgumentType]
     resize.enqueue("a.png")  # wrong: width is missing  # pyright: ignore[reportCallIssue]
     resize.enqueue("a.png", "200")  # wrong: width is a number  # pyright: ignore[reportArgumentType]
     resize.enqueue("a.png", 200, True)  # wrong: sharp goes by name  # pyright: ignore[reportCallIssue]

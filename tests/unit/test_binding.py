@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -146,6 +147,14 @@ def test_a_class_is_not_declared_with_context(app):
     ("options", "sentence"),
     [
         ({"queue": "no spaces"}, "queue must be 1 to 80 letters, digits, '_' or '-'"),
+        ({"time_limit": 0}, "time_limit must be more than 0 seconds or a timedelta, 100 years at most, not 0."),
+        ({"time_limit": -1.5}, "time_limit must be more than 0 seconds"),
+        ({"time_limit": timedelta(0)}, "time_limit must be more than 0 seconds"),
+        ({"time_limit": float("nan")}, "time_limit must be more than 0 seconds"),
+        ({"time_limit": True}, "time_limit must be more than 0 seconds"),
+        ({"time_limit": "5"}, "time_limit must be more than 0 seconds"),
+        ({"isolation": "thread"}, "isolation must be 'process', 'fresh' or None, not 'thread'."),
+        ({"isolation": True}, "isolation must be 'process', 'fresh' or None, not True."),
         ({"max_retry_count": -1}, "max_retry_count must be a whole number from 0 on, not -1"),
         ({"max_retry_count": 1.5}, "max_retry_count must be a whole number"),
         ({"max_retry_count": True}, "max_retry_count must be a whole number"),

@@ -162,6 +162,14 @@ def test_what_takes_no_batch_is_refused(app, target, options, sentence):
         ({"max_payloads": 0}, "max_payloads must be a whole number from 1 to 100000, not 0."),
         ({"max_payloads": 100_001}, "max_payloads must be a whole number from 1 to 100000, not 100001."),
         ({"max_payloads": None}, "max_payloads must be a whole number from 1 to 100000, not None."),
+        ({"time_limit": 0}, "time_limit must be more than 0 seconds or a timedelta, 100 years at most, not 0."),
+        ({"time_limit": -1.5}, "time_limit must be more than 0 seconds"),
+        ({"time_limit": timedelta(0)}, "time_limit must be more than 0 seconds"),
+        ({"time_limit": float("nan")}, "time_limit must be more than 0 seconds"),
+        ({"time_limit": True}, "time_limit must be more than 0 seconds"),
+        ({"time_limit": "5"}, "time_limit must be more than 0 seconds"),
+        ({"isolation": "thread"}, "isolation must be 'process', 'fresh' or None, not 'thread'."),
+        ({"isolation": True}, "isolation must be 'process', 'fresh' or None, not True."),
         ({"max_retry_count": -1}, "max_retry_count must be a whole number from 0 on, not -1."),
         ({"grace": -1}, "grace must be 0 or more seconds or a timedelta, 100 years at most, not -1."),
         ({"grace": timedelta(-1)}, "grace must be 0 or more seconds"),
@@ -178,7 +186,7 @@ def test_what_takes_no_batch_is_refused(app, target, options, sentence):
         ({"bury_on": [int]}, "bury_on must be a list of exception types"),
         ({"bury_on": ValueError}, "bury_on must be a list, even of one"),
     ],
-    ids=range(23),
+    ids=range(31),
 )
 def test_a_wrong_option_is_refused(app, options, sentence):
     with pytest.raises(DeclarationError) as caught:

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..app import Laneway
 from ..errors import ConfigError
+from ..origin import Origin
 
 if TYPE_CHECKING:
     from ..worker import Worker
@@ -46,8 +47,12 @@ def load(text: str) -> Target:
         module = _load_file(Path(place)) if _is_file(place) else _load_module(place)
     if name is None:
         name, app = _only_app(module, place)
-        return Target(f"{place}:{name}", app)
-    return _named(module, place, name)
+        target = Target(f"{place}:{name}", app)
+    else:
+        target = _named(module, place, name)
+    here = str(Path(place).resolve()) if _is_file(place) else place
+    target.app.origin = Origin(f"{here}:{name}")
+    return target
 
 
 def load_imports(app: Laneway) -> None:

@@ -44,7 +44,8 @@ def run_sentence(event: RunEnded, slow_s: float) -> Sentence:
         return logging.INFO, f"{head} done in {took}"
     error = f": {event.error}" if event.error else ""
     if event.verdict == "postpone":
-        return logging.INFO, f"{head} postponed for {_duration(event.delay_s)}{error}"
+        level = logging.WARNING if event.error else logging.INFO  # its process has died, or it raised all the same
+        return level, f"{head} postponed for {_duration(event.delay_s)}{error}"
     if event.verdict == "bury":
         return logging.ERROR, f"{head} buried after attempt {event.attempt}{error}"
     return logging.WARNING, f"{head} failed in attempt {event.attempt}, again in {_duration(event.delay_s)}{error}"

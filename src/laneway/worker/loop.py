@@ -91,7 +91,7 @@ class AsyncLoop:
 
     def _pass_on(self, run: Run, runner: Runner) -> None:
         """Have a run that was read on the loop carried out where it belongs."""
-        if run.call.task.is_async:
+        if run.call.task.is_async and run.apart is None:
             # A task of its own, so that no job inherits the context variables of the one before.
             self._spawn(run, runner)
         else:

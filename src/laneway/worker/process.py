@@ -22,9 +22,11 @@ from ..job import Started
 from ..logs import EventLog
 from ..telemetry import WorkerStarted, WorkerStopped, WorkerStopping, WorkerWaiting
 from . import schedulers, splitters
+from .apart import Apart
 from .bus import Bus, Lane
 from .fetcher import LONGEST_BACKOFF_S, Fetcher
 from .hooks import Hooks
+from .isolation import Pool, see_not_isolated
 from .lease import Keeper
 from .link import Beat, Joined, Leaving, Link
 from .loop import AsyncLoop
@@ -126,6 +128,8 @@ class Worker:
 
     def _show_stacks(self) -> None:
         self.app.logger.warning("stacks of all threads:\n%s", stacks())
+        if self._started:
+            self._pool.show_stacks()
 
     def is_empty(self) -> bool:
         """Whether nothing is due and nothing runs in its queues, here or elsewhere."""
@@ -143,6 +147,7 @@ class Worker:
     def start(self) -> None:
         """Begin to fetch and run, in threads of this process. After `stop` it may be started again."""
         with self._lifecycle:
+            see_not_isolated()
             if self._started:
                 raise ConfigError("The worker is running already; stop it first, or make another one.")
             try:
@@ -167,6 +172,8 @@ class Worker:
             raise ConfigError(
                 "The app has no tasks; declare some with @app.task, or name their modules in imports=[…]."
             )
+        self._pool = Pool(self.app, self.options)
+        self._pool.check()
         queues = list(self.options.queues or self.app.queues())
         concurrency = self.options.concurrency
         splitter = self.options.splitter or self.app.splitter or splitters.from_environment() or splitters.default
@@ -219,7 +226,9 @@ class Worker:
             held_under=held_under,
             valid_until=lambda: self._keeper.valid_until,
             board=self._link.board if self._link else None,
+            pool=self._pool,
         )
+        self._apart = Apart(self.app, self._runner, self._pool)
         self._hooks = Hooks(self.app, self._clock)
         self._died = None
         self._blamed = []
@@ -253,6 +262,7 @@ class Worker:
         self._await_runs(timeout_s)
         abandoned = len(running)
         self._bus.close()
+        self._end_isolated()
         for fetcher in self._fetchers:
             fetcher.finish()
         deadline = time.monotonic() + LAST_TURN_S
@@ -266,7 +276,7 @@ class Worker:
         self._tell_beat()
         if self._link is not None:
             self._link.tell(Leaving(self._blamed))
-        if not abandoned:
+        if not abandoned or (not running and all(settled)):
             # What still runs must not be handed out while it does: that is left to the supervisor, who knows when this
             # process is gone, or the lease to run out.
             assert self._membership is not None, "it was started"
@@ -278,6 +288,13 @@ class Worker:
             self._say_last_words(self._died)
         self._log.stop()
         return not abandoned
+
+    def _end_isolated(self) -> None:
+        """End what runs in other processes, so that nothing runs on; their claims are given back."""
+        self._pool.close()
+        given_back = time.monotonic() + LAST_TURN_S
+        while any(run.apart for run in list(self._runner.running.values())) and time.monotonic() < given_back:
+            time.sleep(0.001)
 
     def _await_runs(self, timeout_s: float) -> None:
         """Let what runs finish, and say from time to time what is waited for."""
@@ -380,12 +397,16 @@ class Worker:
             else:
                 run = runner.read(*taken)
             while run is not None:
-                if run.call.task.is_async:
+                if run.apart is not None:
+                    bus.call_for_help()
+                    run = self._apart.execute(run)
+                elif run.call.task.is_async:
                     self._loop.submit(run, runner)
                     holding = False  # the permit goes with it
                     break
-                bus.call_for_help()
-                run = runner.execute(run)
+                else:
+                    bus.call_for_help()
+                    run = runner.execute(run)
 
     def _say_last_words(self, error: BaseException) -> None:
         if self.app.last_words is None:

@@ -31,6 +31,7 @@ class _Unreadable:
     name = "?"
     options = TaskOptions()
     is_async = False
+    isolation = None
 
 
 #: It is never invoked: all that is asked of it is there.
@@ -44,6 +45,8 @@ class Reader:
         self._app = app
         self._loads = app.serializer.loads
         self._around = overriding(app.middleware, "around_deserialization")
+        #: Whether reading is more than it looks: done here and again in another process, it would be done twice.
+        self.is_surrounded = bool(self._around)
 
     def call(self, payload: Payload, claim: Claim) -> Call | None:
         """The call that a payload describes; None if there is no use for it."""

@@ -13,6 +13,7 @@ from ..middleware import Stack
 from ..ticket import Call
 
 if TYPE_CHECKING:
+    from ..config import Isolation
     from ..context import Context
     from .bus import Lane
 
@@ -28,7 +29,7 @@ def claims_of(unit: Unit) -> list[Claim]:
 class Calls:
     """How far a keyed claim has got: its calls are runs of their own, and are settled together."""
 
-    __slots__ = ("claim", "done", "lane", "outbox", "used_s")
+    __slots__ = ("claim", "done", "lane", "outbox", "suspect", "used_s")
 
     def __init__(self, lane: Lane, claim: Claim) -> None:
         self.lane = lane
@@ -39,6 +40,8 @@ class Calls:
         self.outbox: list[NewJob] = []
         #: Seconds that have gone into running them.
         self.used_s = 0.0
+        #: Whether the last of them has had its process die before: then nothing is run behind it.
+        self.suspect = False
 
     @property
     def current(self) -> Payload:
@@ -59,7 +62,7 @@ class Gathered:
 class Run:
     """A call that has been read and is about to be carried out."""
 
-    __slots__ = ("began", "call", "calls", "claim", "context", "gathered", "lane", "number", "slot", "stack")
+    __slots__ = ("apart", "began", "call", "calls", "claim", "context", "gathered", "lane", "number", "slot", "stack")
 
     def __init__(
         self,
@@ -70,6 +73,7 @@ class Run:
         began: float,
         calls: Calls | None = None,
         gathered: Gathered | None = None,
+        apart: Isolation | None = None,
     ) -> None:
         self.lane = lane
         #: For a batch the first of its claims.
@@ -79,6 +83,8 @@ class Run:
         self.began = began
         self.calls = calls
         self.gathered = gathered
+        #: How it is kept apart, if it is carried out in another process; its arguments are read there.
+        self.apart: Isolation | None = apart
         #: The middleware around it, once it has been entered.
         self.stack: Stack | None = None
         #: Where it stands on the board.

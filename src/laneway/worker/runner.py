@@ -4,7 +4,8 @@
 
 Sync and async tasks go through the same steps; only `invoke` is awaited for the latter. A keyed claim goes round
 once for each of its calls, a batch once for all its keys. The runner never talks to the broker: what it decides is
-recorded by the fetcher of the lane that the claim came from.
+recorded by the fetcher of the lane that the claim came from. What runs apart, in another process, goes through the same
+steps there, and comes back by `apart.py`.
 """
 
 from __future__ import annotations
@@ -17,20 +18,26 @@ from ..clock import Clock
 from ..context import Context
 from ..errors import TicketError
 from ..failpoints import armed, reach
-from ..job import Claim, Kind
+from ..job import Claim, Kind, NewJob
 from ..middleware import Stack, overriding
-from ..outcome import OUTBOX_LIMIT, Settlement, Verdict, done, postponed, released
+from ..outcome import OUTBOX_LIMIT, Settlement, Verdict, buried, done, postponed, released
+from ..poison import ALONE_AFTER, BURIED_AT, deaths_of, died, too_many
 from ..telemetry import RunAbandoned, RunEnded, RunStarted, next_run
 from ..ticket import Call
 from .bus import Lane
 from .failure import describe
+from .limits import within
 from .reading import FAILURES, UNREADABLE, Reader
 from .run import Calls, Gathered, Run, Unit
 from .verdicts import Verdicts
 
 if TYPE_CHECKING:
     from ..app import Laneway
+    from ..config import Isolation
+    from ..job import Payload
+    from ..task import AnyTask
     from .board import Board
+    from .isolation import Pool
 
 #: A keyed claim is given back when its calls have run for so long: it bounds what a crash repeats, and keeps a key
 #: with many calls from holding a runner.
@@ -50,6 +57,7 @@ class Runner:
         held_under: Callable[[], str],
         valid_until: Callable[[], float],
         board: Board | None = None,
+        pool: Pool | None = None,
     ) -> None:
         self._app = app
         self._fatal = fatal
@@ -61,11 +69,14 @@ class Runner:
         self._valid_until = valid_until
         #: Where a supervisor finds what was running; none without one.
         self._board = board
+        #: Where runs are carried out apart; none inside such a process.
+        self._pool = pool
+        self._isolates = pool is not None and any(task.isolation for task in app.registry)
         self._around_execution = overriding(app.middleware, "around_execution")
         self._started = app.telemetry.of(RunStarted)
         self._ended = app.telemetry.of(RunEnded)
         self._abandoned = app.telemetry.of(RunAbandoned)
-        self._verdicts = Verdicts(app)
+        self.verdicts = Verdicts(app)
         self._reader = Reader(app)
         self._read = self._reader.call
         #: The runs under way.
@@ -91,14 +102,21 @@ class Runner:
             # This process was stopped or cut off for so long that the claim may be somebody else's by now.
             lane.finish(released(unit), None)
             return None
+        apart = None
         try:
-            call = self._read(unit.payloads[0], unit)
+            if unit.deaths or self._isolates:
+                if unit.deaths >= BURIED_AT:
+                    self._bury(lane, unit, None, began)
+                    return None
+                call, apart = self._read_placed(unit.payloads[0], unit, unit.deaths)
+            else:
+                call = self._read(unit.payloads[0], unit)
         except FAILURES as error:
             return self._unreadable(lane, unit, None, error, began)
         if call is None:
             lane.finish(done(unit), 0.0)
             return None
-        return Run(lane, unit, call, Context(self._app, unit, call.task), began)
+        return Run(lane, unit, call, Context(self._app, unit, call.task), began, None, None, apart)
 
     def execute(self, run: Run) -> Run | None:
         """Carry out a sync task's run. Returns the next one of the same claim, if there is one."""
@@ -121,7 +139,11 @@ class Runner:
         result = error = None
         try:
             if self._enter(run):
-                result = await run.call.task.invoke(run.call.params, run.context)
+                task = run.call.task
+                result = task.invoke(run.call.params, run.context)
+                if task.options.time_limit is not None:
+                    result = within(task.options.limit_s or 0.0, result)
+                result = await result
         except GeneratorExit:
             raise  # the loop is gone: the run was abandoned, and is only being cleared away
         except FAILURES as raised:
@@ -153,13 +175,25 @@ class Runner:
             if not self._may_go_on(calls, began):
                 self._give_back_rest(calls)
                 return None
+            payload, apart = calls.current, None
             try:
-                call = self._read(calls.current, claim)
+                if payload.deaths or self._isolates:
+                    if payload.deaths and calls.done:
+                        # It is to be the head of a claim, so that what has run before it is settled if it dies again.
+                        self._give_back_rest(calls)
+                        return None
+                    calls.suspect = payload.deaths > 0
+                    if payload.deaths >= BURIED_AT:
+                        self._bury(lane, claim, calls, began)
+                        return None
+                    call, apart = self._read_placed(payload, claim, payload.deaths)
+                else:
+                    call = self._read(payload, claim)
             except FAILURES as error:
                 return self._unreadable(lane, claim, calls, error, began)
             if call is not None:
                 context = Context(self._app, claim, call.task, calls.done)
-                return Run(lane, claim, call, context, began, calls)
+                return Run(lane, claim, call, context, began, calls, None, apart)
             calls.done += 1
         lane.finish(done(claim, calls.outbox), calls.used_s)
         return None
@@ -167,6 +201,7 @@ class Runner:
     def _may_go_on(self, calls: Calls, now: float) -> bool:
         return (
             not self.stopping
+            and not calls.suspect
             and now < self._valid_until()
             and calls.claim.worker == self._held_under()
             and calls.used_s < SLICE_S
@@ -186,6 +221,15 @@ class Runner:
         if began >= self._valid_until():
             lane.finish_all([released(claim) for claim in claims], None)
             return None
+        first = claims[0]
+        if first.deaths or self._isolates:
+            if first.deaths >= BURIED_AT:  # with deaths it is alone in its batch
+                self._bury(lane, first, None, began)
+                return None
+            task = self._reader.task_of(first, first.payloads[0])
+            if task is not None and (apart := self._place(task, first.deaths)):
+                context = Context(self._app, first, task)
+                return Run(lane, first, Call(task, {}), context, began, None, Gathered(claims, None), apart)
         gathered, broken = self._reader.batch(claims)
         for claim, error in broken:
             self._unreadable(lane, claim, None, error, began)
@@ -206,7 +250,53 @@ class Runner:
             task = self._reader.task_of(claim, claim.payloads[0])
         call = Call(task or UNREADABLE, {})
         context = Context(self._app, claim, call.task, calls.done if calls else 0)
-        return self._conclude(Run(lane, claim, call, context, began, calls), error)
+        return self.conclude(Run(lane, claim, call, context, began, calls), error)
+
+    # -- what has had its process die, and what runs apart ---------------------------------------------
+
+    def _read_placed(self, payload: Payload, claim: Claim, deaths: int) -> tuple[Call | None, Isolation | None]:
+        """Read a call that may have to be run apart; then its arguments matter only there."""
+        if self._reader.is_surrounded:
+            task = self._reader.task_of(claim, payload)
+            if task is not None and (apart := self._place(task, deaths)):
+                return Call(task, {}), apart
+        call = self._read(payload, claim)
+        return call, None if call is None else self._place(call.task, deaths)
+
+    def _place(self, task: AnyTask, deaths: int) -> Isolation | None:
+        """How a run is kept apart: as its task says, and in a process of its own if it may be what ends processes."""
+        if self._pool is None:
+            return None
+        if deaths >= ALONE_AFTER and self._pool.possible:
+            return "fresh"
+        return task.isolation
+
+    def _bury(self, lane: Lane, claim: Claim, calls: Calls | None, began: float) -> None:
+        """Send to the morgue, without running it, what has ended its process too often."""
+        task = self._reader.task_of(claim, claim.payloads[0]) or UNREADABLE
+        text = too_many(deaths_of(claim), "took its worker along")
+        run = Run(lane, claim, Call(task, {}), Context(self._app, claim, task), began, calls)
+        self.settle(run, [buried(claim, self.verdicts.text(text))], text)
+
+    def begin(self, run: Run) -> None:
+        """Note a run that is carried out apart. It is not on the board: if this process dies, it is not to blame."""
+        self.running[id(run)] = run
+        if self._started:
+            self._tell_started(run)
+        run.began = self._monotonic()
+
+    def forget(self, run: Run) -> float:
+        """Such a run is over; returns the seconds that it took."""
+        self.running.pop(id(run), None)
+        return self._monotonic() - run.began
+
+    def settle(self, run: Run, settlements: list[Settlement], said: str) -> None:
+        """Tell and record what became of a run of which no more is known than `said`."""
+        duration_s = self._monotonic() - run.began
+        if self._ended:
+            self._tell_ended(run, settlements[0], None, duration_s, len(settlements), said=said)
+        used_s = run.calls.used_s if run.calls else 0.0
+        run.lane.finish_all(settlements, used_s + duration_s)
 
     # -- running ---------------------------------------------------------------------------------------
 
@@ -241,7 +331,7 @@ class Runner:
         del self.running[id(run)]
         if self._board is not None:
             self._board.end(run.slot)
-        return self._conclude(run, error)
+        return self.conclude(run, error)
 
     def _die(self, run: Run, error: BaseException) -> None:
         # The call stays unsettled: it is taken back when this worker has left, and its retry_count is unchanged.
@@ -249,14 +339,16 @@ class Runner:
             self._fatal(error, run)  # first, so that nothing is claimed any more when its key is free again
             if self._abandoned:
                 self._tell_abandoned(run, error)
-            if run.calls is not None and run.calls.done:
-                self._give_back_rest(run.calls)
+            if (calls := run.calls) is not None and calls.done:
+                # What has succeeded is settled. The death is counted here: the claim is gone when the worker leaves.
+                ending = f"ended by {type(error).__name__}"
+                run.lane.finish(died(run.claim, ending, done=calls.done, outbox=calls.outbox), calls.used_s)
         finally:
             self.running.pop(id(run), None)  # last, because the worker waits for what runs
 
     # -- how it ended ----------------------------------------------------------------------------------
 
-    def _conclude(self, run: Run, error: BaseException | None) -> Run | None:
+    def conclude(self, run: Run, error: BaseException | None) -> Run | None:
         """Decide what becomes of the claim, tell whoever listens, and hand it to its lane or go on with its calls."""
         duration_s = self._monotonic() - run.began
         if run.gathered is not None:
@@ -274,8 +366,12 @@ class Runner:
             run.lane.finish(settlement, duration_s)
             return None
         assert calls is not None, "only the calls of a key go on after a success"
+        return self.go_on(calls, run.context.outbox)
+
+    def go_on(self, calls: Calls, outbox: list[NewJob]) -> Run | None:
+        """A call of a key has succeeded and enqueued this: read the next one."""
         calls.done += 1
-        calls.outbox += run.context.outbox
+        calls.outbox += outbox
         return self._read_call(calls)
 
     def _decide(self, run: Run, error: BaseException | None) -> Settlement | None:
@@ -285,12 +381,12 @@ class Runner:
         if context.postponed_s is not None:
             return postponed(claim, context.postponed_s, done=finished, outbox=outbox)
         if error is not None:
-            return self._verdicts.failed(claim, run.call.task.options, error, done=finished, outbox=outbox)
+            return self.verdicts.failed(claim, run.call.task.options, error, done=finished, outbox=outbox)
         return None if calls else done(claim, context.outbox)
 
     def _conclude_batch(self, run: Run, gathered: Gathered, error: BaseException | None, duration_s: float) -> None:
         """The same for a batch: a settlement for each of its keys, all of them recorded in one turn."""
-        settlements, failures = self._verdicts.of_batch(gathered, run.context, run.call.task.options, error)
+        settlements, failures = self.verdicts.of_batch(gathered, run.context, run.call.task.options, error)
         if error is not None:
             self._tell_handlers(error, run.context)
         for claim, failure in failures:
@@ -366,6 +462,7 @@ class Runner:
         keys: int = 1,
         *,
         more: bool = False,
+        said: str | None = None,
     ) -> None:
         claim = run.claim if run.gathered is None or settlement is None else settlement.claim
         self._app.telemetry.emit(
@@ -377,7 +474,7 @@ class Runner:
                 settlement.verdict if settlement else "done",
                 duration_s,
                 settlement.delay_s if settlement else 0.0,
-                None if error is None else describe(error),
+                said if error is None else describe(error),
                 error,
                 run.id,
                 keys,

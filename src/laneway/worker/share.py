@@ -162,7 +162,9 @@ class Share:
         units: list[list[Claim]] = []
         for claim in claims:
             last = units[-1] if units else []
-            if last and last[0].shard == claim.shard and len(last) < self._batch_size:
+            # A key whose process has died runs by itself: if it dies again, no other key is to blame.
+            joins = last and not (claim.deaths or last[0].deaths)
+            if joins and last[0].shard == claim.shard and len(last) < self._batch_size:
                 last.append(claim)
             else:
                 units.append([claim])

@@ -61,10 +61,14 @@ class Verdicts:
         ]
         if context.outbox:
             settlements[0].outbox = context.outbox
-            number = next(self._batches)
+            number = self.run_number()
             for settlement in settlements:
                 settlement.run = number
         return settlements, [(claim, _raisable(said[claim.key])) for claim in claims if claim.key in said]
+
+    def run_number(self) -> int:
+        """A number for the settlements of one batch."""
+        return next(self._batches)
 
     def _failed(
         self,

@@ -1,0 +1,194 @@
+"""An isolated process: `python -m laneway.worker.isolated FD PARENT`, started by a worker and by nobody else.
+
+It loads the app, and carries out one run after the other with the same runner as any worker; only how they are
+settled goes back to the worker that sent them. It never claims or settles anything. It ends when told to, and at
+once when its worker is gone.
+"""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import os
+import queue
+import socket
+import sys
+import threading
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from ..clock import SystemClock
+from ..job import Claim
+from ..telemetry import RunAbandoned, RunEnded, RunStarted
+from .bus import Bus, Lane
+from .failure import describe
+from .loop import AsyncLoop
+from .parenthood import die_with_parent
+from .run import Run
+from .runner import Runner
+from .signals import handle_signals, stacks
+from .wire import Begun, Ended, FromWorker, Hello, Logged, Ready, Ruling, Unable, Wire, Work, storable
+
+if TYPE_CHECKING:
+    from ..app import Laneway
+
+
+def main(fd: int, parent: int) -> int:
+    """Load the app, say so, and do what the worker says."""
+    connection = socket.socket(fileno=fd)
+    connection.set_inheritable(False)  # what a run starts must not keep it open
+    die_with_parent(parent)
+    # They are for the worker, who decides when a run has to end. Not SIG_IGN: what a run starts would inherit that.
+    logger: list[logging.Logger] = []
+    handle_signals(lambda number: None, lambda: _show_stacks(logger))
+    wire: Wire[FromWorker] = Wire(connection, FromWorker)
+    try:
+        hello = wire.receive()
+        assert isinstance(hello, Hello), "the worker begins with it"
+        try:
+            app = _load(hello)
+            app.logger = _forwarding(app.logger, wire, hello.log_level)
+            logger.append(app.logger)
+            if app.on_start is not None:
+                app.on_start()
+        except (Exception, SystemExit) as error:
+            wire.send(Unable(storable(describe(error))))
+            return 1
+        works: queue.SimpleQueue[Work] = queue.SimpleQueue()
+        handler = Handler(app, wire)
+        threading.Thread(target=handler.serve, args=(works,), name="laneway-run", daemon=True).start()
+        wire.send(Ready())
+        # This thread only listens, so that it hears at once when the worker is gone, and can show where others stand.
+        while isinstance(message := wire.receive(), Work):
+            works.put(message)
+    except (EOFError, OSError):
+        os._exit(1)  # the worker is gone: its jobs are being given to others
+    app.close()
+    return 0
+
+
+def _load(hello: Hello) -> Laneway:
+    from ..cli.target import load
+
+    sys.path[:] = hello.path
+    app = load(hello.target).app
+    if hello.url is not None:
+        app.use(hello.url)
+    app.load()
+    for module in hello.modules:
+        if module not in sys.modules:
+            importlib.import_module(module)
+    # Who listens to runs listens in the worker, where they are told.
+    for kind in (RunStarted, RunEnded, RunAbandoned):
+        app.telemetry.of(kind).clear()
+    return app
+
+
+class Handler:
+    """Carries out what the worker sends, in a thread: where the same code would run if it were not isolated."""
+
+    def __init__(self, app: Laneway, wire: Wire[FromWorker]) -> None:
+        self._wire = wire
+        self._lane = Lane("", 1)
+        self._loop = AsyncLoop(Bus([self._lane], 1), self._end)
+        self._worker = ""
+        self._runner = Runner(
+            app,
+            fatal=self._end,
+            wait_for=self._loop.wait_for,
+            clock=SystemClock(),
+            held_under=lambda: self._worker,
+            valid_until=lambda: float("inf"),  # the worker sees to it
+        )
+        self._events: list[RunEnded] = []
+        app.telemetry.subscribe(RunEnded, self._events.append)
+        self._logger = app.logger
+
+    def serve(self, works: queue.SimpleQueue[Work]) -> None:
+        """Carry out one run after the other, for as long as the process lives."""
+        try:
+            while True:
+                work = works.get()
+                self._wire.send(Begun())
+                self._carry_out(work)
+                self._wire.send(self._ended(work.claims))
+        except BaseException as error:
+            self._end(error)
+
+    def _carry_out(self, work: Work) -> None:
+        self._worker = work.claims[0].worker
+        run = self._runner.read(self._lane, work.claims if work.batch else work.claims[0])
+        while run is not None:
+            if run.call.task.is_async:
+                run = self._loop.wait_for(self._runner.execute_async(run))
+            else:
+                run = self._runner.execute(run)
+
+    def _ended(self, claims: list[Claim]) -> Ended:
+        numbers = {id(claim): number for number, claim in enumerate(claims)}
+        rulings = [Ruling.of(numbers[id(each.claim)], each) for each, _ in self._lane.finished]
+        events = [_fields(event) for event in self._events]
+        self._lane.finished.clear()
+        self._events.clear()
+        return Ended(rulings, events)
+
+    def _end(self, error: BaseException, run: Run | None = None) -> NoReturn:
+        """What is not an Exception ends the process, in the middle of the run."""
+        job = f" in {run.call.task.name} {run.claim.key}" if run else ""
+        try:
+            self._logger.critical("%s%s ends its isolated process", describe(error), job)
+            sys.stdout.flush()
+            sys.stderr.flush()
+        finally:
+            # Not by leaving: a thread that something has left behind could keep the process from ending.
+            os._exit(_exit_code(error))
+
+
+def _fields(event: RunEnded) -> dict[str, Any]:
+    fields = {name: getattr(event, name) for name in event.__struct_fields__ if name != "exception"}
+    if event.error is not None:
+        fields["error"] = storable(event.error)
+    return fields
+
+
+def _exit_code(error: BaseException) -> int:
+    if not isinstance(error, SystemExit):
+        return 1
+    if error.code is None:
+        return 0
+    return error.code & 0xFF if isinstance(error.code, int) else 1
+
+
+class _Forwarding(logging.Handler):
+    """Sends the lines of the app's log to the worker, whose handlers write them."""
+
+    def __init__(self, wire: Wire[FromWorker]) -> None:
+        super().__init__()
+        self._wire = wire
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            traceback = logging.Formatter().formatException(record.exc_info) if record.exc_info else None
+            fields = {name: str(getattr(record, name)) for name in ("task", "job") if hasattr(record, name)}
+            text, created = storable(record.getMessage()), record.created
+            shown = None if traceback is None else storable(traceback)
+            self._wire.send(Logged(record.name, record.levelno, text, created, shown, fields))
+        except OSError:
+            pass  # the worker is gone, and so is this process
+        except Exception:
+            self.handleError(record)
+
+
+def _forwarding(logger: logging.Logger, wire: Wire[FromWorker], level: int) -> logging.Logger:
+    logger.handlers[:] = [_Forwarding(wire)]
+    logger.propagate = False
+    logger.setLevel(level)
+    return logger
+
+
+def _show_stacks(logger: list[logging.Logger]) -> None:
+    for each in logger:
+        each.warning("stacks of all threads of the isolated process %d:\n%s", os.getpid(), stacks())
+
+
+if __name__ == "__main__":
+    sys.exit(main(int(sys.argv[1]), int(sys.argv[2])))

@@ -1,0 +1,91 @@
+"""Isolated tasks and time limits, as a user of the command line meets them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.acceptance.cli import Shop
+
+pytestmark = pytest.mark.acceptance
+
+APP = """
+import os
+import time
+from laneway import Context, Laneway
+
+app = Laneway()
+
+@app.task(isolation="process", context=True)
+def apart(context: Context) -> None:
+    context.logger.warning("said by %d", os.getpid())
+    print("printed", flush=True)
+
+@app.task(time_limit=0.2, max_retry_count=0)
+def slow() -> None:
+    time.sleep(600)
+
+@app.task(isolation="fresh", max_retry_count=0)
+def crash() -> None:
+    os.abort()
+
+if {put}:
+    for task in (apart, slow, crash):
+        task.enqueue()
+"""
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Shop:
+    return Shop(tmp_path)
+
+
+@pytest.mark.parametrize("target", ["leaky", "sub/leaky.py", "leaky:app"])
+def test_what_happens_elsewhere_is_in_the_log_and_in_the_morgue(shop: Shop, target: str) -> None:
+    folder = "sub/" if target.startswith("sub") else ""
+    shop.write(f"{folder}leaky.py", APP.format(put='"PUT" in os.environ'))
+    shop.ok("check", target, PUT="1")
+    done = shop.run("worker", target, "--until-empty", "-v")
+    assert done.returncode == 0
+    assert "] said by " in done.stderr
+    assert done.stdout == "printed\n"
+    assert "TimeLimitError: Its time is up: the task's time_limit is 0.2 s." in done.stderr
+    assert done.stderr.count("was killed by SIGABRT (signal 6)") == 3
+    errors = [job["error"] for job in shop.json("morgue")["jobs"]]
+    assert sorted(error.partition(".")[0].partition(";")[0] for error in errors) == [
+        "The process that ran it died 3 times",
+        "TimeLimitError: Its time is up: the task's time_limit is 0",
+    ]
+
+
+def test_the_url_of_the_command_line_holds_there_too(shop: Shop) -> None:
+    shop.write(
+        "sending.py",
+        """
+        from laneway import Laneway
+        app = Laneway("sqlite:///wrong.db")
+
+        @app.task(isolation="process")
+        def first() -> None:
+            second.enqueue()
+
+        @app.task
+        def second() -> None:
+            print("second", flush=True)
+
+        @app.task
+        def begin() -> None:
+            first.enqueue()
+        """.replace("\n        ", "\n"),
+    )
+    shop.write("begin.py", "from sending import app, begin\napp.use('sqlite:///right.db')\nbegin.enqueue()\n")
+    shop.ok("check", "begin:app")
+    assert shop.ok("worker", "sending", "--url", "sqlite:///right.db", "--until-empty") == "second\n"
+    assert not (shop.folder / "wrong.db").exists()
+
+
+def test_an_isolated_task_on_a_broker_in_memory_is_refused(shop: Shop) -> None:
+    shop.write("leaky.py", APP.format(put="False"))
+    sentence = shop.wrong("worker", "leaky", "--url", "memory:")
+    assert "Task apart runs in another process" in sentence
