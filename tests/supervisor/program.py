@@ -144,6 +144,7 @@ grown: list[bytes] = []
 def grow(context: Context, mebibytes: int) -> None:
     began(context)
     grown.append(b"\1" * (mebibytes * 1_048_576))
+    time.sleep(0.1)
     ended(context)
 
 

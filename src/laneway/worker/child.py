@@ -42,8 +42,10 @@ class Child:
         self._options = options
         self.board = Board.make(options.concurrency, largest_batch)
         self._socket, theirs = socket.socketpair()
+        lifeline, self._lifeline = os.pipe()
         ends = Ends(
             socket=theirs.fileno(),
+            lifeline=lifeline,
             board=self.board.fd,
             slots=self.board.slots,
             size=self.board.size,
@@ -55,10 +57,11 @@ class Child:
             self._process = subprocess.Popen(
                 command,
                 env={**os.environ, VARIABLE: msgspec.json.encode(ends).decode()},
-                pass_fds=(theirs.fileno(), self.board.fd),
+                pass_fds=(theirs.fileno(), lifeline, self.board.fd),
                 stdin=subprocess.DEVNULL,
                 process_group=0,  # Ctrl-C is for the supervisor, and all that its jobs start can be ended with it
             )
+        os.close(lifeline)
         self._socket.setblocking(False)
         self._heard = b""
         self.pid = self._process.pid
@@ -194,4 +197,5 @@ class Child:
     def close(self) -> None:
         """Let go of what was shared with it."""
         self._socket.close()
+        os.close(self._lifeline)
         self.board.close()

@@ -18,7 +18,7 @@ import msgspec
 
 from ..job import Started
 from .board import Board
-from .parenthood import die_with_parent, kill_group
+from .parenthood import die_with_parent, group_dies_with, kill_group
 
 #: How the child is told where its ends are.
 VARIABLE = "LANEWAY_LINK"
@@ -30,6 +30,8 @@ class Ends(msgspec.Struct, frozen=True):
     """What a child needs to know to find its supervisor."""
 
     socket: int
+    #: A pipe that only the supervisor can write to, and never does.
+    lifeline: int
     board: int
     slots: int
     size: int
@@ -84,7 +86,7 @@ class Link:
         #: Called when it waits for nothing any more; set by the worker.
         self.on_give_up: Callable[[], None] = lambda: None
         self._lock = threading.Lock()
-        for fd in (ends.socket, ends.board):
+        for fd in (ends.socket, ends.lifeline, ends.board):
             os.set_inheritable(fd, False)  # what a job starts must not keep them open when we are gone
 
     @classmethod
@@ -95,6 +97,7 @@ class Link:
             return None
         ends = msgspec.json.decode(text, type=Ends)
         die_with_parent(ends.supervisor)
+        group_dies_with(ends.lifeline)
         link = cls(ends)
         threading.Thread(target=link._watch, name="laneway-link", daemon=True).start()
         return link

@@ -1,13 +1,15 @@
 """What ties a process to its parent: it does not outlive it, and what it leaves behind is found.
 
-On Linux the kernel does both (`prctl`). Elsewhere the first is left to whoever watches the connection to the parent,
-and the second goes as far as process groups do.
+On Linux the kernel does both (`prctl`, and a signal that comes with the end of a pipe). Elsewhere the first is left to
+whoever watches the connection to the parent, and the second goes as far as process groups do.
 """
 
 from __future__ import annotations
 
 import ctypes
+import fcntl
 import os
+import select
 import signal
 import sys
 from contextlib import suppress
@@ -28,6 +30,19 @@ def die_with_parent(parent: int) -> None:
     if sys.platform == "linux":
         _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:  # it has died before the kernel was told
+        os._exit(1)
+
+
+def group_dies_with(pipe: int) -> None:
+    """Have the kernel end this process and its group with SIGKILL when nobody can write to `pipe` any more.
+
+    Nothing may ever be written to it. It takes along what a job has started, as far as that has stayed in the group.
+    """
+    if sys.platform == "linux" and os.getpgrp() == os.getpid():
+        fcntl.fcntl(pipe, fcntl.F_SETOWN, -os.getpgrp())
+        fcntl.fcntl(pipe, fcntl.F_SETSIG, signal.SIGKILL)
+        fcntl.fcntl(pipe, fcntl.F_SETFL, fcntl.fcntl(pipe, fcntl.F_GETFL) | os.O_ASYNC)
+    if select.select([pipe], [], [], 0)[0]:  # that was before the kernel was told
         os._exit(1)
 
 

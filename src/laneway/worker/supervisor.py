@@ -189,7 +189,7 @@ class Supervisor:
         if self.total is not None:
             self.total.ended(child.pid)
         self._children.remove(child)
-        if child.leaving is None:
+        if child.leaving is None or code != 0:  # it has left runs behind, or whatever they have started
             kill_group(child.pid)
             self._kill_orphans()
         blamed = child.blamed()

@@ -1,0 +1,73 @@
+"""Another process locks the database again and again: the worker waits, and goes on as fast as before.
+
+`make chaos` does it 30 times for up to a minute, within a few minutes in all; `make test` three times.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+import time
+from random import Random
+
+import pytest
+
+from tests.supervisor.site import LARGE, Site, wait_until
+
+pytestmark = pytest.mark.chaos
+
+#: Seconds for each outage.
+OUTAGES = [*(0.5 + n * 0.15 for n in range(26)), 8.0, 15.0, 30.0, 60.0] if LARGE else [0.5, 3.0, 6.0]
+LEASE_S = 5.0
+TAKES_S = 0.02
+
+
+def ended_between(site: Site, since: float, until: float) -> int:
+    return sum(since <= event.t < until for event in site.events("E"))
+
+
+def test_a_database_that_is_locked_does_not_harm_a_worker(site: Site) -> None:
+    chance = Random(8)
+    outages = chance.sample(OUTAGES, len(OUTAGES))
+    pause = threading.Event()
+    lock = sqlite3.connect(site.database, isolation_level=None, timeout=30)
+    server = site.start("-w", "2", "-c", "2", "--lease", str(LEASE_S), LANEWAY_URL=f"{site.url}?timeout=0.5").serving(2)
+    children = server.children()
+    slow: list[float] = []
+    for outage_s in outages:
+        if site.left() < 3_000:
+            site.put("work", 3_000, takes_s=TAKES_S)
+        began = time.monotonic()
+        pause.wait(2.0)
+        usual = ended_between(site, began + 1.0, began + 2.0)
+        lock.execute("BEGIN IMMEDIATE")
+        pause.wait(outage_s)
+        lock.execute("ROLLBACK")
+        back = time.monotonic()
+        needs = usual * 0.9
+        wait_until(
+            lambda back=back, needs=needs: (
+                max(
+                    (ended_between(site, at, at + 1.0) for at in (back + tenth / 10 for tenth in range(100))), default=0
+                )
+                >= needs
+            ),
+            site.logs,
+        )
+        speeds = [ended_between(site, back + tenth / 10, back + tenth / 10 + 1.0) for tenth in range(100)]
+        slow.append(next(tenth for tenth, speed in enumerate(speeds) if speed >= needs) / 10)
+    assert server.process.poll() is None
+    assert server.children() == children, "neither has any of its processes ended"
+    log = server.log()
+    lines = [line for line in log.splitlines() if "the broker is" in line]
+    print(f"{len(outages)} outages of {min(outages)} to {max(outages):.1f} s: at 90 % of its speed after {max(slow)} s")
+    print(f"at most, {len(lines)} lines in the log")
+    assert max(slow) <= 5
+    seconds = [line[:8] for line in lines]
+    assert max(map(seconds.count, seconds), default=0) <= 2 * 3, "one to say that it is away, one that it is back"
+    assert "taken for dead" not in log
+    assert "took back" not in log
+    for stats in site.broker.stats():
+        site.broker.pause(stats.queue)
+    assert server.stop() == 0, server.log()
+    assert (site.repeats(), site.attempts()) == (0, {1})
