@@ -30,3 +30,16 @@ def test_a_job_that_hogs_the_interpreter_keeps_its_lease(site: Site, task: str) 
     assert (site.repeats(), site.attempts()) == (0, {1})
     assert "took back" not in site.logs()
     assert "taken for dead" not in site.logs()
+
+
+def test_a_process_that_is_silent_past_the_hang_limit_is_ended_and_its_job_buried(site: Site) -> None:
+    (key,) = site.put("hold", takes_s=600)
+    others = site.put("work", 5, takes_s=0.1)
+    server = site.start("-w", "2", "-c", "2", "--lease", "1", "--hang-limit", "1")
+    wait_until(lambda: site.left() == 0, site.logs)
+    assert server.stop() == 0, server.log()
+    (dead,) = site.dead()
+    print(server.log())
+    assert (dead.key, site.starts()[key]) == (key, 3)
+    assert "has been silent for" in server.log()
+    assert others == [other for other in others if other in {event.job for event in site.events("E")}]

@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from tests.supervisor.site import LARGE, Site, wait_until
@@ -24,7 +26,7 @@ JOBS = 4_000 if LARGE else 300
     ids=["jobs", "age", "memory"],
 )
 def test_children_are_replaced_without_harm(
-    site: Site, limit: list[str], says: str, task: str, params: dict[str, float]
+    site: Site, limit: list[str], says: str, task: str, params: dict[str, Any]
 ) -> None:
     site.put(task, JOBS if task == "work" else JOBS // 4, **params)
     (long,) = site.put("work", takes_s=4.0)  # longer than the shutdown timeout

@@ -47,6 +47,7 @@ def make_broker() -> Any:
     return Recorder(open_broker(os.environ["LANEWAY_URL"]), taken)
 
 
+in_memory = os.environ.get("LANEWAY_URL") == "memory:"
 app = Laneway(broker=make_broker()) if os.environ.get("SETTLED") else Laneway()
 
 
@@ -99,6 +100,12 @@ def stuck(context: Context) -> None:
     threading.Event().wait(600)
 
 
+@app.task(context=True, isolation=None if in_memory else "process")
+def stuck_apart(context: Context) -> None:
+    began(context)
+    threading.Event().wait(600)
+
+
 @app.task(context=True)
 def family(context: Context, own_session: bool = False) -> None:
     """Starts a process that outlives it, and waits; its id is the line's."""
@@ -108,32 +115,34 @@ def family(context: Context, own_session: bool = False) -> None:
     process.wait()
 
 
-def end(how: str) -> None:
-    if how == "exit":
-        os._exit(0)
+def end(context: Context, how: str, seq: int = -1) -> None:
     if how == "SystemExit":
+        history.note("F", context.key, seq, context.id, context.attempt, context.fence)
         sys.exit(7)
     history.note("K")
+    if how == "exit":
+        os._exit(0)
     os.kill(os.getpid(), getattr(signal, how))
+    threading.Event().wait()  # another thread may be the one that gets the signal, a little later
 
 
 @app.task(context=True, queue="poison")
 def die(context: Context, how: str) -> None:
     began(context)
-    end(how)
+    end(context, how)
 
 
 @app.task(context=True, queue="orders")
 def die_keyed(context: Context, key: Annotated[str, Key], seq: int, how: str) -> None:
     began(context, seq)
-    end(how)
+    end(context, how, seq)
 
 
 @app.collect(context=True)
 def gather(context: Context, batch: Batch[str]) -> None:
     began(context)
     for how in (payload for payloads in batch.values() for payload in payloads if payload):
-        end(how)
+        end(context, how)
     ended(context)
 
 

@@ -19,7 +19,7 @@ import msgspec
 from laneway import Laneway
 from laneway.job import JobView, Kind, NewJob
 from laneway.testing.checkers import Accepted, Snapshot, lost, out_of_order, overlap, repeats
-from laneway.testing.history import Event, History, read_history
+from laneway.testing.history import Event, History, parse_line
 from laneway.worker.parenthood import descendants
 
 PROGRAM = Path(__file__).with_name("program.py")
@@ -88,6 +88,8 @@ class Site:
         self.accepted: list[Accepted] = []
         self._mark = f"{MARK}={uuid4()}"
         self._servers: list[Server] = []
+        self._read: list[Event] = []
+        self._read_to = 0
 
     # -- jobs --------------------------------------------------------------------------------------------
 
@@ -99,9 +101,12 @@ class Site:
         self.accepted += [Accepted(key, -1, key) for key in keys]
         return keys
 
-    def put_calls(self, keys: int, each: int, *, task: str = "call", prefix: str = "k", **params: Any) -> None:
+    def put_calls(
+        self, keys: int, each: int, *, task: str = "call", prefix: str = "k", first: int = 0, **params: Any
+    ) -> None:
         """Enqueue calls of several keys, those of each in order of their numbers."""
-        calls = [Accepted(f"{prefix}{key}", seq, f"{prefix}{key}.{seq}") for seq in range(each) for key in range(keys)]
+        numbers = [(seq, f"{prefix}{key}") for seq in range(first, first + each) for key in range(keys)]
+        calls = [Accepted(key, seq, f"{key}.{seq}") for seq, key in numbers]
         self.broker.enqueue(
             [
                 NewJob(
@@ -172,9 +177,14 @@ class Site:
 
     def events(self, what: str = "", key: str | None = None) -> list[Event]:
         """The history, or those of its lines that begin so."""
+        with self.history.path.open(encoding="utf-8") as file:
+            file.seek(self._read_to)
+            *lines, _ = file.read().split("\n")
+        self._read_to += sum(len(line) + 1 for line in lines)  # nothing but ASCII is in it
+        self._read += map(parse_line, lines)
         return [
             event
-            for event in read_history(self.history.path)
+            for event in self._read
             if (not what or event.what in what) and (key is None or event.key == key) and event.key != "imported"
         ]
 
@@ -272,6 +282,6 @@ def alive(pid: int) -> bool:
 
 def _stat(pid: int) -> list[str] | None:
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].decode().split()
     except OSError:
         return None

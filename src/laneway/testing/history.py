@@ -79,10 +79,11 @@ class History:
 def read_history(path: str | Path) -> list[Event]:
     """All events, in order. A last line without its end is left out: its writer was killed."""
     text = Path(path).read_text(encoding="utf-8")
-    return [_parse(line) for line in text.split("\n")[:-1]]
+    return [parse_line(line) for line in text.split("\n")[:-1]]
 
 
-def _parse(line: str) -> Event:
+def parse_line(line: str) -> Event:
+    """The event that a line tells of; ValueError if it tells of none."""
     words = [unquote(word) for word in line.split(" ")]
     if len(words) != 8 or words[0] not in _LETTERS:
         raise ValueError(f"{line!r} is not a line of a history.")

@@ -1,4 +1,4 @@
-"""An isolated process: `python -m laneway.worker.isolated FD PARENT`, started by a worker and by nobody else.
+"""An isolated process: `python -m laneway.worker.isolated FD LIFELINE PARENT`, started by a worker and by nobody else.
 
 It loads the app, and carries out one run after the other with the same runner as any worker; only how they are
 settled goes back to the worker that sent them. It never claims or settles anything. It ends when told to, and at
@@ -22,21 +22,25 @@ from ..telemetry import RunAbandoned, RunEnded, RunStarted
 from .bus import Bus, Lane
 from .failure import describe
 from .loop import AsyncLoop
-from .parenthood import die_with_parent
+from .parenthood import group_dies_with
 from .run import Run
 from .runner import Runner
 from .signals import handle_signals, stacks
-from .wire import Begun, Ended, FromWorker, Hello, Logged, Ready, Ruling, Unable, Wire, Work, storable
+from .wire import Begun, End, Ended, FromWorker, Hello, Living, Logged, Ready, Ruling, Unable, Wire, Work, storable
 
 if TYPE_CHECKING:
     from ..app import Laneway
 
 
-def main(fd: int, parent: int) -> int:
+#: While a run is under way it says so often that it lives.
+LIVING_S = 1.0
+
+
+def main(fd: int, lifeline: int, parent: int) -> int:
     """Load the app, say so, and do what the worker says."""
     connection = socket.socket(fileno=fd)
     connection.set_inheritable(False)  # what a run starts must not keep it open
-    die_with_parent(parent)
+    group_dies_with(parent, lifeline)
     # They are for the worker, who decides when a run has to end. Not SIG_IGN: what a run starts would inherit that.
     logger: list[logging.Logger] = []
     handle_signals(lambda number: None, lambda: _show_stacks(logger))
@@ -58,8 +62,12 @@ def main(fd: int, parent: int) -> int:
         threading.Thread(target=handler.serve, args=(works,), name="laneway-run", daemon=True).start()
         wire.send(Ready())
         # This thread only listens, so that it hears at once when the worker is gone, and can show where others stand.
-        while isinstance(message := wire.receive(), Work):
-            works.put(message)
+        while not isinstance(message := wire.receive(LIVING_S if handler.busy else None), End):
+            if isinstance(message, Work):
+                handler.busy = True
+                works.put(message)
+            elif handler.busy:
+                wire.send(Living())
     except (EOFError, OSError):
         os._exit(1)  # the worker is gone: its jobs are being given to others
     app.close()
@@ -88,6 +96,8 @@ class Handler:
 
     def __init__(self, app: Laneway, wire: Wire[FromWorker]) -> None:
         self._wire = wire
+        #: Whether a run is under way.
+        self.busy = False
         self._lane = Lane("", 1)
         self._loop = AsyncLoop(Bus([self._lane], 1), self._end)
         self._worker = ""
@@ -110,6 +120,7 @@ class Handler:
                 work = works.get()
                 self._wire.send(Begun())
                 self._carry_out(work)
+                self.busy = False
                 self._wire.send(self._ended(work.claims))
         except BaseException as error:
             self._end(error)
@@ -191,4 +202,4 @@ def _show_stacks(logger: list[logging.Logger]) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main(int(sys.argv[1]), int(sys.argv[2])))
+    sys.exit(main(*map(int, sys.argv[1:])))

@@ -19,7 +19,7 @@ from ..errors import TimeLimitError
 from ..job import Claim
 from ..poison import how_it_ended
 from .parenthood import kill_group, kill_tree, resident_bytes
-from .wire import Begun, End, Ended, FromProcess, Hello, Logged, Ready, Unable, Wire, Work
+from .wire import Begun, End, Ended, FromProcess, Hello, Living, Logged, Ready, Unable, Wire, Work
 
 #: A process that has not loaded the app in so many seconds never will.
 START_S = 60.0
@@ -36,9 +36,8 @@ class StartError(Exception):
 class ProcessDied(Exception):
     """The process has died in the middle of a run."""
 
-    def __init__(self, status: int) -> None:
-        super().__init__(how_it_ended(status))
-        self.status = status
+    def __init__(self, ending: str) -> None:
+        super().__init__(ending)
 
 
 class IsolatedProcess:
@@ -46,17 +45,22 @@ class IsolatedProcess:
 
     def __init__(self, hello: Hello, logged: Callable[[Logged], None]) -> None:
         ours, theirs = socket.socketpair()
+        lifeline, self._lifeline = os.pipe()
+        command = [sys.executable, "-P", "-m", f"{__package__}.isolated"]
         with theirs:
             try:
                 self._process = subprocess.Popen(
-                    [sys.executable, "-P", "-m", f"{__package__}.isolated", str(theirs.fileno()), str(os.getpid())],
+                    [*command, *map(str, (theirs.fileno(), lifeline, os.getpid()))],
                     stdin=subprocess.DEVNULL,
-                    pass_fds=[theirs.fileno()],
+                    pass_fds=[theirs.fileno(), lifeline],
                     process_group=0,  # a Ctrl-C of the terminal does not reach it, and a kill reaches all of it
                 )
             except BaseException:
                 ours.close()
+                os.close(self._lifeline)
                 raise
+            finally:
+                os.close(lifeline)
         # Nobody must wait for ever for one that does not listen.
         ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", int(START_S), 0))
         self._wire: Wire[FromProcess] = Wire(ours, FromProcess)
@@ -103,10 +107,10 @@ class IsolatedProcess:
         assert isinstance(answer, Ready), answer
         self._ready = True
 
-    def carry_out(self, claims: list[Claim], batch: bool, limit_s: float | None) -> Ended:
+    def carry_out(self, claims: list[Claim], batch: bool, limit_s: float | None, hang_limit_s: float) -> Ended:
         """Have a run carried out. Raises StartError if it did not begin, ProcessDied or TimeLimitError if it did.
 
-        The time counts from when the process says that it begins.
+        The time counts from when the process says that it begins. One that is silent for too long is ended.
         """
         try:
             self._wire.send(Work(claims, batch))
@@ -116,18 +120,20 @@ class IsolatedProcess:
         assert isinstance(answer, Begun), answer
         self.runs += 1
         try:
-            answer = self._receive(limit_s)
+            answer = self._receive(limit_s, hang_limit_s)
         except TimeoutError:
             assert limit_s is not None, "without a limit there is no end to waiting"
             raise TimeLimitError(limit_s) from None
         except EOFError:
-            raise ProcessDied(self.status()) from None
+            raise ProcessDied(how_it_ended(self.status())) from None
         assert isinstance(answer, Ended), answer
         return answer
 
-    def _receive(self, timeout_s: float | None) -> FromProcess:
-        """The next message that is no line for the log; raises TimeoutError, or EOFError when the process is gone."""
-        due = None if timeout_s is None else time.monotonic() + timeout_s
+    def _receive(self, timeout_s: float | None, hang_limit_s: float = float("inf")) -> FromProcess:
+        """The next message that is no line for the log; raises TimeoutError, EOFError when the process is gone, or
+        ProcessDied when it has been silent for too long."""
+        heard = time.monotonic()
+        due = None if timeout_s is None else heard + timeout_s
         while True:
             left_s = LOOK_S if due is None else min(LOOK_S, due - time.monotonic())
             lives = self.is_alive  # before the look: what it has said at its end is still heard
@@ -137,8 +143,15 @@ class IsolatedProcess:
                     raise EOFError
                 if due is not None and time.monotonic() >= due:
                     raise TimeoutError
-            elif isinstance(message, Logged):
+                if time.monotonic() - heard > hang_limit_s:
+                    self.kill()
+                    raise ProcessDied(f"was silent for {hang_limit_s:g} s, and was ended")
+                continue
+            heard = time.monotonic()
+            if isinstance(message, Logged):
                 self._logged(message)
+            elif isinstance(message, Living):
+                pass
             else:
                 return message
 
@@ -169,6 +182,9 @@ class IsolatedProcess:
         """End it, and hang up: for whoever has it, because nobody else may be listening."""
         self.kill()
         self._wire.close()
+        if self._lifeline >= 0:
+            os.close(self._lifeline)
+            self._lifeline = -1
 
     def signal(self, number: int) -> None:
         """Pass a signal on."""

@@ -120,7 +120,7 @@ class Pool:
         for _ in range(OFFERS):
             process = self._get(fresh)
             try:
-                ended = process.carry_out(claims, batch, limit_s)
+                ended = process.carry_out(claims, batch, limit_s, self._options.hang_limit_s)
             except StartError as error:
                 self._drop(process)
                 problem = error

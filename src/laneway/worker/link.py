@@ -18,7 +18,7 @@ import msgspec
 
 from ..job import Started
 from .board import Board
-from .parenthood import die_with_parent, group_dies_with, kill_group
+from .parenthood import group_dies_with, kill_group
 
 #: How the child is told where its ends are.
 VARIABLE = "LANEWAY_LINK"
@@ -77,6 +77,7 @@ class Link:
     def __init__(self, ends: Ends) -> None:
         self.number, self.processes = ends.number, ends.processes
         self.board = Board(ends.board, ends.slots, ends.size)
+        self._supervisor = ends.supervisor
         self._socket = socket.socket(fileno=ends.socket)
         self._unsent = b""
         #: What this process has counted; None: nobody wants to know.
@@ -86,7 +87,7 @@ class Link:
         #: Called when it waits for nothing any more; set by the worker.
         self.on_give_up: Callable[[], None] = lambda: None
         self._lock = threading.Lock()
-        for fd in (ends.socket, ends.lifeline, ends.board):
+        for fd in (ends.socket, ends.board):
             os.set_inheritable(fd, False)  # what a job starts must not keep them open when we are gone
 
     @classmethod
@@ -96,14 +97,15 @@ class Link:
         if text is None:
             return None
         ends = msgspec.json.decode(text, type=Ends)
-        die_with_parent(ends.supervisor)
-        group_dies_with(ends.lifeline)
+        group_dies_with(ends.supervisor, ends.lifeline)
         link = cls(ends)
         threading.Thread(target=link._watch, name="laneway-link", daemon=True).start()
         return link
 
     def tell(self, message: Message) -> None:
         """Say something, without ever waiting: a supervisor that is stopped must not stop its children."""
+        if os.getppid() != self._supervisor:  # something that it has forked keeps the connection open
+            self._end()
         with self._lock:
             if self._unsent and isinstance(message, Beat):
                 message_bytes = b""  # it has not heard the last one either, and the next one says more
@@ -118,6 +120,9 @@ class Link:
         with suppress(OSError):
             while letter := self._socket.recv(1):
                 self.on_give_up() if letter == GIVE_UP else self.on_retire()
+        self._end()
+
+    def _end(self) -> None:
         if os.getpgrp() == os.getpid():
             kill_group(os.getpid())
         os._exit(1)

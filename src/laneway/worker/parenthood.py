@@ -9,7 +9,6 @@ from __future__ import annotations
 import ctypes
 import fcntl
 import os
-import select
 import signal
 import sys
 from contextlib import suppress
@@ -33,16 +32,20 @@ def die_with_parent(parent: int) -> None:
         os._exit(1)
 
 
-def group_dies_with(pipe: int) -> None:
-    """Have the kernel end this process and its group with SIGKILL when nobody can write to `pipe` any more.
+def group_dies_with(parent: int, pipe: int) -> None:
+    """Have the kernel end this process and its group with SIGKILL when `parent` ends, who alone can write to `pipe`.
 
-    Nothing may ever be written to it. It takes along what a job has started, as far as that has stayed in the group.
+    Nothing is ever written to it: its end is the signal. It takes along what a job has started, as far as that has
+    stayed in the group. Not together with `die_with_parent`, which may come first and then leaves those alone.
     """
-    if sys.platform == "linux" and os.getpgrp() == os.getpid():
-        fcntl.fcntl(pipe, fcntl.F_SETOWN, -os.getpgrp())
-        fcntl.fcntl(pipe, fcntl.F_SETSIG, signal.SIGKILL)
-        fcntl.fcntl(pipe, fcntl.F_SETFL, fcntl.fcntl(pipe, fcntl.F_GETFL) | os.O_ASYNC)
-    if select.select([pipe], [], [], 0)[0]:  # that was before the kernel was told
+    if sys.platform != "linux" or os.getpgrp() != os.getpid():
+        die_with_parent(parent)
+        return
+    os.set_inheritable(pipe, False)
+    fcntl.fcntl(pipe, fcntl.F_SETOWN, -os.getpgrp())
+    fcntl.fcntl(pipe, fcntl.F_SETSIG, signal.SIGKILL)
+    fcntl.fcntl(pipe, fcntl.F_SETFL, fcntl.fcntl(pipe, fcntl.F_GETFL) | os.O_ASYNC)
+    if os.getppid() != parent:  # it has died before the kernel was told
         os._exit(1)
 
 
@@ -104,7 +107,8 @@ def _processes() -> list[str]:
 
 def _stat(pid: str) -> list[str] | None:
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        # As bytes: the name of somebody's process may be cut off in the middle of a character.
+        return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].decode().split()
     except OSError:  # gone meanwhile
         return None
 

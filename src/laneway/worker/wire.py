@@ -1,7 +1,7 @@
 """What a worker and its isolated processes say to each other: messages, each after its length, over a socketpair.
 
 The worker says Hello once, then Work for each run, and End. The process answers Ready or Unable, and to each Work
-first Begun, then whatever is logged meanwhile, then Ended.
+first Begun, then every second Living and whatever is logged meanwhile, then Ended.
 """
 
 from __future__ import annotations
@@ -57,6 +57,10 @@ class Begun(msgspec.Struct, tag=True):
     """From here on a death of the process is the run's doing."""
 
 
+class Living(msgspec.Struct, tag=True):
+    """The run goes on, and the interpreter is not held by it."""
+
+
 class Logged(msgspec.Struct, tag=True):
     """A line for the app's log."""
 
@@ -105,7 +109,7 @@ class Ended(msgspec.Struct, tag=True):
 
 
 FromWorker = Hello | Work | End
-FromProcess = Ready | Unable | Begun | Logged | Ended
+FromProcess = Ready | Unable | Begun | Living | Logged | Ended
 
 Incoming = TypeVar("Incoming")
 
