@@ -229,6 +229,15 @@ class WorkerOptions:
         return problems
 
 
+@dataclass(frozen=True, slots=True)
+class StatusPorts:
+    """Where a supervisor shows over HTTP how it is; None: not at all."""
+
+    health: int | None = None
+    metrics: int | None = None
+    host: str = "127.0.0.1"
+
+
 def _whole(value: object, least: int, most: float = float("inf")) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
 

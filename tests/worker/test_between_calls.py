@@ -9,7 +9,7 @@ import pytest
 from laneway import Context, Key
 from laneway.job import Claim, Kind, Payload
 from laneway.outcome import OUTBOX_LIMIT, Settlement
-from laneway.worker.runner import SLICE_S
+from laneway.worker.units import SLICE_S
 from tests.worker.conftest import Bench
 
 pytestmark = pytest.mark.unit
@@ -90,7 +90,7 @@ def test_nothing_is_begun_under_another_id_than_it_was_claimed_with(bench):
 
 def test_nothing_is_begun_when_the_worker_is_stopping(bench):
     def stop(context):
-        bench.runner.stopping = True
+        bench.runner.stop()
 
     bench.during[2] = stop
     settlement, _ = bench.go()
@@ -98,7 +98,7 @@ def test_nothing_is_begun_when_the_worker_is_stopping(bench):
 
 
 def test_a_stopping_worker_does_not_begin_a_claim(bench):
-    bench.runner.stopping = True
+    bench.runner.stop()
     settlement, duration_s = bench.go()
     assert (bench.ran, settlement.verdict, settlement.done, duration_s) == ([], "release", 0, None)
 

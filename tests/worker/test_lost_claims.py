@@ -12,7 +12,7 @@ from laneway.job import Claim, Kind, Payload
 from laneway.worker.bus import Bus, Lane
 from laneway.worker.loop import AsyncLoop
 from laneway.worker.run import Run
-from laneway.worker.runner import Runner
+from laneway.worker.units import Units
 from tests.worker.conftest import PATIENCE_S, Bench, Running
 
 KINDS = ["plain", "keyed", "collecting", "batch"]
@@ -175,13 +175,13 @@ def test_a_unit_taken_before_the_id_changes_is_not_begun_after(app, once, monkey
             run(context)
 
         plain.enqueue()
-    read = Runner.read
+    read = Units.read
 
     def slowly(self, lane, unit):
         once(*(unit if isinstance(unit, list) else [unit]))
         return read(self, lane, unit)
 
-    monkeypatch.setattr(Runner, "read", slowly)
+    monkeypatch.setattr(Units, "read", slowly)
     run_all(app, once, done, concurrency=1)
     assert len(fences) == 1
     assert not once.tokens & set(fences)

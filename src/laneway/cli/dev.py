@@ -40,10 +40,11 @@ from .worker import make_worker
 def dev(
     ctx: click.Context, /, target: str, url: str | None, reload: bool, watch: tuple[str, ...], **given: Any
 ) -> None:
-    """Run the jobs of an app that you work on, log every one, and start again when its code changes.
+    """Run the jobs of an app that you work on, and reload it.
 
-    What runs gets 5 seconds to finish then, unless --shutdown-timeout says otherwise. Code that cannot be imported
-    is named, and the next change is waited for. With --until-empty nothing is reloaded.
+    Every job is logged, and when the code changes it starts again. What runs gets 5 seconds to finish then, unless
+    --shutdown-timeout says otherwise. Code that cannot be imported is named, and the next change is waited for. With
+    --until-empty nothing is reloaded.
     """
     if reload and not given["until_empty"] and not reloading.is_below_reloader():
         ctx.exit(_reload(target, watch, given["shutdown_timeout_s"]))

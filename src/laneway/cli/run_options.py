@@ -7,9 +7,8 @@ from typing import Any
 
 import click
 
-from ..config import WorkerOptions
+from ..config import StatusPorts, WorkerOptions
 from ..logs import FORMATS
-from ..worker.status import StatusPorts
 from . import options
 
 DEFAULTS = WorkerOptions()

@@ -12,13 +12,12 @@ from typing import TYPE_CHECKING
 import click
 
 from .. import logs
+from ..config import StatusPorts
 from ..errors import ConfigError
 from ..logs import Format
 from ..tally import Tally
 from ..worker.link import Link
 from ..worker.signals import handle_signals, restore_signals
-from ..worker.status import StatusPorts, shown
-from ..worker.supervisor import Supervisor
 
 if TYPE_CHECKING:
     from ..worker import Worker
@@ -62,6 +61,9 @@ def serve(
     process = str(link.number) if link and link.processes > 1 else None
     with log_on_terminal(worker.app.logger, log_format, process):
         if link is None and worker.app.broker.shared:
+            from ..worker.status import shown
+            from ..worker.supervisor import Supervisor
+
             supervisor = Supervisor(worker.app, worker.options, _command(ctx))
             with shown(supervisor, ports):
                 return supervisor.run(told)

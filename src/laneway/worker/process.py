@@ -24,6 +24,7 @@ from ..telemetry import WorkerStarted, WorkerStopped, WorkerStopping, WorkerWait
 from . import schedulers, splitters
 from .apart import Apart
 from .bus import Bus, Lane
+from .crew import Crew
 from .fetcher import LONGEST_BACKOFF_S, Fetcher
 from .hooks import Hooks
 from .isolation import Pool, see_not_isolated
@@ -57,7 +58,6 @@ class Worker:
         raise_problems(self.options.validate())
         self._membership: Membership | None = None
         self._started = False
-        self._threads: list[threading.Thread] = []
         self._stop_asked = threading.Event()
         self._give_up = threading.Event()
         #: Told to stop when everything has finished, however long that takes; until somebody is more urgent.
@@ -67,7 +67,6 @@ class Worker:
         #: The runs that ended the worker.
         self._blamed: list[Started] = []
         self._link: Link | None = None
-        self._growing = threading.Lock()
         #: A job may end the worker before it has quite started.
         self._lifecycle = threading.RLock()
         self._in_process = False
@@ -181,7 +180,6 @@ class Worker:
         shares = {name: Share(self.app, name, splitter, scheduler) for name in queues}
         self._lanes = [Lane(name, concurrency) for name in queues]
         self._bus = Bus(self._lanes, concurrency)
-        self._bus.grow = self._start_runner
         self._bus.on_room = self._wake_fetchers
         self._loop = AsyncLoop(self._bus, self._die)
         self._outage = Outage(self.app.telemetry)
@@ -228,11 +226,11 @@ class Worker:
             board=self._link.board if self._link else None,
             pool=self._pool,
         )
-        self._apart = Apart(self.app, self._runner, self._pool)
+        apart = Apart(self.app, self._runner, self._pool)
+        self._bus.grow = Crew(self._bus, self._runner, self._loop, apart, self._die, concurrency).grow
         self._hooks = Hooks(self.app, self._clock)
         self._died = None
         self._blamed = []
-        self._threads = []
         self._log = EventLog(self.app, verbose=self.options.verbose, slow_s=self.options.slow_s)
         self._log.start()
         try:
@@ -254,7 +252,7 @@ class Worker:
             return True
         self._started = False
         timeout_s = self.options.shutdown_timeout_s if timeout_s is None else timeout_s
-        self._runner.stopping = True
+        self._runner.stop()
         for fetcher in self._fetchers:
             fetcher.stop()
         running = self._runner.running
@@ -371,43 +369,6 @@ class Worker:
         for fetcher in self._fetchers:
             fetcher.wake()
 
-    def _start_runner(self) -> None:
-        with self._growing:
-            if len(self._threads) >= self.options.concurrency:
-                return
-            number = len(self._threads) + 1
-            thread = threading.Thread(target=self._run_jobs, name=f"laneway-run-{number}", daemon=True)
-            self._threads.append(thread)
-        thread.start()
-
-    def _run_jobs(self) -> None:
-        try:
-            self._take_jobs()
-        except BaseException as error:
-            # What a job raises is dealt with in the runner; this is a serializer or an error handler that exits, or
-            # a mistake of ours. A runner that is gone and a claim that nobody settles must not go unseen.
-            self._die(error)
-
-    def _take_jobs(self) -> None:
-        bus, runner, holding = self._bus, self._runner, False
-        while taken := bus.take(holding):
-            holding = True
-            if isinstance(taken, Run):  # it has waited since it was read
-                run = taken if runner.still_ours(taken) else None
-            else:
-                run = runner.read(*taken)
-            while run is not None:
-                if run.apart is not None:
-                    bus.call_for_help()
-                    run = self._apart.execute(run)
-                elif run.call.task.is_async:
-                    self._loop.submit(run, runner)
-                    holding = False  # the permit goes with it
-                    break
-                else:
-                    bus.call_for_help()
-                    run = runner.execute(run)
-
     def _say_last_words(self, error: BaseException) -> None:
         if self.app.last_words is None:
             return
@@ -422,7 +383,7 @@ class Worker:
         The claim stays unsettled and is taken back, its retry_count unchanged; of a key's calls, those that had not
         succeeded. Nothing is claimed from here on.
         """
-        self._runner.stopping = True
+        self._runner.stop()
         for fetcher in self._fetchers:
             fetcher.stop()
         job = f" in {run.call.task.name} {run.claim.key}" if run else ""

@@ -4,20 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 
+from ..config import StatusPorts
 from ..tally import Snapshot, Tally, Total
 from .status_server import Reply, StatusServer, health_routes
 from .supervisor import Supervisor
-
-
-@dataclass(frozen=True, slots=True)
-class StatusPorts:
-    """Where it is shown; None: not at all."""
-
-    health: int | None = None
-    metrics: int | None = None
-    host: str = "127.0.0.1"
 
 
 @contextmanager
