@@ -9,10 +9,10 @@ import pytest
 
 from laneway import Batch, Context, Key, Laneway, Worker
 from laneway.job import Claim, Kind, Payload
+from laneway.worker import units
 from laneway.worker.bus import Bus, Lane
 from laneway.worker.loop import AsyncLoop
 from laneway.worker.run import Run
-from laneway.worker.units import Units
 from tests.worker.conftest import PATIENCE_S, Bench, Running
 
 KINDS = ["plain", "keyed", "collecting", "batch"]
@@ -175,13 +175,13 @@ def test_a_unit_taken_before_the_id_changes_is_not_begun_after(app, once, monkey
             run(context)
 
         plain.enqueue()
-    read = Units.read
+    read = units.Units.read
 
     def slowly(self, lane, unit):
         once(*(unit if isinstance(unit, list) else [unit]))
         return read(self, lane, unit)
 
-    monkeypatch.setattr(Units, "read", slowly)
+    monkeypatch.setattr(units.Units, "read", slowly)
     run_all(app, once, done, concurrency=1)
     assert len(fences) == 1
     assert not once.tokens & set(fences)
