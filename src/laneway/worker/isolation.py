@@ -2,7 +2,7 @@
 
 A run has a process to itself while it is carried out. "process" takes one that has run others before; "fresh" takes
 one that has run nothing, and ends it afterwards; so that not every such run waits for a start, some are started ahead.
-All are started by one thread, because the kernel ends them when the thread that has started them ends.
+One thread starts and ends them all.
 """
 
 from __future__ import annotations
@@ -303,7 +303,7 @@ class Pool:
             thread.join()
 
     def _close(self) -> None:
-        """In the thread that has started them, because they end with it."""
+        """End all of them, in the thread that has started them."""
         while not self._orders.empty():
             if (order := self._orders.get()) is not None:
                 order.set_exception(GivenUp())

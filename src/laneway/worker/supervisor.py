@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
 #: Seconds before another child is started, after the first, second, … that has ended without reason.
 BACKOFF_S = (0.0, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0)
+#: At most, if jobs were running in it: they count a death each, and so that cannot go on for ever.
+BACKOFF_WITH_JOBS_S = 1.0
 #: A child that has served so long was well: what ended it begins to count anew.
 WELL_S = 5.0
 #: How often it looks at its children, when nothing happens: and when one of them is stopped.
@@ -195,7 +197,7 @@ class Supervisor:
         blamed = child.blamed()
         self._renewals.give_back(child.ids, blamed)
         place = self._places[child.number - 1]
-        again_in_s = self._again_in(place, child, code, now)
+        again_in_s = self._again_in(place, child, code, now, BACKOFF_WITH_JOBS_S if blamed else BACKOFF_S[-1])
         orderly = child.leaving is not None and not blamed and code == 0
         ending = "ended" if orderly else how_it_ended(code)
         self.app.telemetry.emit(
@@ -203,7 +205,7 @@ class Supervisor:
         )
         child.close()
 
-    def _again_in(self, place: Place, child: Child, code: int, now: float) -> float | None:
+    def _again_in(self, place: Place, child: Child, code: int, now: float, most_s: float) -> float | None:
         """When another takes its place; None: nobody does."""
         if self._stop_asked and code != 0 and child.ids:  # told to stop before it has joined, it left nothing behind
             self._code = self._code or 1
@@ -223,7 +225,7 @@ class Supervisor:
         else:
             if child.ids and now - child.started_at >= WELL_S:
                 place.crashes = 0
-            delay_s = BACKOFF_S[min(place.crashes, len(BACKOFF_S) - 1)] * (0.75 + random.random() / 2)
+            delay_s = min(BACKOFF_S[min(place.crashes, len(BACKOFF_S) - 1)], most_s) * (0.75 + random.random() / 2)
             place.crashes += 1
         place.start_at = now + delay_s
         return delay_s
