@@ -11,6 +11,7 @@ import os
 import tempfile
 from collections import deque
 from collections.abc import Sequence
+from contextlib import suppress
 from struct import Struct
 
 import msgspec
@@ -76,7 +77,8 @@ class Board:
         for start in range(0, self.slots * self.size, self.size):
             (length,) = _length.unpack_from(self._memory, start)
             if length:
-                found += _decode(self._memory[start + _length.size : start + _length.size + length])
+                with suppress(msgspec.DecodeError):  # of a process that lives, and writes another one there
+                    found += _decode(self._memory[start + _length.size : start + _length.size + length])
         return found
 
     def close(self) -> None:

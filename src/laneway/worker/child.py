@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import os
 import random
+import secrets
 import signal
 import socket
 import subprocess
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 
 import msgspec
 
@@ -25,8 +26,15 @@ from .parenthood import resident_bytes
 
 #: Limits differ by up to this part of them from child to child, so that not all are replaced at once.
 SPREAD = 0.2
-#: A child that has said goodbye is given so long to be gone.
+#: A child that has said goodbye is given so long to be gone; and one that has hung up without a word.
 LINGERS_S = 10.0
+DEAF_S = 1.0
+#: What is longer is not ours.
+LONGEST_MESSAGE = 16_777_216
+#: A child that is too large from the beginning is not replaced before it has had its chance.
+YOUNG_S = 5.0
+#: How what a child has started is known.
+MARK = "LANEWAY_PROCESS"
 
 _decode = msgspec.json.Decoder(Message).decode
 
@@ -40,28 +48,36 @@ class Child:
         self.number = number
         self._clock = clock
         self._options = options
-        self.board = Board.make(options.concurrency, largest_batch)
-        self._socket, theirs = socket.socketpair()
-        lifeline, self._lifeline = os.pipe()
-        ends = Ends(
-            socket=theirs.fileno(),
-            lifeline=lifeline,
-            board=self.board.fd,
-            slots=self.board.slots,
-            size=self.board.size,
-            supervisor=os.getpid(),
-            number=number,
-            processes=options.processes,
-        )
-        with theirs:
+        #: In the environment of all that it starts.
+        self.mark = f"{MARK}={os.getpid()}-{number}-{secrets.token_hex(8)}"
+        name, _, value = self.mark.partition("=")
+        with ExitStack() as undo, ExitStack() as theirs:
+            self.board = Board.make(options.concurrency, largest_batch)
+            undo.callback(self.board.close)
+            self._socket, their_socket = socket.socketpair()
+            undo.enter_context(self._socket)
+            theirs.enter_context(their_socket)
+            lifeline, self._lifeline = os.pipe()
+            undo.callback(os.close, self._lifeline)
+            theirs.callback(os.close, lifeline)
+            ends = Ends(
+                socket=their_socket.fileno(),
+                lifeline=lifeline,
+                board=self.board.fd,
+                slots=self.board.slots,
+                size=self.board.size,
+                supervisor=os.getpid(),
+                number=number,
+                processes=options.processes,
+            )
             self._process = subprocess.Popen(
                 command,
-                env={**os.environ, VARIABLE: msgspec.json.encode(ends).decode()},
-                pass_fds=(theirs.fileno(), lifeline, self.board.fd),
+                env={**os.environ, VARIABLE: msgspec.json.encode(ends).decode(), name: value},
+                pass_fds=(ends.socket, lifeline, self.board.fd),
                 stdin=subprocess.DEVNULL,
                 process_group=0,  # Ctrl-C is for the supervisor, and all that its jobs start can be ended with it
             )
-        os.close(lifeline)
+            undo.pop_all()  # it is there: all of this is closed when it has ended
         self._socket.setblocking(False)
         self._heard = b""
         self.pid = self._process.pid
@@ -79,7 +95,10 @@ class Child:
         self.retiring = False
         #: Ended by the supervisor, and whether what it ran is to blame.
         self.given_up = False
-        self.hung = False
+        self.blameless = False
+        self.slow_to_start = False
+        #: When it hung up, though it had not said goodbye.
+        self.deaf_since: float | None = None
         spread = 1 + SPREAD * random.random()
         self._max_jobs = (options.max_jobs or float("inf")) * spread
         self._max_age_s = (options.max_age_s or float("inf")) * spread
@@ -96,20 +115,27 @@ class Child:
 
     # -- listening -------------------------------------------------------------------------------------
 
-    def listen(self) -> bool:
-        """Take in what it has said. False: it will say no more."""
-        while True:
+    @property
+    def listens(self) -> bool:
+        """Whether it may have something to say."""
+        return self.leaving is None and self.deaf_since is None
+
+    def listen(self) -> None:
+        """Take in what it has said. What is no message is passed over: a job may have written it."""
+        while self.deaf_since is None:
             try:
                 data = self._socket.recv(65_536)
             except BlockingIOError:
-                return True
+                return
             except OSError:
-                return False
-            if not data:
-                return False
+                data = b""
+            if not data or len(self._heard) > LONGEST_MESSAGE:
+                self.deaf_since = self._clock.monotonic()
+                return
             *lines, self._heard = (self._heard + data).split(b"\n")
             for line in lines:
-                self._take_in(_decode(line))
+                with suppress(msgspec.DecodeError, UnicodeDecodeError):
+                    self._take_in(_decode(line))
 
     def _take_in(self, message: Message) -> None:
         self.heard_at = self._clock.monotonic()
@@ -141,6 +167,8 @@ class Child:
             return "is stopped"
         if self.ids and now - self.heard_at > self._options.hang_limit_s:
             return f"has been silent for {now - self.heard_at:.0f} s"
+        if self.deaf_since is not None and self.leaving is None and now - self.deaf_since > DEAF_S:
+            return "has hung up without ending"
         if self.lost and self.lost == self.id and self.board.started():
             return "has lost its lease while it was running jobs"
         return None
@@ -162,7 +190,11 @@ class Child:
             return f"has run {jobs} jobs"
         if now - self.started_at >= self._max_age_s:
             return f"is {now - self.started_at:.0f} s old"
-        if self._options.max_memory and (used := resident_bytes(self.pid)) >= self._max_memory:
+        if (
+            self._options.max_memory
+            and now - self.started_at >= YOUNG_S
+            and (used := resident_bytes(self.pid)) >= self._max_memory
+        ):
             return f"has grown to {used / 1_048_576:.0f} MiB"
         return None
 
@@ -170,7 +202,7 @@ class Child:
         """What counts a death now that it has ended."""
         if self.leaving is not None:
             return self.leaving.blamed
-        if self.given_up and not self.hung:
+        if self.blameless:
             return []
         return self.board.started()
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import os
+import secrets
 import socket
 import struct
 import subprocess
@@ -18,11 +19,13 @@ from collections.abc import Callable
 from ..errors import TimeLimitError
 from ..job import Claim
 from ..poison import how_it_ended
-from .parenthood import kill_group, kill_tree, resident_bytes
+from .parenthood import kill_group, kill_marked, kill_tree, resident_bytes
 from .wire import Begun, End, Ended, FromProcess, Hello, Living, Logged, Ready, Unable, Wire, Work
 
 #: A process that has not loaded the app in so many seconds never will.
 START_S = 60.0
+#: How what such a process has started is known.
+MARK = "LANEWAY_ISOLATED"
 #: How often a wait looks whether the process lives: what a run has forked may keep the connection open.
 LOOK_S = 0.25
 #: How long a process that has hung up may take to be gone.
@@ -46,11 +49,15 @@ class IsolatedProcess:
     def __init__(self, hello: Hello, logged: Callable[[Logged], None]) -> None:
         ours, theirs = socket.socketpair()
         lifeline, self._lifeline = os.pipe()
+        #: In the environment of all that it starts.
+        self._mark = f"{MARK}={os.getpid()}-{secrets.token_hex(8)}"
+        name, _, value = self._mark.partition("=")
         command = [sys.executable, "-P", "-m", f"{__package__}.isolated"]
         with theirs:
             try:
                 self._process = subprocess.Popen(
                     [*command, *map(str, (theirs.fileno(), lifeline, os.getpid()))],
+                    env={**os.environ, name: value},
                     stdin=subprocess.DEVNULL,
                     pass_fds=[theirs.fileno(), lifeline],
                     process_group=0,  # a Ctrl-C of the terminal does not reach it, and a kill reaches all of it
@@ -87,6 +94,8 @@ class IsolatedProcess:
         """Whether it has not ended. It is not reaped by looking, so that its pid stays its own."""
         if self._process.returncode is not None:
             return False
+        if not hasattr(os, "waitid"):  # macOS before Python 3.13
+            return self._process.poll() is None
         try:
             return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
         except ChildProcessError:  # somebody else waits for all children of this program
@@ -138,11 +147,11 @@ class IsolatedProcess:
             left_s = LOOK_S if due is None else min(LOOK_S, due - time.monotonic())
             lives = self.is_alive  # before the look: what it has said at its end is still heard
             message = self._wire.receive(max(0.0, left_s))
+            if due is not None and not isinstance(message, Ended) and time.monotonic() >= due:
+                raise TimeoutError  # however much it has to say
             if message is None:
                 if not lives:
                     raise EOFError
-                if due is not None and time.monotonic() >= due:
-                    raise TimeoutError
                 if time.monotonic() - heard > hang_limit_s:
                     self.kill()
                     raise ProcessDied(f"was silent for {hang_limit_s:g} s, and was ended")
@@ -176,6 +185,7 @@ class IsolatedProcess:
         with self._ending:
             if self._process.returncode is None:
                 kill_tree(self.pid) if self.is_alive else kill_group(self.pid)
+                kill_marked(self._mark)
             return self._process.wait()
 
     def close(self) -> None:

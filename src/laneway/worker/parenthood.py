@@ -1,7 +1,8 @@
 """What ties a process to its parent: it does not outlive it, and what it leaves behind is found.
 
-On Linux the kernel does both (`prctl`, and a signal that comes with the end of a pipe). Elsewhere the first is left to
-whoever watches the connection to the parent, and the second goes as far as process groups do.
+On Linux the kernel does the first (a signal that comes with the end of a pipe, or `prctl`), and a mark in the
+environment serves for the second. Elsewhere the first is left to whoever watches the connection to the parent, and the
+second goes as far as process groups do.
 """
 
 from __future__ import annotations
@@ -11,11 +12,11 @@ import fcntl
 import os
 import signal
 import sys
+import time
 from contextlib import suppress
 from pathlib import Path
 
 _PR_SET_PDEATHSIG = 1
-_PR_SET_CHILD_SUBREAPER = 36
 
 #: Fields of /proc/PID/stat behind the name, which may hold anything and ends with the last bracket.
 _STATE, _PARENT = 0, 1
@@ -49,12 +50,6 @@ def group_dies_with(parent: int, pipe: int) -> None:
         os._exit(1)
 
 
-def adopt_orphans() -> None:
-    """Have processes whose parent dies become this one's, if they descend from it: so none is lost sight of."""
-    if sys.platform == "linux":
-        _prctl(_PR_SET_CHILD_SUBREAPER, 1)
-
-
 def descendants(root: int) -> list[int]:
     """Every process that descends from `root`, itself not included; nothing where there is no /proc."""
     parents: dict[int, list[int]] = {}
@@ -85,6 +80,18 @@ def kill_group(leader: int) -> None:
         os.killpg(leader, signal.SIGKILL)
 
 
+def kill_marked(mark: str) -> None:
+    """End every process that has inherited `mark`, NAME=value, in its environment.
+
+    It finds what has left its group, and what has lost its parent: all but those that were given another environment.
+    """
+    wanted, own = mark.encode(), os.getpid()
+    while found := [pid for pid in map(int, _processes()) if pid != own and _has_inherited(pid, wanted)]:
+        for pid in found:
+            _signal(pid, signal.SIGKILL)
+        time.sleep(0.001)  # those that are not quite gone are seen again
+
+
 def resident_bytes(pid: int) -> int:
     """A process's resident memory; 0 where that cannot be told."""
     try:
@@ -103,6 +110,13 @@ def _processes() -> list[str]:
         return [entry.name for entry in Path("/proc").iterdir() if entry.name.isdigit()]
     except OSError:
         return []
+
+
+def _has_inherited(pid: int, mark: bytes) -> bool:
+    try:
+        return mark in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    except OSError:  # gone meanwhile, or somebody else's; a zombie has none
+        return False
 
 
 def _stat(pid: str) -> list[str] | None:

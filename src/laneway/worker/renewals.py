@@ -32,7 +32,8 @@ class Renewals:
         self._outage = outage
         self._children = children
         self._observer = Observer(clock)
-        self._renewed_at = clock.monotonic()
+        #: When the broker last did all that it was asked.
+        self._answered_at = clock.monotonic()
         self._ended: list[tuple[str, list[Started]]] = []
         self._wake = threading.Event()
         self._stopping = False
@@ -67,11 +68,18 @@ class Renewals:
             self._renew()
             self._leave()
             if not self._stopping:
+                self._forget_if_cut_off()
                 sweep(self._app, self._observer, [name for child in self._children() for name in child.ids])
         except Exception as error:
             self._outage.away("lease", error)
         else:
             self._outage.back("lease")
+            self._answered_at = self._clock.monotonic()
+
+    def _forget_if_cut_off(self) -> None:
+        """What was seen of the others says nothing if the broker was away, or this process was stopped, since then."""
+        if self._clock.monotonic() - self._answered_at > self._lease_s * 2 / 3:
+            self._observer.reset()
 
     def _leave(self) -> None:
         while self._ended:
@@ -80,11 +88,6 @@ class Renewals:
             del self._ended[0]  # not before: if we are killed here, the lease runs out
 
     def _renew(self) -> None:
-        now = self._clock.monotonic()
-        if now - self._renewed_at > self._lease_s * 2 / 3:
-            # The broker was away, or this process was stopped: what was seen before that says nothing of the others.
-            self._observer.reset()
-        self._renewed_at = now
         for child in self._children():
             if not child.renewable(began := self._clock.monotonic()):
                 continue

@@ -26,6 +26,11 @@ def claims_of(unit: Unit) -> list[Claim]:
     return unit if isinstance(unit, list) else [unit]
 
 
+def started_of(claims: list[Claim]) -> list[Started]:
+    """What to blame if the process dies while a batch is read or run."""
+    return [Started(claim.queue, claim.key, claim.token) for claim in claims]
+
+
 class Calls:
     """How far a keyed claim has got: its calls are runs of their own, and are settled together."""
 
@@ -105,7 +110,7 @@ class Run:
     def started(self) -> list[Started]:
         """What to blame if the process dies now."""
         if self.gathered is not None:
-            return [Started(claim.queue, claim.key, claim.token) for claim in self.gathered.claims]
+            return started_of(self.gathered.claims)
         claim = self.claim
         return [Started(claim.queue, claim.key, claim.token, self.id)]
 

@@ -64,6 +64,7 @@ class Runner:
             held_under=held_under,
             valid_until=valid_until,
             pool=pool,
+            board=board,
             conclude=self.conclude,
             settle=self.settle,
         )
@@ -135,8 +136,6 @@ class Runner:
     def _enter(self, run: Run) -> bool:
         """Tell, and enter the middleware. False: one of them does not want it to be run."""
         self.running[id(run)] = run
-        if self._board is not None:
-            run.slot = self._board.begin(run.started())
         self._tell.started(run)
         run.began = self._monotonic()
         if self._around_execution:

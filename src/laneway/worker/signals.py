@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 import threading
@@ -16,8 +17,14 @@ STACKS = ("SIGUSR2", "SIGTTIN")
 def handle_signals(stop: Callable[[int], None], show: Callable[[], None]) -> dict[int, Any]:
     """Have `stop` called for TERM, INT and USR1, and `show` for USR2 and TTIN. Returns what was there before."""
 
+    process = os.getpid()
+
     def stopping(number: int, frame: object) -> None:
-        stop(number)
+        if os.getpid() == process:
+            stop(number)
+        else:  # a job has forked: what it has started is not the worker, and ends as any other program would
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)
 
     def showing(number: int, frame: object) -> None:
         # Not in the handler: the main thread may hold the very lock that writing the log needs.

@@ -24,7 +24,7 @@ from ..tally import Total
 from ..telemetry import ProcessEnded, ProcessGivenUp, ProcessReplaced, ProcessStarted
 from .child import Child
 from .outage import Outage
-from .parenthood import adopt_orphans, descendants, kill_group, kill_tree
+from .parenthood import kill_group, kill_marked, kill_tree
 from .process import LAST_TURN_S
 from .renewals import Renewals
 from .signals import handle_signals, restore_signals, stacks
@@ -42,6 +42,8 @@ WELL_S = 5.0
 LOOK_S, LOOK_CLOSELY_S = 0.5, 0.05
 #: After so long a gap between two looks it was stopped itself, and knows nothing of who was silent.
 GAP_S = 3.0
+#: A child that has not joined by then is spoken of.
+SLOW_START_S = 60.0
 
 
 class Place:
@@ -53,6 +55,11 @@ class Place:
         #: When to start one, on the monotonic clock; None: not any more.
         self.start_at: float | None = 0.0
         self.crashes = 0
+
+    def back_off(self) -> float:
+        """Seconds to wait after one more that has ended without reason."""
+        self.crashes += 1
+        return BACKOFF_S[min(self.crashes, len(BACKOFF_S)) - 1] * (0.75 + random.random() / 2)
 
 
 class Supervisor:
@@ -74,8 +81,6 @@ class Supervisor:
         batches = [task.options.batch_size for queue in app.queues() if (task := app.registry.collector_of(queue))]
         self._largest_batch = max(batches, default=1)
         self._looked_at = self._clock.monotonic()
-        #: What has been started by the program that this is, and not by its children.
-        self._not_theirs: set[int] = set()
         #: What the children have counted, if somebody wants to know.
         self.total: Total | None = None
         self._served = False
@@ -93,8 +98,6 @@ class Supervisor:
 
         `told` are signals that came before it could listen.
         """
-        adopt_orphans()
-        self._not_theirs = set(descendants(os.getpid()))
         before = handle_signals(self._signalled, self._show_stacks)
         for number in told:
             self._signalled(number)
@@ -152,7 +155,7 @@ class Supervisor:
         if starts:
             timeout_s = max(0.0, min(timeout_s, min(starts) - self._clock.monotonic()))
         poll = select.poll()
-        for fd in [self._woken.fileno(), *(child.fileno() for child in self._children if child.leaving is None)]:
+        for fd in [self._woken.fileno(), *(child.fileno() for child in self._children if child.listens)]:
             poll.register(fd, select.POLLIN)
         poll.poll(timeout_s * 1000)
         with suppress(BlockingIOError):
@@ -166,14 +169,22 @@ class Supervisor:
             if place.child is None and place.start_at is not None and now >= place.start_at:
                 self._start(place)
 
-    def _start(self, place: Place) -> None:
-        place.start_at = None
-        place.child = Child(self._command, self.options, place.number, self._largest_batch, self._clock)
-        self._children.append(place.child)
-        self.app.telemetry.emit(ProcessStarted(place.number, place.child.pid))
+    def _start(self, place: Place) -> bool:
+        """Start a child. False: that cannot be done now, and is tried again later."""
+        try:
+            child = Child(self._command, self.options, place.number, self._largest_batch, self._clock)
+        except OSError as error:  # no more processes, memory or descriptors
+            delay_s = place.back_off()
+            place.start_at = self._clock.monotonic() + delay_s
+            self.app.logger.error("a process cannot be started (%s); again in %.1f s", error, delay_s)
+            return False
+        place.start_at, place.child = None, child
+        self._children.append(child)
+        self.app.telemetry.emit(ProcessStarted(place.number, child.pid))
+        return True
 
     def _reap(self, now: float) -> None:
-        """Take in who has ended, was stopped or goes on; also orphans that have become ours."""
+        """Take in who has ended, was stopped or goes on; also strangers, which become ours in a container."""
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG | os.WUNTRACED | os.WCONTINUED)
@@ -193,7 +204,7 @@ class Supervisor:
         self._children.remove(child)
         if child.leaving is None or code != 0:  # it has left runs behind, or whatever they have started
             kill_group(child.pid)
-            self._kill_orphans()
+            kill_marked(child.mark)
         blamed = child.blamed()
         self._renewals.give_back(child.ids, blamed)
         place = self._places[child.number - 1]
@@ -225,32 +236,31 @@ class Supervisor:
         else:
             if child.ids and now - child.started_at >= WELL_S:
                 place.crashes = 0
-            delay_s = min(BACKOFF_S[min(place.crashes, len(BACKOFF_S) - 1)], most_s) * (0.75 + random.random() / 2)
-            place.crashes += 1
+            delay_s = min(place.back_off(), most_s)
         place.start_at = now + delay_s
         return delay_s
-
-    def _kill_orphans(self) -> None:
-        """End what a child has left behind: it descends from us, and from nobody who lives."""
-        ours = {child.pid for child in self._children}
-        sheltered = {pid for child in ours for pid in descendants(child)}
-        for pid in descendants(os.getpid()):
-            if pid not in ours and pid not in sheltered and pid not in self._not_theirs:
-                with suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
 
     def _judge(self, now: float) -> None:
         """End those that must not go on, before others may take their jobs."""
         for child in self._children:
+            if not child.ids and not child.slow_to_start and now - child.started_at > SLOW_START_S:
+                child.slow_to_start = True
+                self.app.logger.warning(
+                    "process %d (pid %d) has been starting for %.0f s; USR2 shows what it does",
+                    child.number,
+                    child.pid,
+                    SLOW_START_S,
+                )
             if child.lingers(now) and not child.given_up:
                 self._end(child, "has finished and does not end")
             why = child.trouble(now)
             if why is None or child.given_up or not child.ids:
                 continue
-            if child.lost != child.id and now < child.renewed_at + self.options.lease_s * 2 / 3:
+            lost = child.lost == child.id
+            if not lost and child.deaf_since is None and now < child.renewed_at + self.options.lease_s * 2 / 3:
                 continue
             self._end(child, why)
-            child.hung = not child.stopped and child.lost != child.id
+            child.blameless = lost
 
     def _end(self, child: Child, why: str) -> None:
         child.given_up = True
@@ -265,9 +275,11 @@ class Supervisor:
             child = place.child
             if child is None or not child.ids or child.leaving or child.given_up or not (why := child.worn(now)):
                 continue
-            self.app.telemetry.emit(ProcessReplaced(child.number, child.pid, why))
-            child.retire()
-            self._start(place)
+            if any(each.retiring and each.number == place.number for each in self._children):
+                continue  # the one before it still has something to do: they must not become more and more
+            if self._start(place):
+                self.app.telemetry.emit(ProcessReplaced(child.number, child.pid, why))
+                child.retire()
 
     # -- stopping --------------------------------------------------------------------------------------
 
@@ -288,6 +300,7 @@ class Supervisor:
             for child in self._children:
                 if not child.given_up:
                     self._end(child, "did not stop in time")
+                    child.blameless = True
 
     def _signalled(self, number: int) -> None:
         if self._stop_asked and number == signal.SIGINT:

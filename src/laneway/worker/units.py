@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 from ..clock import Clock
 from ..context import Context
 from ..errors import TicketError
-from ..job import Claim, Kind, NewJob
+from ..job import Claim, Kind, NewJob, Started
 from ..outcome import OUTBOX_LIMIT, Settlement, buried, done, released
 from ..poison import ALONE_AFTER, BURIED_AT, deaths_of, too_many
 from ..ticket import Call
 from .bus import Lane
 from .reading import FAILURES, UNREADABLE, Reader
-from .run import Calls, Gathered, Run, Unit
+from .run import Calls, Gathered, Run, Unit, started_of
 from .verdicts import Verdicts
 
 if TYPE_CHECKING:
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from ..config import Isolation
     from ..job import Payload
     from ..task import AnyTask
+    from .board import Board
     from .isolation import Pool
 
 #: A keyed claim is given back when its calls have run for so long: it bounds what a crash repeats, and keeps a key
@@ -45,6 +46,7 @@ class Units:
         held_under: Callable[[], str],
         valid_until: Callable[[], float],
         pool: Pool | None,
+        board: Board | None,
         conclude: Callable[[Run, BaseException], Run | None],
         settle: Callable[[Run, list[Settlement], str], None],
     ) -> None:
@@ -56,6 +58,8 @@ class Units:
         self._valid_until = valid_until
         #: Where runs are carried out apart; none inside such a process.
         self._pool = pool
+        #: Where a supervisor finds what was running, or being read; none without one.
+        self._board = board
         self._isolates = pool is not None and any(task.isolation for task in app.registry)
         self._conclude = conclude
         self._settle = settle
@@ -82,21 +86,24 @@ class Units:
             # This process was stopped or cut off for so long that the claim may be somebody else's by now.
             lane.finish(released(unit), None)
             return None
-        apart = None
+        slot, apart = self._note(unit), None
         try:
             if unit.deaths or self._isolates:
                 if unit.deaths >= BURIED_AT:
                     self._bury(lane, unit, None, began)
+                    self._clear(slot)
                     return None
                 call, apart = self._read_placed(unit.payloads[0], unit, unit.deaths)
             else:
                 call = self._read(unit.payloads[0], unit)
         except FAILURES as error:
+            self._clear(slot)
             return self._unreadable(lane, unit, None, error, began)
         if call is None:
             lane.finish(done(unit), 0.0)
+            self._clear(slot)
             return None
-        return Run(lane, unit, call, Context(self._app, unit, call.task), began, None, None, apart)
+        return self._made(Run(lane, unit, call, Context(self._app, unit, call.task), began, None, None, apart), slot)
 
     def still_ours(self, run: Run) -> bool:
         """Whether a run that was read a while ago may begin. If not, it is dropped or given back, as if read now."""
@@ -104,6 +111,7 @@ class Units:
         lost = run.claim.worker != self._held_under()
         if not lost and self._monotonic() < self._valid_until():
             return True
+        self._clear(run.slot)
         if calls is not None and calls.done:
             self._give_back_rest(calls)
         elif not lost:
@@ -127,24 +135,28 @@ class Units:
                 self._give_back_rest(calls)
                 return None
             payload, apart = calls.current, None
+            if payload.deaths and calls.done:
+                # It is to be the head of a claim, so that what has run before it is settled if it dies again.
+                self._give_back_rest(calls)
+                return None
+            slot = self._note(claim, payload.identity)
             try:
                 if payload.deaths or self._isolates:
-                    if payload.deaths and calls.done:
-                        # It is to be the head of a claim, so that what has run before it is settled if it dies again.
-                        self._give_back_rest(calls)
-                        return None
                     calls.suspect = payload.deaths > 0
                     if payload.deaths >= BURIED_AT:
                         self._bury(lane, claim, calls, began)
+                        self._clear(slot)
                         return None
                     call, apart = self._read_placed(payload, claim, payload.deaths)
                 else:
                     call = self._read(payload, claim)
             except FAILURES as error:
+                self._clear(slot)
                 return self._unreadable(lane, claim, calls, error, began)
             if call is not None:
                 context = Context(self._app, claim, call.task, calls.done)
-                return Run(lane, claim, call, context, began, calls, None, apart)
+                return self._made(Run(lane, claim, call, context, began, calls, None, apart), slot)
+            self._clear(slot)
             calls.done += 1
         lane.finish(done(claim, calls.outbox), calls.used_s)
         return None
@@ -181,16 +193,18 @@ class Units:
             if task is not None and (apart := self._place(task, first.deaths)):
                 context = Context(self._app, first, task)
                 return Run(lane, first, Call(task, {}), context, began, None, Gathered(claims, None), apart)
+        slot = -1 if self._board is None else self._board.begin(started_of(claims))
         gathered, broken = self._reader.batch(claims)
         for claim, error in broken:
             self._unreadable(lane, claim, None, error, began)
         if not gathered.batch:  # a middleware has kept back whatever could be read
             lane.finish_all([done(claim) for claim in gathered.claims], 0.0)
+            self._clear(slot)
             return None
         first = gathered.claims[0]
         collector = self._reader.collector_of(first.queue)
         call = Call(collector, {"batch": gathered.batch})
-        return Run(lane, first, call, Context(self._app, first, collector), began, None, gathered)
+        return self._made(Run(lane, first, call, Context(self._app, first, collector), began, None, gathered), slot)
 
     def _unreadable(
         self, lane: Lane, claim: Claim, calls: Calls | None, error: BaseException, began: float
@@ -202,6 +216,26 @@ class Units:
         call = Call(task or UNREADABLE, {})
         context = Context(self._app, claim, call.task, calls.done if calls else 0)
         return self._conclude(Run(lane, claim, call, context, began, calls), error)
+
+    # -- the board -------------------------------------------------------------------------------------
+
+    def _note(self, claim: Claim, identity: str = "") -> int:
+        """Note on the board what is about to be read and run: reading it may be what ends the process."""
+        if self._board is None:
+            return -1
+        return self._board.begin([Started(claim.queue, claim.key, claim.token, identity)])
+
+    def _clear(self, slot: int) -> None:
+        if self._board is not None:
+            self._board.end(slot)
+
+    def _made(self, run: Run, slot: int) -> Run:
+        """A run that is carried out apart is not on the board: if this process dies, it is not to blame."""
+        if run.apart is not None:
+            self._clear(slot)
+        else:
+            run.slot = slot
+        return run
 
     # -- what has had its process die, and what runs apart ---------------------------------------------
 
