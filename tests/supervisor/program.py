@@ -8,19 +8,22 @@ itself.
 from __future__ import annotations
 
 import itertools
+import multiprocessing
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
 import time
 from collections import deque
+from collections.abc import Iterator
 from typing import Annotated, Any
 
-from laneway import Batch, Context, Key, Laneway
+from laneway import Batch, Context, Key, Laneway, Middleware
 from laneway.broker import Answer, Turn
 from laneway.config import open_broker
-from laneway.job import Kind
+from laneway.job import Claim, Kind
 from laneway.testing.history import History
 from laneway.testing.recorder import Recorder
 
@@ -47,8 +50,23 @@ def make_broker() -> Any:
     return Recorder(open_broker(os.environ["LANEWAY_URL"]), taken)
 
 
+class Spoilt(Middleware):
+    """A middleware that kills its process when it sees the body of one task."""
+
+    def around_deserialization(self, body: str, claim: Claim) -> Iterator[None]:
+        if '"spoils"' in body:
+            history.note("S", claim.key, job=claim.key, attempt=claim.attempt, token=claim.token)
+            history.note("K")
+            os.kill(os.getpid(), signal.SIGKILL)
+        yield
+
+
+def middleware() -> list[Middleware]:
+    return [Spoilt()] if os.environ.get("SPOILT") else []
+
+
 in_memory = os.environ.get("LANEWAY_URL") == "memory:"
-app = Laneway(broker=make_broker()) if os.environ.get("SETTLED") else Laneway()
+app = Laneway(broker=make_broker()) if os.environ.get("SETTLED") else Laneway(middleware=middleware())
 
 
 def began(context: Context, seq: int = -1) -> None:
@@ -144,6 +162,41 @@ def gather(context: Context, batch: Batch[str]) -> None:
     for how in (payload for payloads in batch.values() for payload in payloads if payload):
         end(context, how)
     ended(context)
+
+
+@app.task(context=True, queue="poison")
+def meddle(context: Context, how: str) -> None:
+    """Does to its process what no job should."""
+    began(context)
+    if how == "garbage":
+        for fd in range(3, 40):
+            try:
+                with socket.socket(fileno=os.dup(fd)) as one:
+                    if one.family == socket.AF_UNIX:
+                        one.send(b'{"no": "message"}\n\xff not even text\n', socket.MSG_DONTWAIT)
+            except OSError:
+                continue
+    elif how == "exec":
+        history.note("K")
+        os.execvp("sleep", ["sleep", "600"])
+    elif how == "stop":
+        history.note("K")
+        os.kill(os.getpid(), signal.SIGSTOP)
+        threading.Event().wait(600)
+    elif how == "fork":
+        fork = multiprocessing.get_context("fork")
+        ready = fork.Event()  # Python forgets a signal that comes while it forks
+        forked = fork.Process(target=lambda: (ready.set(), threading.Event().wait(600)))
+        forked.start()
+        assert ready.wait(30)
+        forked.terminate()
+        forked.join(30)
+        assert forked.exitcode == -signal.SIGTERM, forked.exitcode
+    ended(context)
+
+
+@app.task(queue="poison")
+def spoils() -> None: ...
 
 
 grown: list[bytes] = []
