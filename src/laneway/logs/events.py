@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 import traceback
 from collections import deque
+from collections.abc import Collection
 from contextlib import ExitStack
 from time import time
 from typing import TYPE_CHECKING, Any
@@ -31,11 +32,14 @@ _UNSAID = frozenset({"exception", "run", "more"})
 class EventLog:
     """Turns an app's events into lines of its logger."""
 
-    def __init__(self, app: Laneway, *, verbose: bool = False, slow_s: float = 10.0) -> None:
+    def __init__(
+        self, app: Laneway, *, verbose: bool = False, slow_s: float = 10.0, unsaid: Collection[type] = ()
+    ) -> None:
         self._telemetry = app.telemetry
         self._logger = app.logger
         self._verbose = verbose
         self._slow_s = slow_s
+        self._kinds = [kind for kind in SENTENCES if kind not in unsaid]
         self._events: deque[tuple[float, Any]] = deque()
         self._wake = threading.Event()
         self._stopping = False
@@ -44,14 +48,14 @@ class EventLog:
     def start(self) -> None:
         """Begin to listen and to write."""
         self._telemetry.subscribe(RunEnded, self._run_ended)
-        for kind in SENTENCES:
+        for kind in self._kinds:
             self._telemetry.subscribe(kind, self._note)
         self._thread.start()
 
     def stop(self) -> None:
         """Write what is left and end."""
         self._telemetry.unsubscribe(RunEnded, self._run_ended)
-        for kind in SENTENCES:
+        for kind in self._kinds:
             self._telemetry.unsubscribe(kind, self._note)
         self._stopping = True
         self._wake.set()

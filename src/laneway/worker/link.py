@@ -54,8 +54,8 @@ class Beat(msgspec.Struct, tag="beat"):
     processed: int
     failed: int
     running: int
-    #: Whether the broker is away, as far as the child can see.
-    away: bool = False
+    #: Why the broker is away, as far as the child can see; empty while it is there.
+    away: str = ""
     #: What it has counted, when metrics are wanted.
     tally: dict[str, Any] | None = None
 

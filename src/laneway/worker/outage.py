@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 
 from ..telemetry import BrokerAway, BrokerBack, Telemetry
 
-#: However often the broker comes and goes, it is reported no more often than this.
-QUIET_S = 1.0
+#: However often the broker comes and goes, it is reported no more often than this: a line that it is away, and one that
+#: it is back.
+QUIET_S = 2.0
 
 
 class Outage:
     """Several threads notice that the broker is away; one report is enough."""
 
-    def __init__(self, telemetry: Telemetry) -> None:
+    def __init__(self, telemetry: Telemetry, changed: Callable[[], None] = lambda: None) -> None:
         self._telemetry = telemetry
+        #: Called when it has gone, and when it is back, each time.
+        self._changed = changed
+        #: What was last said of it.
+        self.error = ""
         self._lock = threading.Lock()
         self._waiting: set[str] = set()
         self._since = 0.0
@@ -26,18 +32,27 @@ class Outage:
         """Whether somebody waits for it."""
         return bool(self._waiting)
 
-    def away(self, who: str, error: Exception) -> None:
+    def waits(self, who: str) -> bool:
+        """Whether `who` does."""
+        return who in self._waiting
+
+    def away(self, who: str, error: Exception | str) -> None:
         """`who` got no answer."""
         with self._lock:
             now = time.monotonic()
-            if not self._waiting:
+            gone = not self._waiting
+            if gone:
                 self._since = now
+                self.error = str(error)
             self._waiting.add(who)
-            if self._reported or now - self._last_report < QUIET_S:
-                return
-            self._reported = True
-            self._last_report = now
-        self._telemetry.emit(BrokerAway(str(error)))
+            report = not self._reported and now - self._last_report >= QUIET_S
+            if report:
+                self._reported = True
+                self._last_report = now
+        if gone:
+            self._changed()
+        if report:
+            self._telemetry.emit(BrokerAway(str(error)))
 
     def back(self, who: str) -> None:
         """`who` got an answer."""
@@ -45,8 +60,10 @@ class Outage:
             return
         with self._lock:
             self._waiting.discard(who)
-            if self._waiting or not self._reported:
+            if self._waiting:
                 return
-            self._reported = False
+            report, self._reported = self._reported, False
             away_s = time.monotonic() - self._since
-        self._telemetry.emit(BrokerBack(away_s))
+        self._changed()
+        if report:
+            self._telemetry.emit(BrokerBack(away_s))

@@ -20,7 +20,7 @@ from ..config import WorkerOptions, raise_problems
 from ..errors import BrokerAwayError, ConfigError, LanewayError
 from ..job import Started
 from ..logs import EventLog
-from ..telemetry import WorkerStarted, WorkerStopped, WorkerStopping, WorkerWaiting
+from ..telemetry import BrokerAway, BrokerBack, WorkerStarted, WorkerStopped, WorkerStopping, WorkerWaiting
 from . import schedulers, splitters
 from .apart import Apart
 from .bus import Bus, Lane
@@ -182,7 +182,7 @@ class Worker:
         self._bus = Bus(self._lanes, concurrency)
         self._bus.on_room = self._wake_fetchers
         self._loop = AsyncLoop(self._bus, self._die)
-        self._outage = Outage(self.app.telemetry)
+        self._outage = Outage(self.app.telemetry, self._tell_beat)
         membership = self._membership = Membership(self.app, self.options, self._clock, shares, self._outage)
         worker_id = lambda: membership.id  # noqa: E731 - it changes when a lease is lost
         held_under = lambda: membership.held_under  # noqa: E731 - and so does this
@@ -231,7 +231,9 @@ class Worker:
         self._hooks = Hooks(self.app, self._clock)
         self._died = None
         self._blamed = []
-        self._log = EventLog(self.app, verbose=self.options.verbose, slow_s=self.options.slow_s)
+        # That the broker is away a supervisor says, once for all.
+        unsaid = (BrokerAway, BrokerBack) if self._link else ()
+        self._log = EventLog(self.app, verbose=self.options.verbose, slow_s=self.options.slow_s, unsaid=unsaid)
         self._log.start()
         try:
             self._call_on_start()
@@ -358,7 +360,8 @@ class Worker:
         if self._link is not None:
             processed = sum(fetcher.processed for fetcher in self._fetchers)
             failed = sum(fetcher.failed for fetcher in self._fetchers)
-            beat = Beat(processed, failed, len(self._runner.running), bool(self._outage), self._link.counted())
+            away = self._outage.error if self._outage else ""
+            beat = Beat(processed, failed, len(self._runner.running), away, self._link.counted())
             self._link.tell(beat)
 
     def _forget(self) -> None:

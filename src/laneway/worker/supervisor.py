@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 #: Seconds before another child is started, after the first, second, … that has ended without reason.
 BACKOFF_S = (0.0, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0)
 #: At most, if jobs were running in it: they count a death each, and so that cannot go on for ever.
-BACKOFF_WITH_JOBS_S = 1.0
+BACKOFF_WITH_JOBS_S = 0.5
 #: A child that has served so long was well: what ended it begins to count anew.
 WELL_S = 5.0
 #: How often it looks at its children, when nothing happens: and when one of them is stopped.
@@ -144,6 +144,10 @@ class Supervisor:
 
     def _listen(self, child: Child) -> None:
         child.listen()
+        if child.beat.away:
+            self._outage.away(f"process {child.pid}", child.beat.away)
+        else:
+            self._outage.back(f"process {child.pid}")
         if self.total is not None and child.beat.tally is not None:
             self.total.told(child.pid, child.beat.tally)
 
@@ -202,6 +206,7 @@ class Supervisor:
         if self.total is not None:
             self.total.ended(child.pid)
         self._children.remove(child)
+        self._outage.back(f"process {child.pid}")
         if child.leaving is None or code != 0:  # it has left runs behind, or whatever they have started
             kill_group(child.pid)
             kill_marked(child.mark)
@@ -321,7 +326,7 @@ class Supervisor:
         serving = [child for child in self._children if child.ids and not child.retiring and not child.stopped]
         if not serving:
             return "no process has started yet"
-        if self._outage or all(child.beat.away for child in serving):
+        if self._outage.waits("lease") or all(child.beat.away for child in serving):
             return "the broker is away"
         return None
 
