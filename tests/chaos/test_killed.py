@@ -17,7 +17,7 @@ from tests.supervisor.site import LARGE, Site, alive, kill, wait_until
 pytestmark = pytest.mark.chaos
 
 KILLS = 20 if LARGE else 1
-LEASE_S = 2.0
+LEASE_S = 2.0 if LARGE else 1.0
 
 
 def again(site: Site, before: list[Event], since: float) -> float:
@@ -39,7 +39,7 @@ def test_what_a_killed_child_ran_runs_again_at_once(site: Site, processes: int) 
     took: list[float] = []
     server = site.start("-w", str(processes), "-c", "3", "--lease", "120").serving(processes)
     for number in range(KILLS):
-        keys = site.put("work", 3, takes_s=3.0 if processes == 1 else 1.0)
+        keys = site.put("work", 3, takes_s=2.0 if processes == 1 else 1.0)
         wait_until(lambda keys=keys: set(keys) <= site.starts().keys(), site.logs)
         pid = site.events("S")[-1].pid
         before = running(site, [pid])
@@ -96,7 +96,7 @@ def test_children_end_with_their_supervisor(site: Site, stopped: bool) -> None:
     other = site.start("-w", "1", "-c", "4", "--lease", str(LEASE_S)).serving()
     for _ in range(KILLS):
         server = site.start("-w", "2", "-c", "2", "--lease", str(LEASE_S)).serving(2)
-        site.put_calls(8, 3, prefix=f"n{server.pid}-", takes_s=0.3)
+        site.put_calls(8, 3 if LARGE else 2, prefix=f"n{server.pid}-", takes_s=0.3)
         children = server.children()
         wait_until(lambda children=children: len(running(site, children)) > 2, site.logs)
         for pid in children if stopped else ():

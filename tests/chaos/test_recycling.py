@@ -13,14 +13,14 @@ from tests.supervisor.site import LARGE, Site, wait_until
 
 pytestmark = pytest.mark.chaos
 
-JOBS = 4_000 if LARGE else 300
+JOBS = 4_000 if LARGE else 160
 
 
 @pytest.mark.parametrize(
     ("limit", "says", "task", "params"),
     [
-        (["--max-jobs", "50"], "has run", "work", {"takes_s": 0.02}),
-        (["--max-age", "1"], "s old", "work", {"takes_s": 0.05}),
+        (["--max-jobs", "20"], "has run", "work", {"takes_s": 0.02}),
+        (["--max-age", "1"], "s old", "work", {"takes_s": 0.1}),
         (["--max-memory", "60M"], "has grown to", "grow", {"mebibytes": 2}),
     ],
     ids=["jobs", "age", "memory"],
@@ -29,7 +29,7 @@ def test_children_are_replaced_without_harm(
     site: Site, limit: list[str], says: str, task: str, params: dict[str, Any]
 ) -> None:
     site.put(task, JOBS if task == "work" else JOBS // 4, **params)
-    (long,) = site.put("work", takes_s=4.0)  # longer than the shutdown timeout
+    (long,) = site.put("work", takes_s=2.0)  # longer than the shutdown timeout
     site.put_calls(20, JOBS // 40, takes_s=0.01)
     server = site.start("-w", "2", "-c", "3", "--shutdown-timeout", "0.5", *limit)
     wait_until(lambda: site.left() == 0, site.logs, 180)
@@ -46,7 +46,7 @@ def test_children_are_replaced_without_harm(
 
 
 def test_told_to_stop_while_a_worn_child_still_runs_it_waits_for_that_too(site: Site) -> None:
-    (long,) = site.put("work", takes_s=4.0)
+    (long,) = site.put("work", takes_s=3.0)
     server = site.start("--max-age", "1")
     wait_until(lambda: "another takes its place" in server.log(), server.log)
     assert len(server.children()) == 2

@@ -16,7 +16,7 @@ from tests.supervisor.site import LARGE, Server, Site, wait_until
 
 pytestmark = pytest.mark.chaos
 
-RESTARTS = 50 if LARGE else 6
+RESTARTS = 50 if LARGE else 4
 
 
 def handles_signals(server: Server) -> bool:

@@ -15,8 +15,8 @@ from tests.supervisor.site import LARGE, Server, Site, alive, kill, state_of, wa
 
 pytestmark = pytest.mark.chaos
 
-PAUSES = 30 if LARGE else 2
-LEASE_S = 2.0 if LARGE else 1.5
+PAUSES = 30 if LARGE else 1
+LEASE_S = 2.0 if LARGE else 1.2
 CONCURRENCY = 3
 ARGS = ("-c", str(CONCURRENCY), "--lease", str(LEASE_S))
 

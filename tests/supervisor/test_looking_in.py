@@ -9,14 +9,14 @@ from tests.supervisor.site import Site, wait_until
 pytestmark = pytest.mark.acceptance
 
 
-@pytest.mark.parametrize("name", ["SIGUSR2", "SIGTTIN"])
-def test_the_stacks_of_all_processes_are_shown(site: Site, name: str) -> None:
+def test_the_stacks_of_all_processes_are_shown(site: Site) -> None:
     site.put("stuck", 2)
     server = site.start("-w", "2", "-c", "1", "--shutdown-timeout", "0").serving(2)
     site.wait_for(2)
-    server.signal(name)
-    wait_until(lambda: server.log().count("in stuck") == 2, server.log)
-    wait_until(lambda: "stacks of all threads of the supervisor" in server.log(), server.log)
+    for times, name in enumerate(("SIGUSR2", "SIGTTIN"), 1):
+        server.signal(name)
+        wait_until(lambda times=times: server.log().count("in stuck") == 2 * times, server.log)
+    assert server.log().count("WARNING stacks of all threads of the supervisor") == 2
     assert "[1]" in server.log()
     assert "[2]" in server.log()
     assert len(server.children()) == 2, "they go on"

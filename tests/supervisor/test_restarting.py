@@ -12,7 +12,7 @@ from tests.supervisor.site import LARGE, Server, Site, kill, parent_of, state_of
 
 pytestmark = pytest.mark.acceptance
 
-RESTARTS = 50 if LARGE else 8
+RESTARTS = 50 if LARGE else 5
 
 
 def test_a_child_that_dies_at_once_is_started_more_and_more_slowly(site: Site) -> None:
