@@ -5,8 +5,9 @@
     otel.instrument(app)
 
 Enqueueing makes a producer span, whose place in its trace travels in the jobs' headers. A run is a consumer span in
-that trace, current while the handler runs, so that what the handler does hangs below it. Collecting jobs carry no
-headers: their runs begin traces of their own. What is exported, and where to, is for the SDK that the program sets up.
+that trace, current while the handler runs, so that what the handler does hangs below it. In an isolated process what is
+current is where the worker's span stands. Collecting jobs carry no headers: their runs begin traces of their own. What
+is exported, and where to, is for the SDK that the program sets up.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import __version__
 from .tally import BUCKETS
-from .telemetry import Enqueueing, JobsEnqueued, RunAbandoned, RunEnded, RunStarted
+from .telemetry import Enqueueing, JobsEnqueued, RunAbandoned, RunEnded, RunEntered, RunLeft, RunSent, RunStarted
 
 try:
     from opentelemetry import metrics, propagate, trace
@@ -86,13 +87,21 @@ class _Instrument:
             "laneway.run.wait", "s", "How long jobs were due already.", explicit_bucket_boundaries_advisory=BUCKETS
         )
         self._open: dict[int, _Open] = {}
+        #: In an isolated process: how to make current again what was so before the run.
+        self._entered: Token[Context] | None = None
         self._lock = threading.Lock()
         self._begins: dict[type, Any] = {
             Enqueueing: self._enqueueing,
             JobsEnqueued: self._jobs_enqueued,
             RunStarted: self._run_started,
+            RunSent: self._run_sent,
+            RunEntered: self._run_entered,
         }
-        self._ends: dict[type, Any] = {RunEnded: self._run_ended, RunAbandoned: self._run_abandoned}
+        self._ends: dict[type, Any] = {
+            RunEnded: self._run_ended,
+            RunAbandoned: self._run_abandoned,
+            RunLeft: self._run_left,
+        }
         self._closing = False
         for kind, callback in (self._begins | self._ends).items():
             self._telemetry.subscribe(kind, callback)
@@ -106,7 +115,7 @@ class _Instrument:
 
     def _leave_when_done(self) -> None:
         with self._lock:
-            if not self._closing or self._open:
+            if not self._closing or self._open or self._entered is not None:
                 return
             self._closing = False
         for kind, callback in self._ends.items():
@@ -168,6 +177,21 @@ class _Instrument:
             opened.span.record_exception(event.exception)
             opened.span.set_status(StatusCode.ERROR, event.error)
             self._finish(event.run, opened)
+
+    # -- runs in an isolated process, whose span is the worker's ---------------------------------------
+
+    def _run_sent(self, event: RunSent) -> None:
+        propagate.inject(event.headers)
+
+    def _run_entered(self, event: RunEntered) -> None:
+        self._entered = attach(propagate.extract(event.headers, Context()))
+
+    def _run_left(self, event: RunLeft) -> None:
+        if self._entered is not None:
+            detach(self._entered)
+            self._entered = None
+        if self._closing:
+            self._leave_when_done()
 
     def _found(self, event: RunEnded) -> _Open | None:
         """The span that ends; one that never started is made for the occasion."""

@@ -110,6 +110,33 @@ class RunAbandoned(msgspec.Struct):
     run: int = 0
 
 
+class RunSent(msgspec.Struct):
+    """A run has started and is about to be handed to an isolated process.
+
+    This one is a question: what subscribers put into `headers` goes with the run, and its RunEntered has it.
+    """
+
+    queue: str
+    task: str
+    headers: Headers
+
+
+class RunEntered(msgspec.Struct):
+    """In an isolated process: a handler is about to be called. The run itself is told in the worker that sent it."""
+
+    queue: str
+    task: str
+    #: What was given to its RunSent.
+    headers: Headers
+
+
+class RunLeft(msgspec.Struct):
+    """In an isolated process: the run that was entered is over, however it ended. There is one at a time."""
+
+    queue: str
+    task: str
+
+
 class SettlementRefused(msgspec.Struct):
     """A run's end came too late: its claim belongs to another worker by now."""
 

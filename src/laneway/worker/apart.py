@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from ..errors import TimeLimitError
-from ..job import Claim
+from ..job import Claim, Headers
 from ..outcome import Settlement, postponed, retry_count_after
 from ..poison import died
-from ..telemetry import RunEnded
+from ..telemetry import RunEnded, RunSent
 from .isolated_process import ProcessDied
 from .isolation import GivenUp, Pool, Unavailable
 from .run import Run
-from .wire import Ended, Ruling
+from .wire import Ended, Ruling, Work, storable
 
 if TYPE_CHECKING:
     from ..app import Laneway
@@ -35,6 +35,7 @@ class Apart:
         self._app = app
         self._runner = runner
         self._pool = pool
+        self._asked = app.telemetry.of(RunSent)
 
     def execute(self, run: Run) -> Run | None:
         """Carry out a run. Returns the next one of the same claim, if there is one."""
@@ -44,8 +45,9 @@ class Apart:
         if limit_s is not None and run.call.task.is_async:
             limit_s += GRACE_S
         runner.begin(run)
+        work = Work(_sent(run), run.gathered is not None, self._headers(run))
         try:
-            ended = self._pool.carry_out(_sent(run), run.gathered is not None, run.apart, limit_s)
+            ended = self._pool.carry_out(work, run.apart, limit_s)
         except TimeLimitError:
             runner.forget(run)
             return runner.conclude(run, TimeLimitError(options.limit_s or 0.0))
@@ -58,6 +60,14 @@ class Apart:
         else:
             return self._conclude(run, ended)
         return None
+
+    def _headers(self, run: Run) -> Headers:
+        """What whoever listens wants to be known where it runs: here, where what RunStarted has made current is so."""
+        if not self._asked:
+            return {}
+        event = RunSent(run.claim.queue, run.call.task.name, {})
+        self._app.telemetry.emit(event)
+        return {storable(str(name)): storable(str(value)) for name, value in event.headers.items()}
 
     def _conclude(self, run: Run, ended: Ended) -> Run | None:
         """Record what the other process has decided; of a keyed claim, as far as it is about this call."""

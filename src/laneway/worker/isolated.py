@@ -14,11 +14,13 @@ import queue
 import socket
 import sys
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from ..clock import SystemClock
-from ..job import Claim
-from ..telemetry import RunAbandoned, RunEnded, RunStarted
+from ..job import Claim, Headers
+from ..telemetry import RunAbandoned, RunEnded, RunEntered, RunLeft, RunStarted
 from .bus import Bus, Lane
 from .failure import describe
 from .loop import AsyncLoop
@@ -85,9 +87,6 @@ def _load(hello: Hello) -> Laneway:
     for module in hello.modules:
         if module not in sys.modules:
             importlib.import_module(module)
-    # Who listens to runs listens in the worker, where they are told.
-    for kind in (RunStarted, RunEnded, RunAbandoned):
-        app.telemetry.of(kind).clear()
     return app
 
 
@@ -109,8 +108,12 @@ class Handler:
             held_under=lambda: self._worker,
             valid_until=lambda: float("inf"),  # the worker sees to it
         )
+        # Who listens to runs listens in the worker, where they are told; here, to which run is entered and left.
+        for kind in (RunStarted, RunEnded, RunAbandoned):
+            app.telemetry.of(kind).clear()
         self._events: list[RunEnded] = []
         app.telemetry.subscribe(RunEnded, self._events.append)
+        self._telemetry = app.telemetry
         self._logger = app.logger
 
     def serve(self, works: queue.SimpleQueue[Work]) -> None:
@@ -130,9 +133,25 @@ class Handler:
         run = self._runner.read(self._lane, work.claims if work.batch else work.claims[0])
         while run is not None:
             if run.call.task.is_async:
-                run = self._loop.wait_for(self._runner.execute_async(run))
+                run = self._loop.wait_for(self._execute_async(run, work.headers))
             else:
-                run = self._runner.execute(run)
+                with self._inside(run, work.headers):
+                    run = self._runner.execute(run)
+
+    async def _execute_async(self, run: Run, headers: Headers) -> Run | None:
+        with self._inside(run, headers):  # in the asyncio task that the handler runs in
+            return await self._runner.execute_async(run)
+
+    @contextmanager
+    def _inside(self, run: Run, headers: Headers) -> Iterator[None]:
+        queue, task = run.claim.queue, run.call.task.name
+        if self._telemetry.of(RunEntered):
+            self._telemetry.emit(RunEntered(queue, task, headers))
+        try:
+            yield
+        finally:
+            if self._telemetry.of(RunLeft):
+                self._telemetry.emit(RunLeft(queue, task))
 
     def _ended(self, claims: list[Claim]) -> Ended:
         numbers = {id(claim): number for number, claim in enumerate(claims)}

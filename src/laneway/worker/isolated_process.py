@@ -17,7 +17,6 @@ import time
 from collections.abc import Callable
 
 from ..errors import TimeLimitError
-from ..job import Claim
 from ..poison import how_it_ended
 from .parenthood import kill_group, kill_marked, kill_tree, resident_bytes
 from .wire import Begun, End, Ended, FromProcess, Hello, Living, Logged, Ready, Unable, Wire, Work
@@ -116,13 +115,13 @@ class IsolatedProcess:
         assert isinstance(answer, Ready), answer
         self._ready = True
 
-    def carry_out(self, claims: list[Claim], batch: bool, limit_s: float | None, hang_limit_s: float) -> Ended:
+    def carry_out(self, work: Work, limit_s: float | None, hang_limit_s: float) -> Ended:
         """Have a run carried out. Raises StartError if it did not begin, ProcessDied or TimeLimitError if it did.
 
         The time counts from when the process says that it begins. One that is silent for too long is ended.
         """
         try:
-            self._wire.send(Work(claims, batch))
+            self._wire.send(work)
             answer = self._receive(START_S)
         except (OSError, EOFError):  # a TimeoutError is an OSError
             raise StartError("it did not begin the run") from None

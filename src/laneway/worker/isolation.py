@@ -18,10 +18,9 @@ from typing import TYPE_CHECKING
 
 from ..config import Isolation, WorkerOptions
 from ..errors import ConfigError
-from ..job import Claim
 from ..origin import Origin, origin_of
 from .isolated_process import IsolatedProcess, StartError, handle_line
-from .wire import Ended, Hello
+from .wire import Ended, Hello, Work
 
 if TYPE_CHECKING:
     from ..app import Laneway
@@ -103,24 +102,24 @@ class Pool:
 
     # -- running ---------------------------------------------------------------------------------------
 
-    def carry_out(self, claims: list[Claim], batch: bool, isolation: Isolation, limit_s: float | None) -> Ended:
+    def carry_out(self, work: Work, isolation: Isolation, limit_s: float | None) -> Ended:
         """Have a run carried out. Raises ProcessDied or TimeLimitError when it has failed so, Unavailable when it could
         not begin, and GivenUp."""
         fresh = isolation == "fresh"
         with self._lock:
             self._fresh += fresh
         try:
-            return self._offer(claims, batch, fresh, limit_s)
+            return self._offer(work, fresh, limit_s)
         finally:
             with self._lock:
                 self._fresh -= fresh
 
-    def _offer(self, claims: list[Claim], batch: bool, fresh: bool, limit_s: float | None) -> Ended:
+    def _offer(self, work: Work, fresh: bool, limit_s: float | None) -> Ended:
         problem = StartError("")
         for _ in range(OFFERS):
             process = self._get(fresh)
             try:
-                ended = process.carry_out(claims, batch, limit_s, self._options.hang_limit_s)
+                ended = process.carry_out(work, limit_s, self._options.hang_limit_s)
             except StartError as error:
                 self._drop(process)
                 problem = error

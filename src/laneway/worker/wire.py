@@ -14,7 +14,7 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from ..job import Claim, NewJob
+from ..job import Claim, Headers, NewJob
 from ..outcome import Settlement, Verdict
 
 _LENGTH = struct.Struct("!Q")
@@ -37,6 +37,8 @@ class Work(msgspec.Struct, tag=True):
 
     claims: list[Claim]
     batch: bool
+    #: What the worker's subscribers want those in the process to know.
+    headers: Headers = {}
 
 
 class End(msgspec.Struct, tag=True):
