@@ -36,7 +36,7 @@ def died(claim: Claim, ending: str, *, done: int = 0, outbox: list[NewJob] | Non
 
 def too_many(deaths: int, ending: str) -> str:
     """Why such a job is in the morgue."""
-    return f"The process that ran it died {deaths} times; the last time it {ending}. Nothing is known of an exception."
+    return f"The process that ran it died {deaths} times; the last time it {ending}."
 
 
 def how_it_ended(status: int) -> str:

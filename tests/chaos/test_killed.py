@@ -58,7 +58,7 @@ def test_what_a_killed_child_ran_runs_again_at_once(site: Site, processes: int) 
     print(f"-w {processes}: {KILLS} kills; begun again after {median(took):.2f} s, at most {max(took):.2f} s")
     assert site.findings() == []
     assert max(site.attempts()) == 2
-    assert "count a death" in server.log()
+    assert "deaths counted for" in server.log()
     if LARGE:
         assert median(took) < 2
 

@@ -69,26 +69,33 @@ def test_a_second_interrupt_gives_up_and_the_next_worker_need_not_wait(site: Sit
     assert site.broker.find("default", key)[0].deaths == 0
 
 
-def test_two_interrupts_that_come_together_give_up_as_well(site: Site) -> None:
-    """Of two signals that wait for a process the one with the smaller number comes first, so INT before TERM."""
-    site.put("stuck")
+def test_a_second_interrupt_does_not_wait_for_a_child_that_cannot_hear(site: Site) -> None:
+    (key,) = site.put("stuck")
     server = site.start("--lease", "120", "--shutdown-timeout", "300")
     site.wait_for(1)
-    child = server.child()
-    kill(child, signal.SIGSTOP)
-    server.signal("SIGINT")
-    wait_until(lambda: pending(child) & 1 << signal.SIGTERM - 1)
+    kill(server.child(), signal.SIGSTOP)
     server.signal("SIGINT")
     wait_until(lambda: not pending(server.pid))
-    kill(child, signal.SIGCONT)
+    server.signal("SIGINT")
     assert server.ends() == 1
-    assert "did not stop in time" not in server.log()
+    site.start()
+    again = site.wait_for(2)[-1]
+    assert (again.job, again.attempt) == (key, 2)
+    assert site.broker.find("default", key)[0].deaths == 0
 
 
 def pending(pid: int) -> int:
     """The signals that a process has been sent and has not received, as bits."""
     status = Path(f"/proc/{pid}/status").read_text()
     return int(status.partition("ShdPnd:")[2].split()[0], 16)
+
+
+def test_a_process_that_does_not_answer_is_spoken_for_and_not_waited_for_longer_than_said(site: Site) -> None:
+    (key,) = site.put("hold", takes_s=60)
+    server = site.start("--lease", "120", "--shutdown-timeout", "9")
+    site.wait_for(1)
+    assert server.stop() == 1
+    assert f"does not answer; still waiting for default {key}" in server.log()
 
 
 def test_the_shutdown_timeout_gives_up_and_says_what_it_waited_for(site: Site) -> None:

@@ -8,6 +8,7 @@ stderr and an exit code; a traceback means that Laneway itself is wrong.
 from __future__ import annotations
 
 import io
+import os
 import sys
 from importlib import import_module
 from typing import Any
@@ -92,8 +93,16 @@ def cli() -> None:
 
 def main() -> None:
     """The script `laneway`."""
+    _open_standard_streams()
     for stream in (sys.stdout, sys.stderr):
         # A task or an error may be named in any script; a terminal that lacks it shows escapes, not a traceback.
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     cli(prog_name="laneway")
+
+
+def _open_standard_streams() -> None:
+    """Have the descriptors 0 to 2 be open: what is opened next would take a closed one's place, and be printed to."""
+    while (fd := os.open(os.devnull, os.O_RDWR)) <= 2:
+        os.set_inheritable(fd, True)
+    os.close(fd)

@@ -80,7 +80,12 @@ def make_worker(ctx: click.Context, target: Target, url: str | None, given: dict
     made = WorkerOptions(**given, **shards, verbose=verbose, queues=list(dict.fromkeys(queues)) or None)
     raise_problems(made.validate())
     check_queues(target.app, queues)
-    return (target.worker or Worker)(target.app, made)
+    if target.worker is None:
+        return Worker(target.app, made)
+    try:
+        return target.worker(target.app, made)
+    except TypeError as error:
+        raise ConfigError(f"{target.text} cannot be made of an app and its options ({error}).") from error
 
 
 def _shard_options(scheduler: str | None, nodes: int | None, node: int | None) -> dict[str, Any]:

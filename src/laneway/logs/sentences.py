@@ -79,7 +79,7 @@ def _more(names: list[str]) -> str:
 
 def _process_ended(event: ProcessEnded) -> Sentence:
     head = f"process {event.number} (pid {event.pid}) {event.ending}"
-    blamed = f"; {event.blamed} jobs that it was running count a death" if event.blamed else ""
+    blamed = f"; deaths counted for what it was running: {event.blamed}" if event.blamed else ""
     if event.again_in_s is None:
         again = ""
     else:

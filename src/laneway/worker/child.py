@@ -6,6 +6,7 @@ their locks in whatever state they are.
 
 from __future__ import annotations
 
+import math
 import os
 import random
 import secrets
@@ -29,6 +30,8 @@ SPREAD = 0.2
 #: A child that has said goodbye is given so long to be gone; and one that has hung up without a word.
 LINGERS_S = 10.0
 DEAF_S = 1.0
+#: A child that lives says so every second; after so long a silence it does not count on being asked.
+MUTE_S = 3.0
 #: What is longer is not ours.
 LONGEST_MESSAGE = 16_777_216
 #: A child that is too large from the beginning is not replaced before it has had its chance.
@@ -48,6 +51,10 @@ class Child:
         self.number = number
         self._clock = clock
         self._options = options
+        spread = 1 + SPREAD * random.random()
+        self._max_jobs = (options.max_jobs or float("inf")) * spread
+        self._max_age_s = (options.max_age_s or float("inf")) * spread
+        self._max_memory = (options.max_memory or float("inf")) * spread
         #: In the environment of all that it starts.
         self.mark = f"{MARK}={os.getpid()}-{number}-{secrets.token_hex(8)}"
         name, _, value = self.mark.partition("=")
@@ -69,6 +76,7 @@ class Child:
                 supervisor=os.getpid(),
                 number=number,
                 processes=options.processes,
+                tell_at=0 if options.max_jobs is None else math.ceil(self._max_jobs),
             )
             self._process = subprocess.Popen(
                 command,
@@ -97,12 +105,9 @@ class Child:
         self.given_up = False
         self.blameless = False
         self.slow_to_start = False
+        self.lingered = False
         #: When it hung up, though it had not said goodbye.
         self.deaf_since: float | None = None
-        spread = 1 + SPREAD * random.random()
-        self._max_jobs = (options.max_jobs or float("inf")) * spread
-        self._max_age_s = (options.max_age_s or float("inf")) * spread
-        self._max_memory = (options.max_memory or float("inf")) * spread
 
     def fileno(self) -> int:
         """The socket, for those who wait for several children."""
@@ -172,6 +177,10 @@ class Child:
         if self.lost and self.lost == self.id and self.board.started():
             return "has lost its lease while it was running jobs"
         return None
+
+    def is_mute(self, now: float) -> bool:
+        """Whether it is not able to say anything, or to hear."""
+        return self.stopped or (bool(self.ids) and self.leaving is None and now - self.heard_at > MUTE_S)
 
     def lingers(self, now: float) -> bool:
         """Whether it has said goodbye long ago: something that its jobs have left behind keeps it from ending."""

@@ -55,6 +55,7 @@ class Fetcher:
         held_under: Callable[[], str],
         lost: Callable[[str], None],
         told_buried: Callable[[list[Settlement]], None],
+        counted: Callable[[], None],
         fatal: Callable[[BaseException], None],
         moved: Callable[[], None],
         pause: Callable[[float], object] | None = None,
@@ -69,6 +70,8 @@ class Fetcher:
         self._held_under = held_under
         self._lost = lost
         self._told_buried = told_buried
+        #: Told when it has counted what a turn has settled.
+        self._counted = counted
         self._fatal = fatal
         #: Tells the worker that this process serves other shards now.
         self._moved = moved
@@ -77,6 +80,8 @@ class Fetcher:
         self._pause = pause or self._quit.wait
         self._stopping = False
         self._seq = 0
+        #: Since when it waits for the broker.
+        self.asked_at: float | None = None
         self._enqueued = app.telemetry.of(JobsEnqueued)
         #: False when the last turn brought all there was; the waker sets it again.
         self.due = True
@@ -112,6 +117,11 @@ class Fetcher:
         """The waker has seen a due job in this queue."""
         self.due = True
         self.wake()
+
+    @property
+    def name(self) -> str:
+        """What it is called when it waits for the broker."""
+        return self._lane.queue
 
     @property
     def queue(self) -> str:
@@ -283,7 +293,11 @@ class Fetcher:
     def _ask(self, turn: Turn) -> Answer:
         if armed and turn.settlements:
             reach("before settle")
-        answer = self._app.broker.turn(turn)
+        self.asked_at = time.monotonic()
+        try:
+            answer = self._app.broker.turn(turn)
+        finally:
+            self.asked_at = None
         if armed and turn.settlements:
             reach("after settle")
         if armed and answer.claims:
@@ -369,3 +383,5 @@ class Fetcher:
                     exhausted.append(settlement)
         if exhausted:
             self._told_buried(exhausted)
+        if settlements:
+            self._counted()

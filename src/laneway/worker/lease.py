@@ -60,7 +60,6 @@ class Keeper:
         worker_id: Callable[[], str],
         lost: Callable[[str], None],
         sweeps: bool = True,
-        beat: Callable[[], None] = lambda: None,
     ) -> None:
         self._app = app
         self._clock = clock
@@ -71,8 +70,9 @@ class Keeper:
         self._lost = lost
         #: Whether it looks after the leases of others; a child leaves that to its supervisor.
         self._sweeps = sweeps
-        #: Told that the process lives, as often as it looks at its lease.
-        self._told = beat
+        self.name = "lease"
+        #: Since when it waits for the broker.
+        self.asked_at: float | None = None
         self._observer = Observer(clock)
         #: When the last renewal that succeeded was begun.
         self._renewed_at = clock.monotonic()
@@ -105,8 +105,8 @@ class Keeper:
 
     def beat(self) -> None:
         """Renew if it is time to, and sweep."""
-        self._told()
         worker = self._worker_id()
+        self.asked_at = self._clock.monotonic()
         try:
             if self._clock.monotonic() - self._renewed_at >= self._lease_s / 3:
                 self.renew(worker)
@@ -115,9 +115,11 @@ class Keeper:
         except LeaseLost:
             self._lost(worker)
         except Exception as error:
-            self._outage.away("lease", error)
+            self._outage.away(self.name, error)
         else:
-            self._outage.back("lease")
+            self._outage.back(self.name)
+        finally:
+            self.asked_at = None
 
     def renew(self, worker: str) -> None:
         """Count up the lease, and have the broker give back claims whose answer never arrived."""

@@ -40,6 +40,8 @@ class Ends(msgspec.Struct, frozen=True):
     number: int
     #: How many there are.
     processes: int
+    #: The number of jobs that it is to tell of at once, because another takes its place then; 0: none.
+    tell_at: int = 0
 
 
 class Joined(msgspec.Struct, tag="joined"):
@@ -64,6 +66,8 @@ class Leaving(msgspec.Struct, tag="leaving"):
     """The child ends in an orderly way; what still runs in it is not to blame for that, but for these."""
 
     blamed: list[Started] = []
+    #: Whether it has left nothing unfinished.
+    finished: bool = True
 
 
 Message = Joined | Beat | Leaving
@@ -78,6 +82,7 @@ class Link:
         self.number, self.processes = ends.number, ends.processes
         self.board = Board(ends.board, ends.slots, ends.size)
         self._supervisor = ends.supervisor
+        self.tell_at = ends.tell_at
         self._socket = socket.socket(fileno=ends.socket)
         self._unsent = b""
         #: What this process has counted; None: nobody wants to know.

@@ -25,6 +25,7 @@ from . import schedulers, splitters
 from .apart import Apart
 from .bus import Bus, Lane
 from .crew import Crew
+from .failure import describe
 from .fetcher import LONGEST_BACKOFF_S, Fetcher
 from .hooks import Hooks
 from .isolation import Pool, see_not_isolated
@@ -33,6 +34,7 @@ from .link import Beat, Joined, Leaving, Link
 from .loop import AsyncLoop
 from .membership import Membership
 from .outage import Outage
+from .pulse import Pulse
 from .run import Run
 from .runner import Runner
 from .share import Share
@@ -63,6 +65,7 @@ class Worker:
         #: Told to stop when everything has finished, however long that takes; until somebody is more urgent.
         self._retiring = False
         self._hurry = threading.Event()
+        self._interrupts = 0
         self._died: BaseException | None = None
         #: The runs that ended the worker.
         self._blamed: list[Started] = []
@@ -102,6 +105,7 @@ class Worker:
             finished = self.stop()
         finally:
             self._retiring = False
+            self._interrupts = 0
             self._hurry.clear()
             self._in_process = False
             self._stop_asked.clear()
@@ -110,7 +114,8 @@ class Worker:
         return 0 if finished and self._died is None else 1
 
     def _signalled(self, number: int) -> None:
-        if self._stop_asked.is_set() and number == signal.SIGINT:
+        self._interrupts += number == signal.SIGINT
+        if self._interrupts > 1:
             self._give_up.set()
         self._hurry.set()
         self._stop_asked.set()
@@ -149,6 +154,11 @@ class Worker:
             see_not_isolated()
             if self._started:
                 raise ConfigError("The worker is running already; stop it first, or make another one.")
+            if self.options.processes > 1 and self._link is None:
+                raise ConfigError(
+                    f"A worker inside a program is one process, and processes is {self.options.processes}; leave it "
+                    "out, or run `laneway worker` with -w."
+                )
             try:
                 self._start()
             except BaseException as error:
@@ -197,6 +207,7 @@ class Worker:
                 held_under=held_under,
                 lost=self._lease_lost,
                 told_buried=lambda settlements: self._hooks.told_buried(settlements),
+                counted=self._counted,
                 fatal=self._die,
                 moved=membership.tell_shards,
             )
@@ -212,7 +223,9 @@ class Worker:
             worker_id=worker_id,
             lost=self._lease_lost,
             sweeps=self._link is None,
-            beat=self._tell_beat,
+        )
+        self._pulse = Pulse(
+            self._clock, [*self._fetchers, self._keeper], self._outage, self.options.lease_s, self._tell_beat
         )
         membership.forget = self._forget
         membership.joined = self._joined
@@ -248,6 +261,7 @@ class Worker:
             fetcher.start()
         self._waker.start()
         self._keeper.start()
+        self._pulse.start()
 
     def _stop(self, timeout_s: float | None) -> bool:
         if not self._started:
@@ -273,9 +287,10 @@ class Worker:
         self._keeper.stop()
         self._loop.stop()
         self._hooks.stop(LAST_TURN_S)
+        self._pulse.stop()
         self._tell_beat()
         if self._link is not None:
-            self._link.tell(Leaving(self._blamed))
+            self._link.tell(Leaving(self._blamed, finished=not abandoned and self._died is None))
         if not abandoned or (not running and all(settled)):
             # What still runs must not be handed out while it does: that is left to the supervisor, who knows when this
             # process is gone, or the lease to run out.
@@ -335,8 +350,8 @@ class Worker:
         try:
             if self.app.on_start is not None:
                 self.app.on_start()
-        except BaseException:
-            self.app.logger.critical("on_start failed, so the worker does not start")
+        except BaseException as error:
+            self.app.logger.critical("on_start failed, so the worker does not start: %s", describe(error))
             raise
 
     def _joined(self, began: float) -> None:
@@ -351,7 +366,7 @@ class Worker:
         if self._link is not None and self._runner.running and self._membership.id == lost:
             # It may be running elsewhere by now. The supervisor starts another process in place of this one.
             self.app.logger.error("worker %s was taken for dead; it ends at once, because others run its jobs", lost)
-            self._link.tell(Leaving())
+            self._link.tell(Leaving(finished=False))
             self._log.stop()
             os._exit(1)
         self._membership.rejoin(lost)
@@ -361,8 +376,16 @@ class Worker:
             processed = sum(fetcher.processed for fetcher in self._fetchers)
             failed = sum(fetcher.failed for fetcher in self._fetchers)
             away = self._outage.error if self._outage else ""
-            beat = Beat(processed, failed, len(self._runner.running), away, self._link.counted())
-            self._link.tell(beat)
+            self._link.tell(Beat(processed, failed, len(self._runner.running), away, self._link.counted()))
+
+    def _counted(self) -> None:
+        """Tell at once when another process is to take this one's place: a second is many jobs, if they are small."""
+        link = self._link
+        if link is None or not link.tell_at:
+            return
+        if sum(fetcher.processed + fetcher.failed for fetcher in self._fetchers) >= link.tell_at:
+            link.tell_at = 0
+            self._tell_beat()
 
     def _forget(self) -> None:
         for fetcher in self._fetchers:

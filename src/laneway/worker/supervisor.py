@@ -25,7 +25,7 @@ from ..telemetry import ProcessEnded, ProcessGivenUp, ProcessReplaced, ProcessSt
 from .child import Child
 from .outage import Outage
 from .parenthood import kill_group, kill_marked, kill_tree
-from .process import LAST_TURN_S
+from .process import LAST_TURN_S, SAY_S
 from .renewals import Renewals
 from .signals import handle_signals, restore_signals, stacks
 
@@ -86,9 +86,11 @@ class Supervisor:
         self._served = False
         self._stop_asked = False
         self._give_up_asked = False
+        self._interrupts = 0
         #: When those that still run are ended, once it is stopping.
         self._deadline: float | None = None
         self._hurried = False
+        self._say_at = 0.0
         self._code = 0
 
     # -- its life --------------------------------------------------------------------------------------
@@ -213,8 +215,10 @@ class Supervisor:
         blamed = child.blamed()
         self._renewals.give_back(child.ids, blamed)
         place = self._places[child.number - 1]
-        again_in_s = self._again_in(place, child, code, now, BACKOFF_WITH_JOBS_S if blamed else BACKOFF_S[-1])
+        if child.lingered and child.leaving is not None:
+            code = 0 if child.leaving.finished else 1  # something that a job has left behind kept it from saying so
         orderly = child.leaving is not None and not blamed and code == 0
+        again_in_s = self._again_in(place, child, code, now, BACKOFF_WITH_JOBS_S if blamed else BACKOFF_S[-1])
         ending = "ended" if orderly else how_it_ended(code)
         self.app.telemetry.emit(
             ProcessEnded(child.number, child.pid, ending, orderly or self._stop_asked, len(blamed), again_in_s)
@@ -231,9 +235,9 @@ class Supervisor:
         finished = child.leaving is not None and code == 0
         if self._stop_asked or (self.options.until_empty and finished):
             return None
-        if code > 0 and not self._served:
+        if code >= 0 and not self._served:
             # It cannot even begin, and no other has: it will not the next time. It has said why.
-            self._code = code
+            self._code = code if code in (1, 2) else 1
             self._stop_asked = True
             return None
         if finished:
@@ -257,6 +261,7 @@ class Supervisor:
                     SLOW_START_S,
                 )
             if child.lingers(now) and not child.given_up:
+                child.lingered = True
                 self._end(child, "has finished and does not end")
             why = child.trouble(now)
             if why is None or child.given_up or not child.ids:
@@ -274,7 +279,7 @@ class Supervisor:
 
     def _replace(self, now: float) -> None:
         """Have worn children finish, and start others in their place."""
-        if self._stop_asked or self.options.until_empty:
+        if self._stop_asked:
             return
         for place in self._places:
             child = place.child
@@ -293,22 +298,37 @@ class Supervisor:
         for place in self._places:
             place.start_at = None
         if self._deadline is None:
-            self._deadline = now + self.options.shutdown_timeout_s + 2 * LAST_TURN_S
+            self._deadline = now + self.options.shutdown_timeout_s
+            self._say_at = now + SAY_S
             for child in self._children:
                 child.signal(signal.SIGTERM)
         if self._give_up_asked and not self._hurried:
             self._hurried = True
-            self._deadline = now + LAST_TURN_S
+            self._deadline = now
             for child in self._children:
                 child.give_up()
-        if now >= self._deadline:
-            for child in self._children:
-                if not child.given_up:
-                    self._end(child, "did not stop in time")
-                    child.blameless = True
+        for child in self._children:
+            # One that answers may take its time to settle what has ended; the others will not do that any more.
+            patience_s = 0.0 if child.is_mute(now) else 2 * LAST_TURN_S
+            if now >= self._deadline + patience_s and not child.given_up:
+                self._end(child, "did not stop in time")
+                child.blameless = True
+        if now >= self._say_at:
+            self._say_at = now + SAY_S
+            self._say_who_is_mute(now)
+
+    def _say_who_is_mute(self, now: float) -> None:
+        """Speak for those that cannot say themselves what they still wait for."""
+        for child in self._children:
+            if child.is_mute(now) and (runs := child.board.started()):
+                names = ", ".join(f"{run.queue} {run.key}" for run in runs[:5])
+                self.app.logger.info(
+                    "process %d (pid %d) does not answer; still waiting for %s", child.number, child.pid, names
+                )
 
     def _signalled(self, number: int) -> None:
-        if self._stop_asked and number == signal.SIGINT:
+        self._interrupts += number == signal.SIGINT
+        if self._interrupts > 1:
             self._give_up_asked = True
         self._stop_asked = True
 
@@ -325,7 +345,7 @@ class Supervisor:
             return "it is stopping"
         serving = [child for child in self._children if child.ids and not child.retiring and not child.stopped]
         if not serving:
-            return "no process has started yet"
+            return "no process is serving"
         if self._outage.waits("lease") or all(child.beat.away for child in serving):
             return "the broker is away"
         return None
