@@ -94,7 +94,8 @@ def _command(ctx: click.Context) -> list[str]:
 
 @contextmanager
 def log_on_terminal(logger: logging.Logger, log_format: Format, process: str | None = None) -> Iterator[None]:
-    """Show a logger's lines on stderr, unless the program itself has them shown already.
+    """Show a logger's lines on stderr, unless the program itself has them shown already; and in the same format what
+    Python would write there for others.
 
     `process` says on every line which of several processes it is from.
     """
@@ -104,11 +105,15 @@ def log_on_terminal(logger: logging.Logger, log_format: Format, process: str | N
         logger.setLevel(logging.INFO)
     # With a handler of ours the root's would show every line twice, if one of them writes to the terminal.
     shown = _writes_to_terminal(logger)
+    undo = None
     if not shown:
         logger.addHandler(handler)
+        undo = logs.write_others(handler)
     try:
         yield
     finally:
+        if undo is not None:
+            undo()
         logger.removeHandler(handler)
         logger.setLevel(level)
 

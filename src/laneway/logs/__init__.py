@@ -5,20 +5,21 @@
     lines.py       records as lines: plain
     colours.py     ... with colours and whole tracebacks: rich
     documents.py   ... as JSON, a document a line: json
+    others.py      what Python would write to stderr as it is
 
 Never an argument, in any of them. Handlers of one's own get the same records, with the event's fields as attributes.
 """
 
 from __future__ import annotations
 
-from typing import Literal, TextIO, get_args
+from typing import TextIO, get_args
 
 from .events import EventLog
-from .lines import LineHandler
+from .lines import Format, LineHandler
+from .others import write_others, writing_others
 
-__all__ = ["FORMATS", "EventLog", "Format", "LineHandler", "handler"]
+__all__ = ["FORMATS", "EventLog", "Format", "LineHandler", "handler", "write_others", "writing_others"]
 
-Format = Literal["plain", "rich", "json"]
 FORMATS: tuple[Format, ...] = get_args(Format)
 
 

@@ -27,6 +27,8 @@ FRAMES = 20
 class RichHandler(LineHandler):
     """Writes records as coloured lines; where the stream is no terminal, without the colours."""
 
+    kind = "rich"
+
     def __init__(self, stream: TextIO | None = None, *, process: str | None = None) -> None:
         super().__init__(stream, process=process)
         self._terminal = Console(file=self._stream, highlight=False, markup=False, emoji=False)

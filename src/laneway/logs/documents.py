@@ -21,6 +21,8 @@ DEPTH = 4
 class JsonHandler(LineHandler):
     """Writes each record as a JSON document in a line of its own."""
 
+    kind = "json"
+
     def line(self, record: logging.LogRecord) -> str:
         """The document, with the line break at its end."""
         text = json.dumps(self.document(record), ensure_ascii=False, allow_nan=False)

@@ -8,13 +8,18 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime
-from typing import TextIO
+from typing import ClassVar, Literal, TextIO
 
 from .text import harmless, one_line
+
+Format = Literal["plain", "rich", "json"]
 
 
 class LineHandler(logging.Handler):
     """Writes the records of a logger as plain lines; other formats override `line`."""
+
+    #: Which format it is.
+    kind: ClassVar[Format] = "plain"
 
     def __init__(self, stream: TextIO | None = None, *, process: str | None = None) -> None:
         super().__init__()
@@ -28,8 +33,11 @@ class LineHandler(logging.Handler):
         """Write a line, or keep it until the batch is over."""
         try:
             self._lines.append(self.line(record))
-        except Exception:
-            self.handleError(record)
+        except Exception as error:
+            try:
+                self._lines.append(self.line(unformatted(record, error)))
+            except Exception:
+                self.handleError(record)
         if not self._batches:
             self.flush()
 
@@ -61,6 +69,14 @@ class LineHandler(logging.Handler):
     def lead(self) -> str:
         """What stands before the sentence: which process it is from, when there are several."""
         return "" if self.process_name is None else f"[{self.process_name}] "
+
+
+def unformatted(record: logging.LogRecord, error: Exception) -> logging.LogRecord:
+    """What stands for a record that cannot be made a line, such as one with too few arguments: where it was logged."""
+    what = repr(record.msg) if isinstance(record.msg, str) else f"a {type(record.msg).__name__}"
+    text = f"{what}, logged at {record.pathname}:{record.lineno}, cannot be shown: {type(error).__name__}: {error}"
+    given = {name: getattr(record, name) for name in ("name", "levelno", "levelname", "created", "msecs")}
+    return logging.makeLogRecord({**given, "msg": one_line(text)})
 
 
 def stamp(record: logging.LogRecord) -> str:

@@ -18,8 +18,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from .. import logs
 from ..clock import SystemClock
 from ..job import Claim, Headers
+from ..logs import write_others
+from ..logs.lines import unformatted
 from ..telemetry import RunAbandoned, RunEnded, RunEntered, RunLeft, RunStarted
 from .bus import Bus, Lane
 from .failure import describe
@@ -50,6 +53,9 @@ def main(fd: int, lifeline: int, parent: int) -> int:
     try:
         hello = wire.receive()
         assert isinstance(hello, Hello), "the worker begins with it"
+        if hello.others is not None:
+            log_format, process = hello.others
+            write_others(logs.handler(log_format, process=process))
         try:
             app = _load(hello)
             app.logger = _forwarding(app.logger, wire, hello.log_level)
@@ -197,11 +203,15 @@ class _Forwarding(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
+            text = record.getMessage()
+        except Exception as error:
+            record = unformatted(record, error)
+            text = record.getMessage()
+        try:
             traceback = logging.Formatter().formatException(record.exc_info) if record.exc_info else None
             fields = {name: str(getattr(record, name)) for name in ("task", "job") if hasattr(record, name)}
-            text, created = storable(record.getMessage()), record.created
             shown = None if traceback is None else storable(traceback)
-            self._wire.send(Logged(record.name, record.levelno, text, created, shown, fields))
+            self._wire.send(Logged(record.name, record.levelno, storable(text), record.created, shown, fields))
         except OSError:
             pass  # the worker is gone, and so is this process
         except Exception:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from ..config import Isolation, WorkerOptions
 from ..errors import ConfigError
+from ..logs import writing_others
 from ..origin import Origin, origin_of
 from .isolated_process import IsolatedProcess, StartError, handle_line
 from .wire import Ended, Hello, Work
@@ -274,7 +275,9 @@ class Pool:
         origin = self._origin
         assert origin is not None, "nothing is run apart if it is not possible"
         level = self._app.logger.getEffectiveLevel()
-        return Hello(origin.target, origin.url, origin.path, origin.modules, level)
+        ours = writing_others()
+        others = None if ours is None else (ours.kind, ours.process_name)
+        return Hello(origin.target, origin.url, origin.path, origin.modules, level, others)
 
     def _tidy(self) -> None:
         """End those that idle, and see that those are gone that were asked to."""

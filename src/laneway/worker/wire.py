@@ -15,6 +15,7 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from ..job import Claim, Headers, NewJob
+from ..logs import Format
 from ..outcome import Settlement, Verdict
 
 _LENGTH = struct.Struct("!Q")
@@ -30,6 +31,8 @@ class Hello(msgspec.Struct, tag=True):
     modules: list[str]
     #: What the worker's log does not show need not be sent.
     log_level: int
+    #: In which format, and as which of several processes, the worker writes what others than the app have to say.
+    others: tuple[Format, str | None] | None = None
 
 
 class Work(msgspec.Struct, tag=True):
