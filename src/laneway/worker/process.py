@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import random
-import signal
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -39,6 +38,7 @@ from .run import Run
 from .runner import Runner
 from .share import Share
 from .signals import handle_signals, restore_signals, stacks
+from .stopping import Stopping
 from .waker import Waker
 
 if TYPE_CHECKING:
@@ -46,8 +46,6 @@ if TYPE_CHECKING:
 
 #: How long the broker may take to record the last settlements.
 LAST_TURN_S = 5.0
-#: While it waits for what runs, it says so this often.
-SAY_S = 5.0
 
 
 class Worker:
@@ -60,12 +58,7 @@ class Worker:
         raise_problems(self.options.validate())
         self._membership: Membership | None = None
         self._started = False
-        self._stop_asked = threading.Event()
-        self._give_up = threading.Event()
-        #: Told to stop when everything has finished, however long that takes; until somebody is more urgent.
-        self._retiring = False
-        self._hurry = threading.Event()
-        self._interrupts = 0
+        self._stopping = Stopping()
         self._died: BaseException | None = None
         #: The runs that ended the worker.
         self._blamed: list[Started] = []
@@ -84,51 +77,30 @@ class Worker:
     def supervised_by(self, link: Link) -> None:
         """Be a child: a supervisor renews the lease too, and ends this process when it must not go on."""
         self._link = link
-        link.on_retire = self._retire
-        link.on_give_up = self._give_up_now
+        link.on_retire = self._stopping.retire
+        link.on_give_up = self._stopping.give_up
 
     # -- as a process ----------------------------------------------------------------------------------
 
     def run(self) -> int:
         """Run until told to stop. 0: everything was finished or given back; 1: jobs were abandoned, or it died."""
         arm_failpoints()
-        before = handle_signals(self._signalled, self._show_stacks)
+        before = handle_signals(self._stopping.signalled, self._show_stacks)
         for number in self.told:
-            self._signalled(number)
+            self._stopping.signalled(number)
         self._in_process = True
         try:
             self.start()
             # Not without a timeout: a signal that another thread receives does not end the main thread's waiting.
-            while not self._stop_asked.wait(0.05 if self.options.until_empty else 0.5):
+            while not self._stopping.asked.wait(0.05 if self.options.until_empty else 0.5):
                 if self.options.until_empty and self.is_empty():
                     break
             finished = self.stop()
         finally:
-            self._retiring = False
-            self._interrupts = 0
-            self._hurry.clear()
             self._in_process = False
-            self._stop_asked.clear()
-            self._give_up.clear()
+            self._stopping.reset()
             restore_signals(before)
         return 0 if finished and self._died is None else 1
-
-    def _signalled(self, number: int) -> None:
-        self._interrupts += number == signal.SIGINT
-        if self._interrupts > 1:
-            self._give_up.set()
-        self._hurry.set()
-        self._stop_asked.set()
-
-    def _give_up_now(self) -> None:
-        self._give_up.set()
-        self._hurry.set()
-        self._stop_asked.set()
-
-    def _retire(self) -> None:
-        """The supervisor has another take this one's place: finish, without haste."""
-        self._retiring = True
-        self._stop_asked.set()
 
     def _show_stacks(self) -> None:
         self.app.logger.warning("stacks of all threads:\n%s", stacks())
@@ -167,13 +139,13 @@ class Worker:
 
     def stop(self, timeout_s: float | None = None) -> bool:
         """Stop fetching, give back what has not started, and let what runs finish. False: some had to be abandoned."""
-        self._stop_asked.set()  # also for a start that waits for the broker
+        self._stopping.asked.set()  # also for a start that waits for the broker
         with self._lifecycle:
             try:
                 return self._stop(timeout_s)
             finally:
                 if not self._in_process:
-                    self._stop_asked.clear()
+                    self._stopping.asked.clear()
 
     def _start(self) -> None:
         self.app.load()
@@ -273,7 +245,11 @@ class Worker:
             fetcher.stop()
         running = self._runner.running
         self.app.telemetry.emit(WorkerStopping(self.id, _names(running)))
-        self._await_runs(timeout_s)
+        self._stopping.wait(
+            self._unfinished,
+            timeout_s,
+            lambda left_s: self.app.telemetry.emit(WorkerWaiting(self.id, _names(running), left_s)),
+        )
         abandoned = len(running)
         self._bus.close()
         self._end_isolated()
@@ -311,19 +287,6 @@ class Worker:
         while any(run.apart for run in list(self._runner.running.values())) and time.monotonic() < given_back:
             time.sleep(0.001)
 
-    def _await_runs(self, timeout_s: float) -> None:
-        """Let what runs finish, and say from time to time what is waited for."""
-        now = time.monotonic()
-        say_at, deadline = now + SAY_S, float("inf")
-        while self._unfinished() and now < deadline and not self._give_up.wait(0.005):
-            if deadline == float("inf") and (not self._retiring or self._hurry.is_set()):
-                deadline = now + timeout_s
-            if now >= say_at:
-                say_at = now + SAY_S
-                left_s = None if deadline == float("inf") else deadline - now
-                self.app.telemetry.emit(WorkerWaiting(self.id, _names(self._runner.running), left_s))
-            now = time.monotonic()
-
     def _unfinished(self) -> bool:
         """Whether a claim is still waiting, running or unsettled; the one that ended the worker does not count."""
         if self._died is not None:
@@ -341,7 +304,7 @@ class Worker:
                 break
             except BrokerAwayError as error:
                 self._outage.away("worker", error)
-                if self._stop_asked.wait(backoff_s * (0.5 + random.random())):
+                if self._stopping.asked.wait(backoff_s * (0.5 + random.random())):
                     raise
                 backoff_s = min(backoff_s * 2, LONGEST_BACKOFF_S)
         self._outage.back("worker")
@@ -417,7 +380,7 @@ class Worker:
         first, self._died = self._died is None, error
         self._blamed += run.started() if run else []
         if self._in_process:
-            self._stop_asked.set()
+            self._stopping.asked.set()
         elif first:
             # Inside another program nobody waits for it: it stops itself. Not in this thread, which it waits for.
             threading.Thread(target=self.stop, name="laneway-stop", daemon=True).start()

@@ -25,9 +25,10 @@ from ..telemetry import ProcessEnded, ProcessGivenUp, ProcessReplaced, ProcessSt
 from .child import Child
 from .outage import Outage
 from .parenthood import kill_group, kill_marked, kill_tree
-from .process import LAST_TURN_S, SAY_S
+from .process import LAST_TURN_S
 from .renewals import Renewals
 from .signals import handle_signals, restore_signals, stacks
+from .stopping import SAY_S
 
 if TYPE_CHECKING:
     from ..app import Laneway
