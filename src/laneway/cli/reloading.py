@@ -163,7 +163,7 @@ class Reloader:
             if time.monotonic() >= until:
                 return False
             self._pass_on_second_interrupt()
-            time.sleep(0.01)
+            time.sleep(0.02)
         return True
 
     def _stop(self) -> bool:
@@ -192,8 +192,8 @@ class Reloader:
             os.kill(self._process.pid, number)
 
     def _pass_on_second_interrupt(self) -> None:
-        if len(self._stops) > 1 and self._stops[-1] == signal.SIGINT:
-            del self._stops[1:]
+        """Again and again: the command wants two as well, and two that come together may be one."""
+        if self._stops.count(signal.SIGINT) > 1:
             self._tell(signal.SIGINT)
 
     # -- signals ---------------------------------------------------------------------------------------
