@@ -35,8 +35,9 @@ if TYPE_CHECKING:
 
 #: Seconds before another child is started, after the first, second, … that has ended without reason.
 BACKOFF_S = (0.0, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0)
-#: At most, if jobs were running in it: they count a death each, and so that cannot go on for ever.
-BACKOFF_WITH_JOBS_S = 0.5
+#: At most, if it is known why: jobs were running in it, and count a death each, so that it cannot go on for ever; or we
+#: have ended it; or it has said that it ends.
+BACKOFF_KNOWN_S = 0.5
 #: A child that has served so long was well: what ended it begins to count anew.
 WELL_S = 5.0
 #: How often it looks at its children, when nothing happens: and when one of them is stopped.
@@ -219,7 +220,8 @@ class Supervisor:
         if child.lingered and child.leaving is not None:
             code = 0 if child.leaving.finished else 1  # something that a job has left behind kept it from saying so
         orderly = child.leaving is not None and not blamed and code == 0
-        again_in_s = self._again_in(place, child, code, now, BACKOFF_WITH_JOBS_S if blamed else BACKOFF_S[-1])
+        known = blamed or child.given_up or child.leaving
+        again_in_s = self._again_in(place, child, code, now, BACKOFF_KNOWN_S if known else BACKOFF_S[-1])
         ending = "ended" if orderly else how_it_ended(code)
         self.app.telemetry.emit(
             ProcessEnded(child.number, child.pid, ending, orderly or self._stop_asked, len(blamed), again_in_s)
