@@ -13,7 +13,7 @@ from tests.supervisor.site import LARGE, Site, wait_until
 
 pytestmark = pytest.mark.chaos
 
-JOBS = 4_000 if LARGE else 160
+JOBS = 1_500 if LARGE else 160
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from tests.supervisor.site import LARGE, Server, Site, alive, kill, state_of, wa
 pytestmark = pytest.mark.chaos
 
 PAUSES = 30 if LARGE else 1
-LEASE_S = 2.0 if LARGE else 1.2
+LEASE_S = 2.0 if LARGE else 1.5
 CONCURRENCY = 3
 ARGS = ("-c", str(CONCURRENCY), "--lease", str(LEASE_S))
 
@@ -73,7 +73,7 @@ def test_a_child_that_is_stopped_for_a_moment_goes_on(site: Site) -> None:
     for number in range(PAUSES):
         for child in children:
             stop(child)
-            pause.wait(LEASE_S / 4)
+            pause.wait(LEASE_S / 5)
             kill(child, signal.SIGCONT)
         pause.wait(0.1 * number)
     wait_until(lambda: site.left() == 0, site.logs)

@@ -190,7 +190,8 @@ class Child:
         """Whether it is time to renew its lease, and right to."""
         if not self.ids or self.leaving or self.given_up:
             return False
-        return now - self.renewed_at >= self._options.lease_s / 3 and self.trouble(now) is None
+        # So often that a third of the lease is left for a stop, whenever it comes, before two thirds have gone by.
+        return now - self.renewed_at >= self._options.lease_s / 6 and self.trouble(now) is None
 
     def worn(self, now: float) -> str | None:
         """Why another should take its place; None: it need not."""
