@@ -58,7 +58,7 @@ def _found(app: Laneway) -> Origin | None:
     if spec is not None:  # python -m
         return Origin(f"{spec.name}:{name}")
     file = getattr(main, "__file__", None)
-    return Origin(f"{Path(file).resolve()}:{name}") if file and Path(file).is_file() else None  # not <stdin>
+    return Origin(f"{Path(file).resolve()}:{name}") if file and not file.startswith("<") else None  # <stdin>
 
 
 def _name_in(module: ModuleType, app: Laneway) -> str | None:

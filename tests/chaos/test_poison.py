@@ -65,7 +65,9 @@ def test_of_a_key_the_call_and_of_a_batch_the_keys_that_are_poison_are_buried(si
     assert dead.keys() == {("k0", "k0.2"), ("g1", "SIGKILL")}
     assert all("died 3 times" in error and "SIGKILL" in error for error in dead.values())
     starts = site.starts()
-    assert (starts["k0.2"], starts["g1"]) == (3, 3)
+    # One that runs alone is not to blame when the other ends the worker that has started its process.
+    assert min(starts["k0.2"], starts["g1"]) >= 3
+    assert max(starts["k0.2"], starts["g1"]) <= 5
     behind = [event.t for event in site.events("S", "k0") if event.seq == 3]
     assert min(behind) > max(event.t for event in site.events("S", "k0") if event.seq == 2), "nothing overtakes it"
     assert {event.job for event in site.events("E")} >= {each.job for each in site.accepted} - {"k0.2"}

@@ -34,8 +34,8 @@ DEAF_S = 1.0
 MUTE_S = 3.0
 #: What is longer is not ours.
 LONGEST_MESSAGE = 16_777_216
-#: A child that is too large from the beginning is not replaced before it has had its chance.
-YOUNG_S = 5.0
+#: Children that are too large from the beginning are replaced no more often than this.
+HOPELESS_S = 60.0
 #: How what a child has started is known.
 MARK = "LANEWAY_PROCESS"
 
@@ -105,6 +105,7 @@ class Child:
         self.given_up = False
         self.blameless = False
         self.slow_to_start = False
+        self._first_used = 0
         self.lingered = False
         #: When it hung up, though it had not said goodbye.
         self.deaf_since: float | None = None
@@ -200,13 +201,15 @@ class Child:
             return f"has run {jobs} jobs"
         if now - self.started_at >= self._max_age_s:
             return f"is {now - self.started_at:.0f} s old"
-        if (
-            self._options.max_memory
-            and now - self.started_at >= YOUNG_S
-            and (used := resident_bytes(self.pid)) >= self._max_memory
-        ):
-            return f"has grown to {used / 1_048_576:.0f} MiB"
-        return None
+        return self._grown(now) if self._options.max_memory else None
+
+    def _grown(self, now: float) -> str | None:
+        used = resident_bytes(self.pid)
+        self._first_used = self._first_used or used
+        hopeless = self._first_used >= self._max_memory  # another would be as large
+        if used < self._max_memory or (hopeless and now - self.started_at < HOPELESS_S):
+            return None
+        return f"has grown to {used / 1_048_576:.0f} MiB"
 
     def blamed(self) -> list[Started]:
         """What counts a death now that it has ended."""
