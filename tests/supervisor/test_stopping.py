@@ -95,7 +95,8 @@ def test_a_process_that_does_not_answer_is_spoken_for_and_not_waited_for_longer_
     server = site.start("--lease", "120", "--shutdown-timeout", "9")
     site.wait_for(1)
     assert server.stop() == 1
-    assert f"does not answer; still waiting for default {key}" in server.log()
+    assert f"does not answer; it runs default {key}" in server.log()
+    assert f"did not stop in time; it runs default {key}: it is ended" in server.log()
 
 
 def test_the_shutdown_timeout_gives_up_and_says_what_it_waited_for(site: Site) -> None:

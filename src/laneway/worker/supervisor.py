@@ -314,7 +314,7 @@ class Supervisor:
             # One that answers may take its time to settle what has ended; the others will not do that any more.
             patience_s = 0.0 if child.is_mute(now) else 2 * LAST_TURN_S
             if now >= self._deadline + patience_s and not child.given_up:
-                self._end(child, "did not stop in time")
+                self._end(child, f"did not stop in time{_running(child)}")
                 child.blameless = True
         if now >= self._say_at:
             self._say_at = now + SAY_S
@@ -323,11 +323,8 @@ class Supervisor:
     def _say_who_is_mute(self, now: float) -> None:
         """Speak for those that cannot say themselves what they still wait for."""
         for child in self._children:
-            if child.is_mute(now) and (runs := child.board.started()):
-                names = ", ".join(f"{run.queue} {run.key}" for run in runs[:5])
-                self.app.logger.info(
-                    "process %d (pid %d) does not answer; still waiting for %s", child.number, child.pid, names
-                )
+            if child.is_mute(now) and (runs := _running(child)):
+                self.app.logger.info("process %d (pid %d) does not answer%s", child.number, child.pid, runs)
 
     def _signalled(self, number: int) -> None:
         self._interrupts += number == signal.SIGINT
@@ -357,3 +354,11 @@ class Supervisor:
         """Why the supervisor is of no use any more; None: it is."""
         silent_s = self._clock.monotonic() - self._looked_at
         return f"it has not looked at its processes for {silent_s:.0f} s" if silent_s > 10 * LOOK_S else None
+
+
+def _running(child: Child) -> str:
+    """What a child runs, as the end of a sentence; nothing if it runs nothing."""
+    runs = child.board.started()
+    names = ", ".join(f"{run.queue} {run.key}" for run in runs[:5])
+    more = f" and {len(runs) - 5} more" if len(runs) > 5 else ""
+    return f"; it runs {names}{more}" if runs else ""
