@@ -84,6 +84,8 @@ class Killer:
         for pid in children:
             _signal(pid, signal.SIGSTOP)  # nothing may begin between the note and the kill
             history.note("K", pid=pid)
+            for planned in self._folder.glob(f"taken.{pid}.*"):  # another has to die it
+                planned.rename(self._folder / planned.name.split(".", 2)[2])
         if self._outside_left % 2:
             _signal(supervisor, signal.SIGKILL)  # the children end with it
         else:

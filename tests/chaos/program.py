@@ -35,8 +35,8 @@ def work(context: Context, key: Annotated[str, Key], seq: int) -> None:
 
 def take_a_death() -> None:
     """Arm one failpoint of this process, if there is a death left to be died."""
-    for planned in sorted(deaths.glob("*-*")):
-        taken = deaths / f"taken.{planned.name}"
+    for planned in sorted(deaths.glob("[0-9]*-*")):
+        taken = deaths / f"taken.{os.getpid()}.{planned.name}"
         try:
             planned.rename(taken)
         except FileNotFoundError:

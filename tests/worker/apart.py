@@ -37,7 +37,7 @@ def is_there(pid: int) -> bool:
     """Whether a process is there and has not ended; one that nobody has reaped yet has."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):  # gone before, or while it is read
         return False
 
 

@@ -126,6 +126,7 @@ class Others(RenewalsOnly):
     def __init__(self) -> None:
         super().__init__()
         self.dead = []
+        self.wait = lambda: None
 
     def leases(self):
         return {"me": (1, 30.0), "other": (1, 30.0)}
@@ -133,6 +134,10 @@ class Others(RenewalsOnly):
     def declare_dead(self, worker, counter) -> bool:
         self.dead.append(worker)
         return True
+
+    def leave(self, worker, died=()) -> int:
+        self.wait()
+        return 0
 
     def reclaim(self) -> int:
         return 0
@@ -157,6 +162,24 @@ def test_after_an_outage_nobody_is_blamed_for_not_having_renewed():
     keeper.renew("me")
     keeper.sweep("me")
     assert broker.dead == []
+
+
+def test_who_could_not_write_because_nobody_could_is_not_blamed():
+    """Leases can be read while one process keeps the lock that writing needs."""
+    broker, clock = Others(), ManualClock()
+    keeper = keeper_of(broker, [FakeFetcher(set(), False, 0)], clock)
+    broker.wait = lambda: clock.advance(20)
+    for _ in range(3):
+        keeper.sweep("me")
+        clock.advance(20)
+        keeper.sweep("me")
+        clock.advance(20)
+    assert broker.dead == []
+    broker.wait = lambda: None
+    for _ in range(4):
+        keeper.sweep("me")
+        clock.advance(10)
+    assert broker.dead[:1] == ["other"]
 
 
 def test_a_claim_is_valid_for_a_lease_from_the_beginning_of_the_renewal():

@@ -18,8 +18,13 @@ from ..telemetry import Reclaimed
 
 if TYPE_CHECKING:
     from ..app import Laneway
+    from ..broker import Broker
     from .fetcher import Fetcher
     from .outage import Outage
+
+
+#: A worker that there never was: forgetting it writes nothing, but waits for whoever does.
+NOBODY = "-"
 
 
 class Observer:
@@ -32,6 +37,19 @@ class Observer:
     def reset(self) -> None:
         """Begin anew: for a while nobody could have renewed."""
         self._seen.clear()
+
+    def could_write(self, broker: Broker, lease_s: float) -> bool:
+        """Whether the broker takes what is written without delay. If not, nobody could renew, and it begins anew.
+
+        It may be read all the while: a process that does not let go of its interpreter in the middle of a transaction
+        keeps SQLite's lock from all others.
+        """
+        began = self._clock.monotonic()
+        broker.leave(NOBODY)
+        if self._clock.monotonic() - began < lease_s / 6:
+            return True
+        self.reset()
+        return False
 
     def expired(self, leases: dict[str, tuple[int, float]]) -> list[tuple[str, int]]:
         """Those of `leases` that have not moved for their length, each with its counter."""
@@ -152,7 +170,10 @@ def sweep(app: Laneway, observer: Observer, own: Collection[str]) -> None:
     """Declare dead whoever is, but for one's own, and give back what the dead hold."""
     broker = app.broker
     others = {other: lease for other, lease in broker.leases().items() if other not in own}
-    dead = [other for other, counter in observer.expired(others) if broker.declare_dead(other, counter)]
+    expired = observer.expired(others)
+    if expired and not observer.could_write(broker, min(others[other][1] for other, _ in expired)):
+        expired = []
+    dead = [other for other, counter in expired if broker.declare_dead(other, counter)]
     count = broker.reclaim()
     if dead or count:
         app.telemetry.emit(Reclaimed(count, dead))
