@@ -17,7 +17,7 @@ from tests.supervisor.site import LARGE, Site, wait_until
 pytestmark = pytest.mark.chaos
 
 #: Seconds for each outage.
-OUTAGES = [*(0.5 + n * 0.15 for n in range(26)), 8.0, 15.0, 30.0, 60.0] if LARGE else [0.5, 4.0]
+OUTAGES = [*(0.5 + n * 0.15 for n in range(26)), 8.0, 15.0, 30.0, 60.0] if LARGE else [0.5, 3.5]
 LEASE_S = 5.0 if LARGE else 3.0
 TAKES_S = 0.02
 

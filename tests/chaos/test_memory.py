@@ -1,6 +1,6 @@
 """Memory and descriptors through 200,000 jobs in one process.
 
-`make test` runs some thousands of each kind, to see that they can be measured and that no descriptor is left open.
+`make test` runs some thousands of two kinds, to see that they can be measured and that no descriptor is left open.
 `make chaos` runs them all, and then less than 5 % may be added.
 """
 
@@ -15,7 +15,7 @@ from tests.worker.memory import samples
 pytestmark = pytest.mark.chaos
 
 LARGE = bool(os.environ.get("LANEWAY_CHAOS"))
-KINDS = ("plain", "async", "keyed", "collecting", "failing", "producer")
+KINDS = ("plain", "async", "keyed", "collecting", "failing", "producer") if LARGE else ("keyed", "failing")
 
 
 def check(kind: str, *, backlog: int) -> None:
@@ -34,4 +34,4 @@ def test_many_jobs_leave_nothing_behind(kind: str) -> None:
 
 
 def test_a_long_backlog_is_not_kept_in_memory() -> None:
-    check("plain", backlog=250_000)
+    check("plain", backlog=250_000 if LARGE else 20_000)
