@@ -18,6 +18,8 @@ from pathlib import Path
 
 _PR_SET_PDEATHSIG = 1
 
+#: Not even SIGKILL ends a process that waits for a disk; nobody waits for it any longer than this.
+PATIENCE_S = 2.0
 #: Fields of /proc/PID/stat behind the name, which may hold anything and ends with the last bracket.
 _STATE, _PARENT = 0, 1
 
@@ -86,9 +88,12 @@ def kill_marked(mark: str) -> None:
     It finds what has left its group, and what has lost its parent: all but those that were given another environment.
     """
     wanted, own = mark.encode(), os.getpid()
+    until = time.monotonic() + PATIENCE_S
     while found := [pid for pid in map(int, _processes()) if pid != own and _has_inherited(pid, wanted)]:
         for pid in found:
             _signal(pid, signal.SIGKILL)
+        if time.monotonic() > until:
+            return
         time.sleep(0.001)  # those that are not quite gone are seen again
 
 
