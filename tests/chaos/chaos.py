@@ -84,13 +84,31 @@ class Killer:
         for pid in children:
             _signal(pid, signal.SIGSTOP)  # nothing may begin between the note and the kill
             history.note("K", pid=pid)
-            for planned in self._folder.glob(f"taken.{pid}.*"):  # another has to die it
-                planned.rename(self._folder / planned.name.split(".", 2)[2])
+            self._untake(pid)
         if self._outside_left % 2:
             _signal(supervisor, signal.SIGKILL)  # the children end with it
         else:
             for pid in children:
                 _signal(pid, signal.SIGKILL)
+
+    def collect(self) -> None:
+        """Take back the deaths of processes that ended otherwise."""
+        for planned in self._folder.glob("taken.*"):
+            pid = int(planned.name.split(".")[1])
+            try:
+                os.kill(pid, 0)
+            except ProcessLookupError:
+                self._untake(pid)
+
+    def _untake(self, pid: int) -> None:
+        """Let another process die what this one will not."""
+        for planned in self._folder.glob(f"taken.{pid}.*"):
+            with suppress(FileNotFoundError):  # it has just died it
+                planned.rename(self._folder / planned.name.split(".", 2)[2])
+
+    def left(self) -> bool:
+        """Whether there are deaths that nobody has died yet."""
+        return bool(self._outside_left) or any(self._folder.glob("[0-9]*-*")) or any(self._folder.glob("taken.*"))
 
     def done(self) -> dict[str, int]:
         """How many have died where."""
@@ -108,23 +126,49 @@ def run(folder: Path, size: Size, *, workers: int = 3, seed: int = 1) -> Outcome
     began = time.monotonic()
     url, path, deaths = f"sqlite:///{folder / 'jobs.db'}", folder / "history", folder / "deaths"
     app = Laneway(url)
-    accepted = _enqueue(app, size.jobs, size.keys)
+    work = Work(app, size)
     killer = Killer(size.kills, seed, deaths)
     told = {"LANEWAY_URL": url, "HISTORY": str(path), "TAKES_S": str(size.takes_s), "DEATHS": str(deaths)}
-    _serve(killer, {**os.environ, **told}, folder, workers)
+    _serve(killer, work, {**os.environ, **told}, folder, workers)
     events = read_history(path)
-    findings = check(app, accepted, events)
+    findings = check(app, work.accepted, events)
     app.close()
     return Outcome(findings, killer.done(), repeats(events), time.monotonic() - began)
 
 
-def _enqueue(app: Laneway, jobs: int, keys: int) -> list[Accepted]:
-    """All calls, those of a key in the order of their numbers, spread over the keys."""
-    app.broker.declare("orders", 5)
-    accepted = [Accepted(f"k{n % keys}", n // keys, f"k{n % keys}#{n // keys}") for n in range(jobs)]
-    for start in range(0, jobs, 5_000):
-        app.broker.enqueue([_new(each) for each in accepted[start : start + 5_000]])
-    return accepted
+class Work:
+    """The calls: those of a key in the order of their numbers, spread over the keys.
+
+    More follow when they run out before the deaths do: how many calls a machine needs for that depends on its speed.
+    """
+
+    def __init__(self, app: Laneway, size: Size) -> None:
+        self._app = app
+        self._keys = size.keys
+        self._at = 0.0
+        self.accepted: list[Accepted] = []
+        app.broker.declare("orders", 5)
+        self._add(size.jobs)
+
+    def outlast(self, killer: Killer) -> None:
+        """Add calls if few are left, but not all deaths were died."""
+        if time.monotonic() < self._at:
+            return
+        self._at = time.monotonic() + 0.2
+        killer.collect()
+        if not killer.left():
+            return
+        (stats,) = [each for each in self._app.broker.stats() if each.queue == "orders"]
+        if stats.length <= self._keys // 2:
+            self._add(10 * self._keys)
+
+    def _add(self, calls: int) -> None:
+        done, keys = len(self.accepted), self._keys
+        numbers = range(done, done + calls)
+        new = [Accepted(f"k{n % keys}", n // keys, f"k{n % keys}#{n // keys}") for n in numbers]
+        for start in range(0, calls, 5_000):
+            self._app.broker.enqueue([_new(each) for each in new[start : start + 5_000]])
+        self.accepted += new
 
 
 def _new(call: Accepted) -> NewJob:
@@ -132,20 +176,21 @@ def _new(call: Accepted) -> NewJob:
     return NewJob(queue="orders", key=call.key, kind=Kind.KEYED, identity=call.job, body=body)
 
 
-def _serve(killer: Killer, environ: dict[str, str], folder: Path, workers: int) -> None:
+def _serve(killer: Killer, work: Work, environ: dict[str, str], folder: Path, workers: int) -> None:
     """Keep so many workers running, a new one whenever one was killed, until all say that nothing is left."""
     command = [sys.executable, "-m", "laneway", "worker", f"{PROGRAM}:app", "--until-empty", "--lease", str(LEASE_S)]
     history = History(environ["HISTORY"])
     with (folder / "workers.log").open("ab") as log:
         processes = [subprocess.Popen(command, env=environ, stdout=log, stderr=log) for _ in range(workers)]
         while processes:
+            work.outlast(killer)
             for process in processes.copy():
                 code = process.poll()
                 if code is None:
                     killer.strike(process.pid, history)
                     continue
                 processes.remove(process)
-                if code == -9:
+                if code == -9 or (code == 0 and killer.left()):
                     processes.append(subprocess.Popen(command, env=environ, stdout=log, stderr=log))
                 elif code != 0:
                     raise RuntimeError(f"A worker ended with {code}; see {folder}/workers.log.")

@@ -1,8 +1,8 @@
 """A program whose calls leave a line when they begin and when they end, and whose processes die when told to.
 
 HISTORY is the file of the lines, TAKES_S is how long a call takes. DEATHS is a folder of files named by number, place
-and count: a process that starts takes one of them, and kills itself with -9 when that failpoint is reached so often.
-It notes its own death first: nobody else could know when it was.
+and count: a process takes one of them, and kills itself with -9 when that failpoint is reached so often. It notes its
+own death first: nobody else could know when it was.
 """
 
 from __future__ import annotations
@@ -27,14 +27,18 @@ deaths = Path(os.environ["DEATHS"])
 def work(context: Context, key: Annotated[str, Key], seq: int) -> None:
     job = f"{key}#{seq}"
     history.note("S", key, seq, job, context.attempt, context.fence)
-    if armed:
-        reach("mid job")
+    if not armed:
+        take_a_death()
+    reach("mid job")
     time.sleep(takes_s)
     history.note("E", key, seq, job, context.attempt, context.fence)
 
 
 def take_a_death() -> None:
-    """Arm one failpoint of this process, if there is a death left to be died."""
+    """Arm one failpoint of this process, if there is a death left to be died.
+
+    When it starts, or later: a process that was killed from outside leaves its own death to others.
+    """
     for planned in sorted(deaths.glob("[0-9]*-*")):
         taken = deaths / f"taken.{os.getpid()}.{planned.name}"
         try:

@@ -47,13 +47,14 @@ def test_calls_due_earlier_run_earlier(app, drain):
 
 @pytest.mark.parametrize(("threads", "keys"), [(2, 50), (5, 99)])
 def test_a_slow_key_holds_up_no_other(app, threads, keys):
-    go, quick = threading.Event(), threading.Semaphore(0)
+    begun, go, quick = threading.Event(), threading.Event(), threading.Semaphore(0)
     seen = []
 
     @app.task
     def work(key: Annotated[str, Key], number: int) -> None:
         if key == "slow":
             seen.append(("begin", number))
+            begun.set()
             assert go.wait(PATIENCE_S)
             seen.append(("end", number))
         else:
@@ -64,6 +65,7 @@ def test_a_slow_key_holds_up_no_other(app, threads, keys):
     with Running(app, concurrency=threads):
         for _ in range(keys):
             assert quick.acquire(timeout=PATIENCE_S)
+        assert begun.wait(PATIENCE_S)
         assert seen == [("begin", 1)], "the slow key is still at its first call, and none of it runs beside that"
         go.set()
     assert seen[:2] == [("begin", 1), ("end", 1)]
