@@ -18,8 +18,8 @@ help: ## list these commands
 demo: .venv/run.stamp ## see jobs running, live
 	.venv/bin/laneway demo
 
-test: .venv/dev.stamp ## run the tests; ARGS="-k retry" picks some
-	.venv/bin/python -m pytest $(ARGS)
+test: .venv/dev.stamp ## run the tests; ARGS="-k retry" picks some, ARGS="-n 0" runs one at a time
+	.venv/bin/python -m pytest -n 2 $(ARGS)
 
 # New sequences each time; the seeds of the simulator are always the same.
 chaos: .venv/dev.stamp ## kill workers, lose messages, and try every sequence: what make test does in a small way
