@@ -6,6 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.servers import RedisCluster, RedisServer, servers
+
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport() -> Iterator[None]:
@@ -13,3 +15,38 @@ def pytest_runtest_makereport() -> Iterator[None]:
     report = yield
     report.sections = [(name, text.encode("utf-8", "backslashreplace").decode()) for name, text in report.sections]
     return report
+
+
+@pytest.fixture(scope="session")
+def redis_servers() -> Iterator[dict[str, RedisServer]]:
+    """The servers that tests of this process share, by name; each is started for the first test that wants it."""
+    started: dict[str, RedisServer] = {}
+    yield started
+    for server in started.values():
+        server.end()
+
+
+@pytest.fixture(params=servers())
+def redis_server(
+    request: pytest.FixtureRequest, redis_servers: dict[str, RedisServer], tmp_path_factory: pytest.TempPathFactory
+) -> RedisServer:
+    """An empty Valkey, and an empty Redis where there is one. Tests that harm or configure it start their own."""
+    name = request.param
+    if name not in redis_servers:
+        redis_servers[name] = RedisServer.start(servers()[name], tmp_path_factory.mktemp(name))
+    redis_servers[name].flush()
+    return redis_servers[name]
+
+
+@pytest.fixture(scope="session")
+def shared_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisCluster]:
+    cluster = RedisCluster.start(servers()["valkey"], tmp_path_factory.mktemp("cluster"))
+    yield cluster
+    cluster.end()
+
+
+@pytest.fixture
+def redis_cluster(shared_cluster: RedisCluster) -> RedisCluster:
+    """An empty cluster of three Valkeys. Tests that harm or configure it start their own."""
+    shared_cluster.flush()
+    return shared_cluster
