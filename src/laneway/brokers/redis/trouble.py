@@ -1,0 +1,92 @@
+"""What redis-py's errors and Redis' error replies mean to Laneway, in a sentence each.
+
+A sentence names the server as `place`, which holds no secrets, and may hold Redis' own text, which does not either:
+Redis never repeats a password.
+"""
+
+from __future__ import annotations
+
+import re
+
+from redis import exceptions as redis_errors
+
+from ...errors import BrokerAwayError, BrokerError
+
+#: Error replies after which a repeat may help: the server is starting, busy, or about to change its role.
+_AWAY_TYPES = (
+    redis_errors.BusyLoadingError,
+    redis_errors.ClusterDownError,  # MASTERDOWN too
+    redis_errors.ReadOnlyError,
+    redis_errors.TryAgainError,
+)
+_AWAY_WORDS = frozenset(
+    {"BUSY", "CLUSTERDOWN", "LOADING", "MASTERDOWN", "MISCONF", "NOREPLICAS", "READONLY", "TRYAGAIN", "UNBLOCKED"}
+)
+
+#: Before version 7 Redis wrapped the error of a command that a script had called.
+_WRAPPED = re.compile(r"^(?:ERR )?Error running script .*?: -?(?=[A-Z]+ )")
+#: Since then it adds where in the script that was.
+_WHERE = re.compile(r"\.? script: [0-9a-f]{40}, on @?\w+:\d+\.?$")
+
+
+class RefusedError(BrokerError):
+    """A script of ours answered with an error of ours: `redis.error_reply("LANEWAY " .. reason)`."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+def is_lost(error: Exception) -> bool:
+    """Whether the connection is to blame, so that nobody knows whether the call was carried out."""
+    return isinstance(error, (redis_errors.ConnectionError, redis_errors.TimeoutError, OSError)) and not isinstance(
+        error, (redis_errors.AuthenticationError, redis_errors.AuthorizationError)
+    )
+
+
+def is_away(error: Exception) -> bool:
+    """Whether a repeat may help."""
+    return is_lost(error) or isinstance(error, _AWAY_TYPES) or _word(_text(error)) in _AWAY_WORDS
+
+
+def explain(error: Exception, place: str) -> BrokerError:
+    """The error that Laneway raises for one of redis-py's."""
+    text = _text(error)
+    word = _word(text)
+    about = text.rstrip(".") or type(error).__name__
+    if word == "LANEWAY":
+        return RefusedError(text.removeprefix("LANEWAY").strip())
+    if isinstance(error, redis_errors.ReadOnlyError) or word == "READONLY":
+        return BrokerAwayError(
+            f"{place} is a replica, which cannot be written to; give the URL of the primary ({about})."
+        )
+    if isinstance(error, redis_errors.BusyLoadingError) or word == "LOADING":
+        return BrokerAwayError(f"{place} is still loading its data; it answers when that is done ({about}).")
+    if word == "BUSY":
+        return BrokerAwayError(f"{place} is busy with a long script; wait for it to end ({about}).")
+    if word == "MISCONF":
+        return BrokerAwayError(f"{place} cannot write to its disk and so takes no jobs; look at its log ({about}).")
+    if is_away(error):
+        return BrokerAwayError(f"{place} is away; see that it runs and can be reached from here ({about}).")
+    if isinstance(error, redis_errors.OutOfMemoryError) or word == "OOM":
+        return BrokerError(
+            f"{place} is out of memory and nothing was stored; let workers drain it, or raise its maxmemory ({about})."
+        )
+    if isinstance(error, redis_errors.NoPermissionError) or word == "NOPERM":
+        return BrokerError(f"{place} forbids this user a command that Laneway needs; extend the user's ACL ({about}).")
+    if isinstance(error, (redis_errors.AuthenticationError, redis_errors.AuthorizationError)):
+        return BrokerError(
+            f"{place} did not let Laneway in; set the right user and password in the URL "
+            f"(redis://user:password@host) or in LANEWAY_REDIS_USERNAME and LANEWAY_REDIS_PASSWORD ({about})."
+        )
+    if isinstance(error, (redis_errors.MovedError, redis_errors.AskError, redis_errors.ClusterCrossSlotError)):
+        return BrokerError(f"{place} is a node of a Redis Cluster; use a redis+cluster: URL for it ({about}).")
+    return BrokerError(f"{place} answered with an error: {about}.")
+
+
+def _text(error: Exception) -> str:
+    return _WHERE.sub("", _WRAPPED.sub("", str(error)))
+
+
+def _word(text: str) -> str:
+    return text.partition(" ")[0]

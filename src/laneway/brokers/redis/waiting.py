@@ -1,0 +1,209 @@
+"""Waiting for an element of a list (BLPOP) that can be cut short from any thread, and never hangs.
+
+A wait has a connection of its own. Whoever nudges it writes into its pipe; it then has Redis end the BLPOP
+(CLIENT UNBLOCK) and reads the answer, so that an element which Redis took out at the same moment is not lost.
+Only if Redis does not even answer that is the connection closed.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import threading
+import time
+import weakref
+from collections.abc import Sequence
+
+from redis.exceptions import RedisError, ResponseError
+from redis.exceptions import TimeoutError as RedisTimeoutError
+
+from .connections import Address, receive, send
+from .trouble import explain
+
+#: Seconds that Redis gets to end a wait that was nudged.
+NUDGE_S = 0.5
+#: BLPOP takes 0, and old versions anything that they round to 0, for "for ever".
+_LEAST_S = 0.01
+#: An UNBLOCK that overtook its BLPOP had no effect, and is sent again after so many seconds.
+_AGAIN_S = 0.02
+
+
+class Waiting:
+    """The waits of one process on one server."""
+
+    def __init__(self, address: Address, guard_s: float) -> None:
+        self._address = address
+        #: Seconds that Redis may be late.
+        self._guard_s = guard_s
+        self._lock = threading.Lock()
+        self._idle: list[_Line] = []
+        self._lines: set[_Line] = set()
+        _waitings.add(self)
+
+    def forget(self) -> None:
+        """In a forked process: the lines belong to the parent, and only our copies are closed."""
+        for line in self._lines:
+            line.close()
+        self._lock = threading.Lock()
+        self._idle, self._lines = [], set()
+
+    def wait(self, keys: Sequence[bytes | str], timeout_s: float) -> bytes | None:
+        """The key of a list from which an element was taken; None after `timeout_s`, or when nudged."""
+        line = None
+        try:
+            line = self._take()
+            answer = line.blpop(keys, max(timeout_s, _LEAST_S), self._guard_s)
+        except (RedisError, OSError) as error:
+            raise explain(error, self._address.place) from error
+        finally:
+            if line is not None:
+                self._give(line)
+        return answer
+
+    def nudge(self) -> None:
+        """End every wait now."""
+        with self._lock:
+            for line in self._lines.difference(self._idle):
+                line.ring()
+
+    def close(self) -> None:
+        """End every wait, and close the connections."""
+        with self._lock:
+            idle, busy = self._idle, self._lines.difference(self._idle)
+            self._idle, self._lines = [], set()
+            for line in busy:
+                line.ring()  # it is closed by its own thread, see _give
+        for line in idle:
+            line.close()
+
+    def _take(self) -> _Line:
+        while True:
+            with self._lock:
+                line = self._idle.pop() if self._idle else None
+                if line is None:
+                    line = _Line(self._address)
+                    self._lines.add(line)
+                    return line
+            if line.is_usable():
+                return line
+            self._drop(line)
+
+    def _give(self, line: _Line) -> None:
+        with self._lock:
+            if line in self._lines and line.is_free:
+                line.is_rung()  # meant for the wait that has just ended
+                self._idle.append(line)
+                return
+        self._drop(line)
+
+    def _drop(self, line: _Line) -> None:
+        with self._lock:
+            self._lines.discard(line)
+        line.close()
+
+
+class _Line:
+    """The connection of one wait, the pipe that ends it, and the connection that tells Redis so."""
+
+    def __init__(self, address: Address) -> None:
+        self._connection = address.make()
+        self._other = address.make(NUDGE_S / 2)
+        self._id: int | None = None
+        #: Whether no BLPOP is under way.
+        self.is_free = True
+        self._bell, self._rope = self._pipe = list(os.pipe())
+        for end in self._pipe:
+            os.set_blocking(end, False)
+
+    def ring(self) -> None:
+        """From any thread, while the line is in use."""
+        try:
+            os.write(self._rope, b"!")
+        except BlockingIOError:
+            pass  # it rings already
+
+    def is_rung(self) -> bool:
+        """Whether somebody has rung since this was last asked."""
+        try:
+            return bool(os.read(self._bell, 65_536))
+        except BlockingIOError:
+            return False
+
+    def is_usable(self) -> bool:
+        """Whether the server has neither closed it nor said anything that nobody asked for."""
+        try:
+            return not self._connection.can_read(0)
+        except (RedisError, OSError):
+            return False
+
+    def blpop(self, keys: Sequence[bytes | str], timeout_s: float, guard_s: float) -> bytes | None:
+        self.is_free = False
+        if self._id is None:
+            send(self._connection, [("CLIENT", "ID")])
+            if not self._await(guard_s, or_bell=True):
+                self._check_rung(guard_s)
+                return None
+            answer = receive(self._connection, 1)[0]
+            # Without the right to ask for it a nudge closes the connection, and may lose an element.
+            self._id = answer if isinstance(answer, int) else 0
+        send(self._connection, [("BLPOP", *keys, f"{timeout_s:.3f}")])
+        if self._await(timeout_s + guard_s, or_bell=True):
+            return self._popped()
+        self._check_rung(guard_s)
+        return self._popped() if self._unblock() else None
+
+    def _check_rung(self, guard_s: float) -> None:
+        if not self.is_rung():
+            raise RedisTimeoutError(f"its answer is more than {guard_s:g} s late")
+
+    def _popped(self) -> bytes | None:
+        answer = receive(self._connection, 1)[0]
+        self.is_free = True
+        if isinstance(answer, ResponseError):
+            raise answer
+        return answer[0] if answer else None
+
+    def _unblock(self) -> bool:
+        """Have Redis end the BLPOP; whether it has answered."""
+        deadline = time.monotonic() + NUDGE_S
+        try:
+            while self._id and time.monotonic() < deadline:
+                send(self._other, [("CLIENT", "UNBLOCK", self._id)])
+                if isinstance(receive(self._other, 1)[0], Exception):
+                    return False  # not allowed to
+                if self._await(_AGAIN_S):
+                    return True
+        except (RedisError, OSError):
+            self._other.disconnect()
+        return False
+
+    def _await(self, timeout_s: float, or_bell: bool = False) -> bool:
+        """Whether an answer has begun to come; ends early when somebody rings, if asked to."""
+        if self._connection.can_read(0):  # what TLS has already deciphered does not show in a poll
+            return True
+        poll = select.poll()
+        assert self._connection._sock is not None
+        poll.register(self._connection._sock, select.POLLIN)
+        if or_bell:
+            poll.register(self._bell, select.POLLIN)
+        ready = poll.poll(timeout_s * 1_000)
+        return any(descriptor != self._bell for descriptor, _ in ready)
+
+    def close(self) -> None:
+        self._connection.disconnect()
+        self._other.disconnect()
+        while self._pipe:
+            os.close(self._pipe.pop())
+
+    __del__ = close
+
+
+_waitings: weakref.WeakSet[Waiting] = weakref.WeakSet()
+
+
+def _forget_all() -> None:
+    for waiting in tuple(_waitings):
+        waiting.forget()
+
+
+os.register_at_fork(after_in_child=_forget_all)
