@@ -114,7 +114,11 @@ def test_a_server_ends_with_the_tests_however_they_end(binary: Path, tmp_path: P
         server = int(tests.stdout.readline())
         os.kill(server, 0)
         tests.send_signal(signal.SIGKILL)
-    wait_until(lambda: not Path(f"/proc/{server}/exe").exists(), lambda: f"{server} is still there.")
+    try:
+        wait_until(lambda: not Path(f"/proc/{server}/exe").exists(), lambda: f"{server} is still there.")
+    except AssertionError:
+        os.kill(server, signal.SIGKILL)  # a failing test is to leave nothing behind, either
+        raise
 
 
 def test_tests_that_share_a_server_find_it_empty(redis_server: RedisServer) -> None:
