@@ -1,0 +1,45 @@
+"""What things are called in Redis. Knows nothing of what is in them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """The keys of one prefix. Those of one shard share a hash tag, and so do those that are about all queues."""
+
+    prefix: str
+
+    @property
+    def queues(self) -> str:
+        """Hash: the record of each queue."""
+        return f"{{{self.prefix}}}:queues"
+
+    @property
+    def workers(self) -> str:
+        """Hash: each worker's view, and under `shards:<id>` the shards that it serves."""
+        return f"{{{self.prefix}}}:workers"
+
+    @property
+    def leases(self) -> str:
+        """Hash: the renewal counter of each living worker."""
+        return f"{{{self.prefix}}}:leases"
+
+    @property
+    def times(self) -> str:
+        """Hash: when each worker started and was last seen."""
+        return f"{{{self.prefix}}}:times"
+
+    @property
+    def dead(self) -> str:
+        """Sorted set: workers whose lease has ended, by when."""
+        return f"{{{self.prefix}}}:dead"
+
+    def bell(self, queue: str) -> str:
+        """List: rung when something is put into a queue; it never holds more than one element."""
+        return f"{{{self.prefix}}}:bell:{queue}"
+
+    def tag(self, queue: str, epoch: int, shard: int) -> str:
+        """What every key of one shard begins with. Shards of different epochs never share a key."""
+        return f"{{{self.prefix}:{queue}:{epoch}:{shard}}}"

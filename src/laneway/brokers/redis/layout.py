@@ -1,0 +1,169 @@
+"""Queues and their shards, as they are stored and as this process remembers them.
+
+What is remembered may be outdated: another process may have resharded the queue. Scripts refuse to touch a shard that
+is not open, and whoever is told so has the layout read again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cached_property
+from typing import TypeVar
+
+import msgspec
+
+from ...clock import Clock
+from ...errors import BrokerError
+from ...shards import shard_of
+from ..common import unknown_queue
+from .keys import Keys
+from .scripts import load
+from .server import Server
+
+_T = TypeVar("_T")
+
+#: A queue that changes more often than this while one call is made is not left alone by somebody.
+_TRIES = 20
+
+
+class Stale(Exception):
+    """A shard was not open: the layout that was gone by is outdated."""
+
+
+class Record(msgspec.Struct, array_like=True):
+    """A queue as it is stored."""
+
+    shards: int
+    epoch: int
+    #: The shard count that it is being changed to; 0 when it is not.
+    resharding: int = 0
+    paused: bool = False
+    #: How many jobs there were to be moved when that began.
+    to_move: int = 0
+
+
+_read_record = msgspec.msgpack.Decoder(Record).decode
+
+
+class Layout:
+    """A queue's shards as tags: what the keys of a shard begin with."""
+
+    def __init__(self, keys: Keys, queue: str, record: Record) -> None:
+        self.keys = keys
+        self.queue = queue
+        self.record = record
+        self.tags = [keys.tag(queue, record.epoch, shard) for shard in range(record.shards)]
+
+    @property
+    def shards(self) -> int:
+        return self.record.shards
+
+    @property
+    def epoch(self) -> int:
+        return self.record.epoch
+
+    @cached_property
+    def next_tags(self) -> list[str]:
+        """Those that the queue is being moved to; none when it is not."""
+        return [self.keys.tag(self.queue, self.epoch + 1, shard) for shard in range(self.record.resharding)]
+
+    @property
+    def all_tags(self) -> list[str]:
+        return self.tags + self.next_tags
+
+    def homes(self, key: str) -> list[str]:
+        """Where a key is or belongs, in the order in which to ask: what has not been moved yet stays where it was."""
+        homes = [self.tags[shard_of(key, self.shards)]]
+        if self.record.resharding:
+            homes.append(self.next_tags[shard_of(key, self.record.resharding)])
+        return homes
+
+    def shard(self, tag: str) -> int:
+        return int(tag[tag.rindex(":") + 1 : -1])
+
+
+class Layouts:
+    """The layouts of all queues, remembered until they prove outdated."""
+
+    def __init__(self, server: Server, keys: Keys, clock: Clock | None) -> None:
+        self.server = server
+        self.keys = keys
+        self.clock = clock
+        self._known: dict[str, Layout] = {}
+
+    def args(self, **args: object) -> bytes:
+        """Arguments as scripts take them, with the time in case that tests bring one."""
+        if self.clock is not None:
+            args["now"] = self.clock.now()
+        return msgspec.msgpack.encode(args)
+
+    def declare(self, queue: str, shards: int) -> Layout:
+        """Make a queue if it does not exist."""
+        known = self._known.get(queue)
+        if known is not None:
+            return known
+        stored = self.server.run(load("declare"), [self.keys.queues], [self.args(queue=queue, shards=shards)])
+        return self._remember(queue, stored)
+
+    def get(self, queue: str) -> Layout:
+        """A queue that there is; raises BrokerError if it is not."""
+        known = self._known.get(queue)
+        if known is not None:
+            return known
+        stored = self.server.do("HGET", self.keys.queues, queue)
+        if stored is None:
+            raise unknown_queue(queue)
+        return self._remember(queue, stored)
+
+    def read_all(self) -> list[Layout]:
+        """Every queue there is, by name, as it is stored now."""
+        stored = self.server.do("HGETALL", self.keys.queues)
+        records = {stored[i].decode(): stored[i + 1] for i in range(0, len(stored), 2)}
+        self._known = {}
+        return [self._remember(queue, records[queue]) for queue in sorted(records)]
+
+    def forget(self, queue: str) -> None:
+        """Have a queue be read again when it is next needed."""
+        self._known.pop(queue, None)
+
+    def _remember(self, queue: str, stored: bytes) -> Layout:
+        layout = self._known[queue] = Layout(self.keys, queue, _read_record(stored))
+        return layout
+
+    def open(self, layout: Layout) -> None:
+        """Open the shards of a queue, in case that nobody has, or that whoever was at it died."""
+        args = [self.args(paused=layout.record.paused)]
+        self.server.run_all([(load("open"), [tag], args) for tag in layout.all_tags])
+
+    def attempt(self, queue: str, step: Callable[[Layout], _T]) -> _T:
+        """What `step` returns for the layout of a queue that exists; again with a new one when it was outdated."""
+        for _ in range(_TRIES):
+            layout = self.get(queue)
+            try:
+                return step(layout)
+            except Stale:
+                self.refresh(layout)
+        raise outdated(queue)
+
+    def refresh(self, layout: Layout) -> None:
+        """A layout proved outdated: read it again, and open what is not."""
+        self.forget(layout.queue)
+        self.open(self.get(layout.queue))
+
+    def ask(self, script: str, tag: str, **args: object) -> list[object]:
+        """What a script says about one shard."""
+        answer: list[object] = self.server.run(load(script), [tag], [self.args(**args)])
+        return fresh(answer)
+
+
+def fresh(answer: list[object]) -> list[object]:
+    """An answer, unless it is that the shard is not open."""
+    if answer and answer[0] == b"stale":
+        raise Stale
+    return answer
+
+
+def outdated(queue: str) -> BrokerError:
+    return BrokerError(
+        f"The shards of the queue {queue} keep changing; let `laneway reshard` finish, then try this again."
+    )

@@ -1,0 +1,57 @@
+--@include base
+--@include payloads
+--@include jobs
+--@include settling
+-- Give back what a worker holds, as it was before.
+--
+-- KEYS  the tags
+-- args  workers          whose claims
+--       leaves           they are gone, or dead: forget them here
+--       before, held     only claims older than this token, and of none of these; they were never started
+--       died             {tag, key, token, identity}: runs that died with the worker, counted
+--       bells, now       see enqueue
+-- Answers how many claims that were.
+
+local is_held = {}
+for _, token in ipairs(args.held or {}) do
+  is_held[token] = true
+end
+local count = 0
+for _, worker in ipairs(args.workers) do
+  for i, tag in ipairs(tags) do
+    local set = tag.name .. ':w:' .. worker
+    local found = call('ZRANGEBYSCORE', set, '-inf', args.before and '(' .. string.format('%.17g', args.before) or '+inf', 'WITHSCORES')
+    local keys = {}
+    for j = 1, #found, 2 do
+      if not is_held[tonumber(found[j + 1])] then
+        keys[#keys + 1] = found[j]
+      end
+    end
+    load(tag, keys)
+    for _, key in ipairs(keys) do
+      read_claim(tag.jobs[key])
+    end
+    for _, died in ipairs(args.died or {}) do
+      local job = died[1] == i and tag.jobs[died[2]]
+      if job and job.running and job.worker == worker and job.token == died[3] then
+        count_death(job, died[4])
+      end
+    end
+    for _, key in ipairs(keys) do
+      local job = tag.jobs[key]
+      if job.worker == worker then
+        drop_claim(job)
+        give_back(job, not args.before)
+        count = count + 1
+      else
+        call('ZREM', set, key)
+      end
+    end
+    flush(tag)
+    if args.leaves then
+      call('HDEL', tag.name .. ':meta', 'w:' .. worker, 't:' .. worker)
+    end
+  end
+end
+wake()
+return count

@@ -1,0 +1,172 @@
+-- How a payload gets in: a job that begins, or one more payload for the job that is there.
+--
+-- A new job as the client says it, by position:
+--   tag, old tag (nil unless the queue is being resharded), kind, key, body, identity, perform_at, delay_s, timed,
+--   score, priority, expires, headers, quiet {grace_s, max_wait_s, max_size}
+
+local function due_time(new)
+  return new[7] or now + new[8]
+end
+
+local function quiet_until(since, size, quiet, due)
+  if due and due <= now then return due end
+  if quiet[3] and size >= quiet[3] then return now end
+  return math.min(now + quiet[1], quiet[2] and since + quiet[2] or math.huge)
+end
+
+local function next_score(largest)
+  if not largest or largest < now then return now end
+  return largest + math.max(1e-6, math.abs(largest) * 2.3e-16)
+end
+
+-- Load all jobs that the new ones may meet, and say which they meet. What a resharding has not moved yet stays where
+-- it is, and what is added to it goes there too.
+local function meet(news)
+  local keys = {}
+  for _, new in ipairs(news) do
+    for i = 1, 2 do
+      local tag = new[i]
+      if tag then
+        keys[tag] = keys[tag] or {}
+        table.insert(keys[tag], new[4])
+      end
+    end
+  end
+  for tag, wanted in pairs(keys) do
+    load(tags[tag], wanted)
+  end
+  for _, new in ipairs(news) do
+    local old = new[2] and tags[new[2]].jobs[new[4]]
+    new.job = old and exists(old) and old or tags[new[1]].jobs[new[4]]
+  end
+end
+
+-- The first of them whose key belongs to a job of another kind, and that kind. `ending` are jobs that will be gone.
+local function conflict(news, ending)
+  local kinds = {}
+  for i, new in ipairs(news) do
+    local job = new.job
+    if kinds[job] == nil then
+      kinds[job] = exists(job) and not ending[job] and job.kind or new[3]
+    end
+    if new[3] ~= PLAIN and kinds[job] ~= new[3] then
+      return i, kinds[job]
+    end
+  end
+end
+
+local function begin(job, new, at)
+  local kind, quiet = new[3], new[14]
+  job.kind, job.at, job.seq, job.is_new = kind, at, next_seq(job.tag), true
+  job.priority = new[11] or 0
+  local entry = {body = new[5], id = new[6], score = at, seq = job.seq, at = at, attempt = 0, deaths = 0}
+  if kind == PLAIN then
+    entry.score = new[10] or 0
+    job.expires, job.headers = new[12], new[13]
+  elseif kind == KEYED then
+    entry.expires, entry.headers = new[12], new[13]
+  else
+    entry.score = new[10] or next_score(nil)
+  end
+  if quiet then
+    job.since, job.at = now, quiet_until(now, 1, quiet)
+  end
+  if not new[9] then
+    job.latest = kind == KEYED and at or nil
+  end
+  unite_one(job, entry)
+end
+
+local function runs_call(job, id)
+  if not job.claim_blob or not job.claim_blob:find(id, 1, true) then
+    return false
+  end
+  read_claim(job)
+  for _, entry in ipairs(job.running) do
+    if entry.id == id then return true end
+  end
+  return false
+end
+
+local function add_call(job, new, at)
+  if payload_of(job, new[6]) or (job.worker and runs_call(job, new[6])) then
+    return -- a repeat is harmless
+  end
+  if not new[9] then
+    at = job.latest and math.max(at, job.latest) or at
+    job.latest = at
+  end
+  unite_one(job, {body = new[5], id = new[6], score = at, seq = next_seq(job.tag), at = at, attempt = 0, deaths = 0,
+    expires = new[12], headers = new[13]})
+  if job.worker then
+    job.next_at = smaller(job.next_at, at)
+  else
+    job.at = math.min(job.at, at)
+    if job.rest then
+      job.at = math.max(job.rest, job.at)
+    end
+  end
+end
+
+local function has_value(job, new)
+  if job.lone then
+    return job.lone.id == new[6]
+  end
+  local value = {body = new[5], id = new[6]}
+  return job.size > 0 and call('ZSCORE', order_key(job), member_of(COLLECTING, value)) and true
+end
+
+local function add_value(job, new, at)
+  local score, quiet = new[10], new[14]
+  if score or not has_value(job, new) then
+    if not score then
+      local largest = job.size > 0 and largest_score(job) or nil
+      if job.worker and not job.floor then
+        read_claim(job)
+        job.floor = job.running[#job.running].score
+      end
+      if job.worker then
+        largest = largest and math.max(largest, job.floor) or job.floor
+      end
+      score = next_score(largest)
+    end
+    unite_one(job, {body = new[5], id = new[6], score = score})
+  end
+  change(job)
+  if not job.worker then
+    if quiet and job.since and job.retry == -1 then
+      job.at = quiet_until(job.since, job.size, quiet, job.at)
+    end
+  elseif not job.next_at then
+    job.next_at = at
+    if quiet then
+      job.since, job.next_at = now, quiet_until(now, 1, quiet)
+    end
+  elseif quiet and job.since then
+    job.next_at = quiet_until(job.since, job.size, quiet, job.next_at)
+  end
+end
+
+local function uncancel(tag, new)
+  if tag.cancelled == nil then
+    tag.cancelled = call('EXISTS', tag.name .. ':cancelled') == 1
+  end
+  if tag.cancelled then
+    call('ZREM', tag.name .. ':cancelled', new[4] .. '\0', new[4] .. '\0' .. new[6])
+  end
+end
+
+local function add(new)
+  local job, kind, at = new.job, new[3], due_time(new)
+  if kind ~= PLAIN then
+    uncancel(job.tag, new)
+  end
+  if not exists(job) then
+    begin(job, new, at)
+  elseif kind == KEYED then
+    add_call(job, new, at)
+  elseif kind == COLLECTING then
+    add_value(job, new, at)
+  end
+  -- A plain job that is there already stays as it is: a repeat is harmless.
+end

@@ -1,0 +1,47 @@
+-- What every script begins with: its arguments, the time, and how to say much in few commands.
+local call = redis.call
+local pack, unpack_blob = cmsgpack.pack, cmsgpack.unpack
+local PLAIN, KEYED, COLLECTING = 0, 1, 2
+-- A call that failed or was postponed stands before all others of its key.
+local HEAD = -1e300
+
+local args = unpack_blob(ARGV[1])
+local micros
+do
+  local time = call('TIME')
+  micros = time[1] * 1e6 + time[2]
+end
+-- Tests bring a clock of their own. Tokens and arrival numbers come from the server's in any case.
+local now = args.now or micros / 1e6
+
+-- A number as 7 bytes that sort as the numbers do.
+local function ordered(number)
+  return struct.pack('>I7', number)
+end
+
+-- `command key a b c …` in as few calls as Lua's stack allows; the list must be of pairs where the command takes pairs.
+local function each(command, key, list)
+  for i = 1, #list, 4000 do
+    call(command, key, unpack(list, i, math.min(i + 3999, #list)))
+  end
+end
+
+-- The values of many fields of a hash.
+local function values_of(key, fields)
+  if #fields <= 4000 then
+    return #fields == 0 and {} or call('HMGET', key, unpack(fields))
+  end
+  local values = {}
+  for i = 1, #fields, 4000 do
+    for _, value in ipairs(call('HMGET', key, unpack(fields, i, math.min(i + 3999, #fields)))) do
+      values[#values + 1] = value
+    end
+  end
+  return values
+end
+
+local function smaller(first, second)
+  if first == nil then return second end
+  if second == nil then return first end
+  return math.min(first, second)
+end

@@ -1,0 +1,456 @@
+-- Tags, and the jobs in them as the rest of a script sees them: loaded when asked for, changed in memory, and written
+-- by `flush`, which also keeps every index. A flush removes before it adds.
+--
+-- A tag is one shard of a queue; all its keys share a hash tag:
+--   :meta     hash    open, moving, paused, seq, token, ready, levels, processed, failed, w:<worker>, t:<worker>
+--   :jobs     hash    key -> record of what is queued or, while the key is being run, set aside
+--   :ready    list    time, arrival and key of jobs that were due when they came, in order; some may be outdated
+--   :due      zset    arrival and key of other queued jobs by time; of another priority than 0: ':due:<priority>'
+--   :keys     zset    the keys of queued jobs, in their order
+--   :failed   zset    arrival and key of queued jobs that have failed, by time
+--   :failures zset    time, arrival and key of the same, by retry_count
+--   :fkeys    zset    their keys, in their order
+--   :aside    zset    keys with something set aside, by its time
+--   :running  hash    key -> record of the claim
+--   :w:<id>   zset    keys that a worker holds, by token
+--   :morgue   hash    key -> record; :dead zset by burial; :dkeys zset
+--   :p: :c: :dp: :dc: payloads of a key that has several (see payloads)
+--   :cancelled zset   what was cancelled, by time
+
+local READY, DUE, ASIDE = 0, 1, 2
+
+local function open(name)
+  local meta = call('HMGET', name .. ':meta', 'open', 'moving', 'paused', 'seq', 'token', 'ready', 'levels')
+  return {
+    name = name,
+    is_open = meta[1] and true,
+    moving = tonumber(meta[2] or 0),
+    paused = meta[3] and true,
+    seq = tonumber(meta[4] or 0),
+    token = tonumber(meta[5] or 0),
+    ready_at = tonumber(meta[6] or '-inf') or -math.huge,
+    levels = meta[7] and unpack_blob(meta[7]) or {},
+    jobs = {},
+    changed = {},
+    graves = {},
+    graves_changed = {},
+  }
+end
+
+local tags = {}
+for i, name in ipairs(KEYS) do
+  tags[i] = open(name)
+end
+
+-- Nothing may be done in a shard that is none (any more): whoever asks has an outdated idea of the queue.
+local function stale_tag()
+  for i, tag in ipairs(tags) do
+    if not tag.is_open then return i end
+  end
+end
+
+local arrivals = 0
+local function next_seq(tag)
+  tag.seq = math.max(tag.seq + 1, micros + arrivals)
+  tag.seq_changed = true
+  arrivals = arrivals + 1
+  return tag.seq
+end
+
+-- -- records ---------------------------------------------------------------------------------------------------------
+
+local DEFAULTS = {0, 0, 0, false, false, false, false, 1, -1, 0, 0, 0, false, false, false, false, false, 0, 0, false,
+  false, false, false}
+
+-- What stands in a record where nothing is said.
+local function usual_score(kind, at) return kind == PLAIN and 0 or at end
+
+local function pack_job(job, where, at)
+  local lone = job.lone
+  local record = {
+    job.kind + 3 * where, at, job.seq, lone and lone.body or false, false, false,
+    job.latest == at and job.latest ~= nil or job.latest or false,
+    job.size, job.retry, job.attempt, job.deaths, job.priority, job.rest or false, job.since or false,
+    job.error or false, job.expires or false, job.headers or false, 0, 0, false, false, job.floor or false,
+    job.updated or false,
+  }
+  if where == ASIDE then
+    -- They are those of what runs, and stand in its claim.
+    record[9], record[10], record[11], record[13], record[15] = -1, 0, 0, false, false
+  end
+  if lone then
+    if job.kind ~= PLAIN then
+      record[5] = lone.id
+    end
+    if lone.score ~= usual_score(job.kind, at) then
+      record[6] = lone.score
+    end
+    if job.kind == KEYED then
+      record[16], record[17] = lone.expires or false, lone.headers or false
+      record[18], record[19] = lone.attempt or 0, lone.deaths or 0
+      if lone.at ~= at then record[20] = lone.at end
+      if lone.seq ~= job.seq then record[21] = lone.seq end
+    end
+  end
+  local last = 23
+  while record[last] == DEFAULTS[last] do
+    record[last] = nil
+    last = last - 1
+  end
+  return pack(record)
+end
+
+local function field(record, i)
+  local value = record[i]
+  if value == nil then
+    value = DEFAULTS[i]
+  end
+  return value
+end
+
+-- Fills a job from its record. Returns where it is.
+local function read_job(job, blob)
+  local record = unpack_blob(blob)
+  local state, at = record[1], record[2]
+  local where = math.floor(state / 3)
+  job.kind, job.at, job.seq = state - 3 * where, at, record[3]
+  job.size, job.retry, job.attempt = field(record, 8), field(record, 9), field(record, 10)
+  job.deaths, job.priority = field(record, 11), field(record, 12)
+  job.latest = field(record, 7)
+  if job.latest == true then job.latest = at end
+  job.latest = job.latest or nil
+  job.rest, job.since, job.error = record[13] or nil, record[14] or nil, record[15] or nil
+  job.floor, job.updated = record[22] or nil, record[23] or nil
+  local body = record[4]
+  if body then
+    local score = field(record, 6)
+    if score == false then
+      score = usual_score(job.kind, at)
+    end
+    job.lone = {body = body, score = score, id = record[5] or ''}
+  end
+  if job.kind == KEYED then
+    if body then
+      local lone = job.lone
+      lone.expires, lone.headers = record[16] or nil, record[17] or nil
+      lone.attempt, lone.deaths = field(record, 18), field(record, 19)
+      lone.at, lone.seq = record[20] or at, record[21] or job.seq
+    end
+  else
+    job.expires, job.headers = record[16] or nil, record[17] or nil
+  end
+  return where
+end
+
+local function pack_entry(entry)
+  return {entry.body, entry.score, entry.id or '', entry.attempt or 0, entry.deaths or 0, entry.at or false,
+    entry.seq or 0, entry.headers or false, entry.expires or false}
+end
+
+local function pack_claim(job)
+  local entries = {}
+  for i, entry in ipairs(job.running) do
+    entries[i] = pack_entry(entry)
+  end
+  return pack({job.token, job.pos, job.worker, job.kind, job.at, job.seq, job.retry, job.attempt, job.deaths,
+    job.priority, job.error or false, job.headers or false, job.expires or false, job.rest or false,
+    job.latest or false, entries})
+end
+
+-- Fills a running job from the record of its claim; what is set aside has been read before.
+local function read_claim(job)
+  if not job.claim_blob or job.running then
+    return
+  end
+  local record = unpack_blob(job.claim_blob)
+  local latest = job.latest
+  job.token, job.pos, job.worker, job.kind, job.at, job.seq = unpack(record, 1, 6)
+  job.retry, job.attempt, job.deaths, job.priority = unpack(record, 7, 10)
+  job.error, job.headers, job.expires = record[11] or nil, record[12] or nil, record[13] or nil
+  job.rest, job.claimed_latest = record[14] or nil, record[15] or nil
+  job.latest = latest or job.claimed_latest
+  job.running = {}
+  for i, entry in ipairs(record[16]) do
+    job.running[i] = {body = entry[1], score = entry[2], id = entry[3], attempt = entry[4], deaths = entry[5],
+      at = entry[6] or nil, seq = entry[7], headers = entry[8] or nil, expires = entry[9] or nil}
+  end
+end
+
+-- -- jobs of a tag ---------------------------------------------------------------------------------------------------
+
+local function new_job(tag, key)
+  return {tag = tag, key = key, size = 0, retry = -1, attempt = 0, deaths = 0, priority = 0}
+end
+
+local function exists(job) return job.worker ~= nil or job.size > 0 end
+
+-- Have the jobs of these keys at hand, whether or not there are any.
+local function load(tag, keys)
+  local wanted, asked = {}, {}
+  for _, key in ipairs(keys) do
+    if not tag.jobs[key] and not asked[key] then
+      asked[key] = true
+      wanted[#wanted + 1] = key
+    end
+  end
+  local maybe_running = {}
+  for i, blob in ipairs(values_of(tag.name .. ':jobs', wanted)) do
+    local job = new_job(tag, wanted[i])
+    tag.jobs[job.key] = job
+    local where = blob and read_job(job, blob)
+    if where then
+      job.was = {where = where, at = job.at, priority = job.priority, retry = job.retry, seq = job.seq}
+    end
+    if where == ASIDE then
+      job.next_at = job.at
+    end
+    if where == nil or where == ASIDE then
+      maybe_running[#maybe_running + 1] = job.key
+    end
+  end
+  for i, blob in ipairs(values_of(tag.name .. ':running', maybe_running)) do
+    if blob then
+      local job = tag.jobs[maybe_running[i]]
+      job.claim_blob, job.worker, job.was_running = blob, '', true
+      if not job.was then
+        read_claim(job)
+      end
+    end
+  end
+end
+
+local function job_of(tag, key)
+  if not tag.jobs[key] then
+    load(tag, {key})
+  end
+  return tag.jobs[key]
+end
+
+-- -- writing ---------------------------------------------------------------------------------------------------------
+
+local function index_of(level) return level == 0 and ':due' or ':due:' .. level end
+
+local function push(lists, name, ...)
+  local list = lists[name]
+  if not list then
+    list = {}
+    lists[name] = list
+  end
+  for i = 1, select('#', ...) do
+    list[#list + 1] = (select(i, ...))
+  end
+end
+
+-- Time and arrival as bytes that sort as they do.
+local function by_time(at, seq)
+  local bytes = struct.pack('>d', at)
+  -- A negative number's bits sort the other way round.
+  if at < 0 then
+    bytes = bytes:gsub('.', function(byte) return string.char(255 - byte:byte()) end)
+  else
+    bytes = string.char(bytes:byte(1) + 128) .. bytes:sub(2)
+  end
+  return bytes .. ordered(seq)
+end
+
+local function add_level(tag, level)
+  for _, known in ipairs(tag.levels) do
+    if known == level then return end
+  end
+  tag.levels[#tag.levels + 1] = level
+  table.sort(tag.levels, function(one, other) return one > other end)
+  tag.levels_changed = true
+end
+
+local function drop_index(job, removes)
+  local was, key = job.was, job.key
+  if was.where == ASIDE then
+    push(removes, 'ZREM :aside', key)
+    return
+  end
+  if was.where == DUE then
+    push(removes, 'ZREM ' .. index_of(was.priority), ordered(was.seq) .. key)
+  end
+  push(removes, 'ZREM :keys', key)
+  if was.retry >= 0 then
+    push(removes, 'ZREM :failed', ordered(was.seq) .. key)
+    push(removes, 'ZREM :failures', by_time(was.at, was.seq) .. key)
+    push(removes, 'ZREM :fkeys', key)
+  end
+end
+
+local function add_index(job, where, at, adds)
+  local key = job.key
+  if where == ASIDE then
+    push(adds, 'ZADD :aside', at, key)
+    return
+  end
+  if where == DUE then
+    push(adds, 'ZADD ' .. index_of(job.priority), at, ordered(job.seq) .. key)
+    if job.priority ~= 0 then
+      add_level(job.tag, job.priority)
+    end
+  else
+    push(adds, 'RPUSH :ready', struct.pack('>dI7', at, job.seq) .. key)
+    job.tag.ready_at = at
+    job.tag.ready_changed = true
+  end
+  push(adds, 'ZADD :keys', 0, key)
+  if job.retry >= 0 then
+    push(adds, 'ZADD :failed', at, ordered(job.seq) .. key)
+    push(adds, 'ZADD :failures', job.retry, by_time(at, job.seq) .. key)
+    push(adds, 'ZADD :fkeys', 0, key)
+  end
+  job.tag.woken = true
+end
+
+-- Where a job belongs now: nowhere, in one of the indices of queued jobs, or beside the one that runs.
+local function place_of(job)
+  if job.worker then
+    return job.next_at and ASIDE, job.next_at
+  end
+  if job.size == 0 then
+    return nil
+  end
+  local was = job.was
+  if was and was.where ~= ASIDE and was.at == job.at and was.priority == job.priority then
+    return was.where, job.at
+  end
+  -- The list is for those that have just come; others would not be in order there.
+  local comes = job.is_new and job.priority == 0 and job.at <= now and job.at >= job.tag.ready_at
+  return comes and READY or DUE, job.at
+end
+
+local function write_job(job, removes, adds)
+  if job.size == 1 and not job.lone then
+    job.lone = take_payloads(job, 1)[1]
+    job.size = 1
+  end
+  local where, at = place_of(job)
+  local was = job.was
+  local same = was and where == was.where and at == was.at and was.retry == job.retry and was.priority == job.priority
+  if where == ASIDE then
+    same = was and was.where == ASIDE and was.at == at
+  end
+  if was and not same then
+    drop_index(job, removes)
+    if not where then
+      push(removes, 'HDEL :jobs', job.key)
+    end
+  end
+  if where then
+    push(adds, 'HSET :jobs', job.key, pack_job(job, where, at))
+    if not same then
+      add_index(job, where, at, adds)
+    end
+    job.was = {where = where, at = at, priority = job.priority, retry = where == ASIDE and -1 or job.retry, seq = job.seq}
+  else
+    job.was = nil
+  end
+  job.is_new = nil
+  if job.worker and job.claim_changed then
+    push(adds, 'HSET :running', job.key, pack_claim(job))
+    push(adds, 'ZADD :w:' .. job.worker, job.token, job.key)
+    job.was_running, job.claim_changed = true, nil
+  end
+end
+
+local function write_grave(grave, removes, adds)
+  local was, key = grave.was, grave.key
+  if was then
+    push(removes, 'ZREM :dead', ordered(was.seq) .. key)
+  end
+  if grave.size == 1 and not grave.lone then
+    grave.lone, grave.size = take_payloads(grave, 1)[1], 1
+  end
+  if grave.size > 0 then
+    push(adds, 'HSET :morgue', key, pack_job(grave, DUE, grave.at))
+    push(adds, 'ZADD :dead', grave.updated, ordered(grave.seq) .. key)
+    push(adds, 'ZADD :dkeys', 0, key)
+    grave.was = {seq = grave.seq}
+  elseif was then
+    push(removes, 'HDEL :morgue', key)
+    push(removes, 'ZREM :dkeys', key)
+    grave.was = nil
+  end
+end
+
+-- Removing comes first: then a server that is out of memory lets the rest pass.
+local function flush(tag)
+  local removes, adds = {}, {}
+  for _, grave in pairs(tag.graves_changed) do
+    write_grave(grave, removes, adds)
+  end
+  tag.graves_changed = {}
+  for _, job in pairs(tag.changed) do
+    -- In any order: of new jobs, those of the list are sorted below.
+    if not job.is_new then
+      write_job(job, removes, adds)
+    end
+  end
+  local new = {}
+  for _, job in pairs(tag.changed) do
+    if job.is_new then
+      new[#new + 1] = job
+    end
+  end
+  table.sort(new, function(one, other) return one.seq < other.seq end)
+  for _, job in ipairs(new) do
+    write_job(job, removes, adds)
+  end
+  tag.changed = {}
+  for what, list in pairs(removes) do
+    each(what:sub(1, 4), tag.name .. what:sub(6), list)
+  end
+  for what, list in pairs(adds) do
+    local command, name = what:match('^(%u+) (.*)$')
+    each(command, tag.name .. name, list)
+  end
+  local meta = {}
+  if tag.seq_changed then
+    meta[#meta + 1], meta[#meta + 2] = 'seq', tag.seq
+  end
+  if tag.ready_changed then
+    meta[#meta + 1], meta[#meta + 2] = 'ready', tag.ready_at
+  end
+  if tag.levels_changed then
+    meta[#meta + 1], meta[#meta + 2] = 'levels', pack(tag.levels)
+  end
+  if #meta > 0 then
+    call('HSET', tag.name .. ':meta', unpack(meta))
+  end
+  tag.seq_changed, tag.ready_changed, tag.levels_changed = nil, nil, nil
+end
+
+-- A claim has ended: it is nobody's any more. At once, because it makes room for all that follows.
+local function drop_claim(job)
+  call('HDEL', job.tag.name .. ':running', job.key)
+  call('ZREM', job.tag.name .. ':w:' .. job.worker, job.key)
+  job.claim_blob, job.was_running = nil, nil
+end
+
+-- What of a key is in the morgue; its size is 0 when nothing is.
+local function grave_of(tag, key)
+  local grave = tag.graves[key]
+  if not grave then
+    grave = new_job(tag, key)
+    grave.dead = true
+    local blob = call('HGET', tag.name .. ':morgue', key)
+    if blob then
+      read_job(grave, blob)
+      grave.was = {seq = grave.seq}
+    end
+    tag.graves[key] = grave
+  end
+  return grave
+end
+
+-- Have somebody look who waits for work, once for each queue.
+local function wake()
+  for i, tag in ipairs(tags) do
+    local bell = tag.woken and args.bells and args.bells[i]
+    if bell and call('EXISTS', bell) == 0 then
+      call('LPUSH', bell, 1)
+    end
+  end
+end
