@@ -8,6 +8,7 @@
 -- args  workers          whose claims
 --       leaves           they are gone, or dead: forget them here
 --       before, held     only claims older than this token, and of none of these; they were never started
+--       tidy             forget what was cancelled a day ago
 --       died             {tag, key, token, identity}: runs that died with the worker, counted
 --       bells, now       see enqueue
 -- Answers how many claims that were.
@@ -51,6 +52,11 @@ for _, worker in ipairs(args.workers) do
     if args.leaves then
       call('HDEL', tag.name .. ':meta', 'w:' .. worker, 't:' .. worker)
     end
+  end
+end
+if args.tidy then
+  for _, tag in ipairs(tags) do
+    call('ZREMRANGEBYSCORE', tag.name .. ':cancelled', '-inf', '(' .. string.format('%.17g', now - 86400))
   end
 end
 wake()

@@ -58,16 +58,22 @@ end
 local held, refused, seen, ending, news = {}, {}, {}, {}, {}
 local keys = {}
 for _, told in ipairs(args.settlements) do
-  keys[told[1]] = keys[told[1]] or {}
-  table.insert(keys[told[1]], told[2])
+  if told[1] then
+    keys[told[1]] = keys[told[1]] or {}
+    table.insert(keys[told[1]], told[2])
+  end
 end
 for i, list in pairs(keys) do
   load(tags[i], list)
 end
 for i, told in ipairs(args.settlements) do
-  local job = job_of(tags[told[1]], told[2])
-  read_claim(job)
-  if job.worker == worker and job.token == told[3] and not seen[job] then
+  local job = told[1] and job_of(tags[told[1]], told[2]) -- an empty one stands for a shard that is gone
+  if job then
+    read_claim(job)
+  end
+  if not job then
+    seen[i] = true
+  elseif job.worker == worker and job.token == told[3] and not seen[job] then
     seen[job] = true
     held[#held + 1] = {job = job, verdict = told[4], delay = told[5], retry = told[6], error = told[7], done = told[8],
       buried = told[9], died = told[10]}

@@ -197,7 +197,7 @@ local function load(tag, keys)
   for i, blob in ipairs(values_of(tag.name .. ':jobs', wanted)) do
     local job = new_job(tag, wanted[i])
     tag.jobs[job.key] = job
-    local where = blob and read_job(job, blob)
+    local where = blob and read_job(job, blob) or nil
     if where then
       job.was = {where = where, at = job.at, priority = job.priority, retry = job.retry, seq = job.seq}
     end

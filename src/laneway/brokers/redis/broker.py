@@ -1,0 +1,196 @@
+"""The Redis broker: jobs on a Redis or Valkey server, or a cluster of them, for any number of processes and machines.
+
+Each verb is a script that runs on the server, in one step and by the server's clock. It may be repeated after its
+answer was lost. Keys and their formats: scripts/parts/jobs.lua.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Sequence
+from typing import Any
+
+import msgspec
+
+from ...broker import MAX_BODY, Answer, Turn
+from ...clock import Clock
+from ...job import NewJob, Started, WorkerView
+from ..common import REMEMBER_DEAD_S, check_jobs, check_shards
+from .keys import Keys
+from .layout import Layout, Layouts
+from .scripts import load
+from .server import Server
+from .storing import Storing
+from .turning import Turning, dead
+
+#: Idle workers are woken; in case that whoever was woken died of it, the others look by themselves this often.
+LOOK_S = 2.0
+
+
+class RedisBroker:
+    """Jobs in Redis; any number of threads may use it."""
+
+    max_body = MAX_BODY
+    shared = True
+
+    def __init__(self, server: Server, *, prefix: str = "laneway", clock: Clock | None = None) -> None:
+        self._server = server
+        self._keys = Keys(prefix)
+        self._layouts = Layouts(server, self._keys, clock)
+        self._storing = Storing(self._layouts)
+        self._turning = Turning(self._layouts, self._storing)
+        self._nudges = 0
+
+    def __repr__(self) -> str:
+        return f"<RedisBroker {self._server.place}>"
+
+    # -- jobs in ---------------------------------------------------------------------------------------
+
+    def declare(self, queue: str, shards: int) -> int:
+        check_shards(queue, shards)
+        layout = self._layouts.declare(queue, shards)
+        self._layouts.open(layout)
+        return layout.shards
+
+    def enqueue(self, jobs: Sequence[NewJob]) -> None:
+        check_jobs(jobs)
+        self._storing.enqueue(jobs)
+
+    # -- a worker's verbs ------------------------------------------------------------------------------
+
+    def join(self, worker: WorkerView) -> None:
+        view = msgspec.json.encode(msgspec.structs.replace(worker, shards={}, dead=False, busy=0))
+        args = self._layouts.args(id=worker.id, view=view.decode(), shards=msgspec.json.encode(worker.shards).decode())
+        self._server.run(load("join"), [self._keys.workers, self._keys.leases, self._keys.times], [args])
+
+    def turn(self, turn: Turn) -> Answer:
+        return self._turning.turn(turn)
+
+    def wait(self, queues: Collection[str], timeout_s: float) -> set[str]:
+        deadline = time.monotonic() + timeout_s
+        nudges = self._nudges
+        bells = {self._keys.bell(queue): queue for queue in queues}
+        while True:
+            ready, soonest = self._look(queues)
+            left = deadline - time.monotonic()
+            if ready or left <= 0 or nudges != self._nudges:
+                return ready
+            if not bells:
+                return set()
+            self._server.wait(list(bells), min(left, soonest, LOOK_S))
+
+    def _look(self, queues: Collection[str]) -> tuple[set[str], float]:
+        """The queues that have something due, and in how many seconds another one has."""
+        stored = self._layouts.read_all()
+        wanted = [layout for layout in stored if layout.queue in queues]
+        if not wanted:
+            return set(), LOOK_S
+        tags = [(layout, tag) for layout in wanted for tag in layout.tags]
+        args = self._layouts.args(bells=[self._keys.bell(layout.queue) for layout in wanted])
+        answer: list[bytes] = self._server.run(load("peek"), [tag for _, tag in tags], [args])
+        now = float(answer[-1])
+        ready, soonest = set(), LOOK_S
+        for (layout, _), due in zip(tags, answer[:-1], strict=True):
+            if due == b"stale":
+                self._layouts.refresh(layout)
+                soonest = 0.0
+            elif due:
+                if float(due) <= now:
+                    ready.add(layout.queue)
+                soonest = min(soonest, float(due) - now)
+        return ready, max(soonest, 0.0)
+
+    def nudge(self) -> None:
+        self._nudges += 1
+        self._server.nudge()
+
+    def renew(self, worker: str, held: Collection[int], before: int) -> None:
+        if not self._server.run(load("renew"), [self._keys.leases, self._keys.times], [self._layouts.args(id=worker)]):
+            raise dead(worker)
+        if before:
+            self._give_back([worker], before=before, held=list(held))
+
+    def leave(self, worker: str, died: Collection[Started] = ()) -> int:
+        # It is dead from here on: should this process end in between, whoever looks next goes on.
+        if not self._end_lease(worker, None):
+            return 0
+        count = self._give_back([worker], died=died, leaves=True)
+        self._forget([worker])
+        return count
+
+    def leases(self) -> dict[str, tuple[int, float]]:
+        counters, views = self._server.do_all([("HGETALL", self._keys.leases), ("HGETALL", self._keys.workers)])
+        known = {views[i]: views[i + 1] for i in range(0, len(views), 2)}
+        return {
+            counters[i].decode(): (int(counters[i + 1]), _read_view(known[counters[i]]).lease_s)
+            for i in range(0, len(counters), 2)
+            if counters[i] in known
+        }
+
+    def declare_dead(self, worker: str, counter: int) -> bool:
+        if not self._end_lease(worker, counter):
+            return False
+        tags = [tag for layout in self._layouts.read_all() for tag in layout.all_tags]
+        self._server.do_all([("HDEL", f"{tag}:meta", f"w:{worker}") for tag in tags])
+        return True
+
+    def _end_lease(self, worker: str, counter: int | None) -> bool:
+        keys = [self._keys.leases, self._keys.times, self._keys.dead]
+        return bool(self._server.run(load("expire"), keys, [self._layouts.args(id=worker, counter=counter)]))
+
+    def reclaim(self) -> int:
+        found = self._server.do("ZRANGE", self._keys.dead, 0, -1, "WITHSCORES")
+        ended = {found[i].decode(): float(found[i + 1]) for i in range(0, len(found), 2)}
+        count = self._give_back(list(ended), leaves=True, tidy=True)
+        now = self._now()
+        self._forget([worker for worker, at in ended.items() if at < now - REMEMBER_DEAD_S])
+        return count
+
+    def _give_back(self, workers: Sequence[str], died: Collection[Started] = (), **how: Any) -> int:
+        layouts = self._layouts.read_all()
+        tags = [(layout, tag) for layout in layouts for tag in layout.all_tags]
+        if not tags:
+            return 0
+        places = {tag: n for n, (_, tag) in enumerate(tags, 1)}
+        by_name: dict[str, Layout] = {layout.queue: layout for layout in layouts}
+        deaths = [
+            (places[tag], run.key, run.token, run.identity)
+            for run in dict.fromkeys(died)
+            if run.queue in by_name
+            for tag in by_name[run.queue].homes(run.key)
+        ]
+        bells = [self._keys.bell(layout.queue) for layout, _ in tags]
+        args = self._layouts.args(workers=workers, died=deaths, bells=bells, **how)
+        return int(self._server.run(load("give_back"), list(places), [args]))
+
+    def _forget(self, workers: Sequence[str]) -> None:
+        if workers:
+            fields = [field for name in workers for field in (f"started:{name}", f"seen:{name}")]
+            self._server.do_all(
+                [
+                    ("HDEL", self._keys.workers, *workers, *(f"shards:{name}" for name in workers)),
+                    ("HDEL", self._keys.times, *fields),
+                    ("ZREM", self._keys.dead, *workers),
+                ]
+            )
+
+    def _now(self) -> float:
+        if self._layouts.clock is not None:
+            return self._layouts.clock.now()
+        seconds, micros = self._server.do("TIME")
+        return int(seconds) + int(micros) / 1e6
+
+    # -- looking ---------------------------------------------------------------------------------------
+
+    def queues(self) -> dict[str, int]:
+        return {layout.queue: layout.shards for layout in self._layouts.read_all()}
+
+    # -- itself ----------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Close all connections; the next call opens new ones."""
+        self.nudge()
+        self._server.close()
+
+
+_read_view = msgspec.json.Decoder(WorkerView).decode

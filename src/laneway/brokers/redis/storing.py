@@ -1,0 +1,102 @@
+"""How new jobs get into Redis: in order, in atomic chunks, and once, however often a call is repeated."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+from ...ids import new_id
+from ...job import Kind, NewJob
+from ...shards import DEFAULT_SHARDS, shard_of
+from ..common import another_kind
+from .layout import Layout, Layouts, outdated
+from .records import new_job
+from .scripts import load
+
+#: A million at once must not stop the server.
+CHUNK = 1_000
+_TRIES = 20
+
+
+class Senders:
+    """Who sends, and how many calls that one has made: so that Redis knows a repeated call.
+
+    A sender makes one call after the other. There are as many as there are calls at the same time.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._idle: list[tuple[str, int]] = []
+
+    def take(self) -> tuple[str, int]:
+        """A sender, and the number of its next call."""
+        with self._lock:
+            name, last = self._idle.pop() if self._idle else (new_id(), 0)
+        return name, last + 1
+
+    def give(self, name: str, last: int) -> None:
+        """Its call was answered. One whose call was not is never used again: its answer may yet come."""
+        with self._lock:
+            self._idle.append((name, last))
+
+
+class Tags:
+    """The tags of one call: each once, in the order in which they were first named."""
+
+    def __init__(self, *names: str) -> None:
+        self.names = list(names)
+        self._places = {name: n for n, name in enumerate(names, 1)}
+
+    def place(self, name: str) -> int:
+        """The number by which a script knows a tag."""
+        place = self._places.get(name)
+        if place is None:
+            self.names.append(name)
+            place = self._places[name] = len(self.names)
+        return place
+
+
+class Storing:
+    """The verb `enqueue`, and what a run has sent."""
+
+    def __init__(self, layouts: Layouts) -> None:
+        self._layouts = layouts
+        self._senders = Senders()
+
+    def enqueue(self, jobs: Sequence[NewJob]) -> None:
+        for first in range(0, len(jobs), CHUNK):
+            self._store(jobs[first : first + CHUNK])
+
+    def _store(self, jobs: Sequence[NewJob]) -> None:
+        server, layouts = self._layouts.server, self._layouts
+        name, seq = self._senders.take()
+        for _ in range(_TRIES):
+            tags, used = Tags(), dict[str, Layout]()
+            news = self.encode(jobs, tags, used)
+            bells = [layouts.keys.bell(tag.split(":")[1]) for tag in tags.names]
+            args = layouts.args(jobs=news, sender=name, seq=seq, bells=bells)
+            answer: list[Any] = server.run(load("enqueue"), tags.names, [args])
+            if answer[0] == b"stale":
+                for layout in used.values():
+                    layouts.refresh(layout)
+                continue
+            self._senders.give(name, seq)
+            if answer[0] == b"kind":
+                raise another_kind(jobs[answer[1] - 1], Kind(answer[2]))
+            return
+        raise outdated(jobs[0].queue)
+
+    def encode(self, jobs: Sequence[NewJob], tags: Tags, used: dict[str, Layout]) -> list[Sequence[object]]:
+        """New jobs as a script takes them. Queues that nobody has declared are made."""
+        news = []
+        for job in jobs:
+            layout = used.get(job.queue)
+            if layout is None:
+                layout = used[job.queue] = self._layouts.declare(job.queue, DEFAULT_SHARDS)
+            if layout.record.resharding:
+                old, tag = layout.homes(job.key)
+                news.append(new_job(job, tags.place(tag), tags.place(old)))
+            else:
+                news.append(new_job(job, tags.place(layout.tags[shard_of(job.key, layout.shards)]), None))
+        return news

@@ -1,0 +1,131 @@
+"""The verb `turn`: one round trip that settles what is finished and claims what is next."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ...broker import Answer, Turn
+from ...errors import LeaseLost
+from ...job import Kind
+from ...outcome import Settlement
+from ..common import another_kind, check_jobs, storable
+from .layout import Layout, Layouts, Stale, outdated
+from .records import claim_of
+from .scripts import load
+from .storing import Storing, Tags
+
+_TRIES = 20
+
+
+class Turning:
+    """Turns on one server."""
+
+    def __init__(self, layouts: Layouts, storing: Storing) -> None:
+        self._layouts = layouts
+        self._storing = storing
+        #: The largest token that this process was given.
+        self._token = 0
+
+    def turn(self, turn: Turn) -> Answer:
+        for settlement in turn.settlements:
+            check_jobs(settlement.outbox or ())
+        for _ in range(_TRIES):
+            layout = self._layouts.get(turn.queue)
+            used = {turn.queue: layout}
+            try:
+                return self._take(turn, layout, used)
+            except Stale:
+                for each in used.values():
+                    self._layouts.refresh(each)
+        raise outdated(turn.queue)
+
+    def _take(self, turn: Turn, layout: Layout, used: dict[str, Layout]) -> Answer:
+        tags = Tags(layout.tags[0])
+        settlements, gone = self._settlements(turn.settlements, tags, used)
+        limit = turn.limit if turn.epoch in (0, layout.epoch) else 0
+        shards = range(layout.shards) if turn.shards is None else dict.fromkeys(turn.shards)
+        wanted = [tags.place(layout.tags[shard]) for shard in shards if 0 <= shard < layout.shards]
+        for tag in layout.tags:  # all must agree that nothing moves
+            tags.place(tag)
+        bells = [self._layouts.keys.bell(tag.split(":")[1]) for tag in tags.names]
+        args = self._layouts.args(
+            worker=turn.worker,
+            seq=turn.seq,
+            settlements=settlements,
+            claim=wanted,
+            limit=limit,
+            batch=turn.batch,
+            in_order=turn.in_order,
+            max_payloads=turn.max_payloads,
+            floor=self._token,
+            bells=bells,
+        )
+        answer: list[Any] = self._layouts.server.run(load("turn"), tags.names, [args])
+        if answer[0] == b"unknown":
+            self._admit(turn.worker, tags.names[0])
+            answer = self._layouts.server.run(load("turn"), tags.names, [args])
+        if answer[0] == b"unknown":
+            raise dead(turn.worker)
+        if answer[0] == b"stale":
+            raise Stale
+        if answer[0] == b"kind":
+            outbox = turn.settlements[answer[1] - 1].outbox or []
+            raise another_kind(outbox[answer[2] - 1], Kind(answer[3]))
+        _, token, refused, resharding, *claims = answer
+        self._token = max(self._token, token)
+        return Answer(
+            [
+                claim_of(layout.queue, layout.epoch, layout.shard(tags.names[tag - 1]), key, blob)
+                for tag, key, blob in zip(claims[::3], claims[1::3], claims[2::3], strict=True)
+            ],
+            token,
+            [*gone, *(key.decode() for key in refused)],
+            layout.epoch,
+            layout.shards,
+            resharding,
+        )
+
+    def _settlements(
+        self, settlements: Sequence[Settlement], tags: Tags, used: dict[str, Layout]
+    ) -> tuple[list[Sequence[object]], list[str]]:
+        """Settlements as the script takes them, and the keys of those whose shard is gone: somebody has taken their
+        claim back, and resharded the queue."""
+        told: list[Sequence[object]] = []
+        gone = []
+        for settlement in settlements:
+            claim = settlement.claim
+            layout = used.get(claim.queue)
+            if layout is None:
+                layout = used[claim.queue] = self._layouts.get(claim.queue)
+            if claim.ref != layout.epoch or claim.shard >= layout.shards:
+                gone.append(claim.key)
+                told.append(())
+                continue
+            outbox = settlement.outbox
+            told.append(
+                (
+                    tags.place(layout.tags[claim.shard]),
+                    claim.key,
+                    claim.token,
+                    settlement.verdict,
+                    settlement.delay_s,
+                    settlement.retry_count,
+                    storable(settlement.error),
+                    settlement.done,
+                    settlement.buried,
+                    settlement.died,
+                    self._storing.encode(outbox, tags, used) if outbox else None,
+                )
+            )
+        return told, gone
+
+    def _admit(self, worker: str, tag: str) -> None:
+        """Have a shard know a worker, if it is alive."""
+        if not self._layouts.server.do("HEXISTS", self._layouts.keys.leases, worker):
+            raise dead(worker)
+        self._layouts.server.do("HSET", f"{tag}:meta", f"w:{worker}", 1)
+
+
+def dead(worker: str) -> LeaseLost:
+    return LeaseLost(f"The worker {worker} has been declared dead.")
