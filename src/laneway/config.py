@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal, get_args
 from urllib.parse import parse_qsl
@@ -275,8 +275,8 @@ class Url:
     """A broker URL in its parts."""
 
     scheme: str
-    #: Whatever stands between the scheme and the question mark.
-    rest: str
+    #: Whatever stands between the scheme and the question mark; a password may be in it.
+    rest: str = field(repr=False)
     options: Mapping[str, str]
 
     @classmethod
@@ -321,7 +321,25 @@ def _sqlite(url: Url) -> Broker:
     return SQLiteBroker.from_url(url)
 
 
-_BROKERS: dict[str, Callable[[Url], Broker]] = {"memory": _memory, "sqlite": _sqlite, "sqlite3": _sqlite}
+def _redis(url: Url) -> Broker:
+    try:
+        from .brokers import redis
+    except ModuleNotFoundError as error:
+        if error.name != "redis":  # redis-py's name
+            raise
+        raise ConfigError(f"{url.scheme}: URLs need redis-py; pip install 'laneway[redis]'.") from None
+    module: Any = redis
+    broker: Broker = module.RedisBroker.from_url(url)
+    return broker
+
+
+_BROKERS: dict[str, Callable[[Url], Broker]] = {
+    "memory": _memory,
+    "sqlite": _sqlite,
+    "sqlite3": _sqlite,
+    **dict.fromkeys(("redis", "rediss", "redis+cluster", "rediss+cluster", "redis+unix", "unix"), _redis),
+    **dict.fromkeys(("valkey", "valkeys", "valkey+cluster", "valkeys+cluster", "valkey+unix"), _redis),
+}
 
 
 def open_broker(text: str, source: str = "the url given") -> Broker:

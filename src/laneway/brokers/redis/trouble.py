@@ -81,6 +81,8 @@ def explain(error: Exception, place: str) -> BrokerError:
         )
     if isinstance(error, (redis_errors.MovedError, redis_errors.AskError, redis_errors.ClusterCrossSlotError)):
         return BrokerError(f"{place} is a node of a Redis Cluster; use a redis+cluster: URL for it ({about}).")
+    if "cluster support disabled" in text:
+        return BrokerError(f"{place} is no Cluster; use a redis: URL for it, without +cluster ({about}).")
     return BrokerError(f"{place} answered with an error: {about}.")
 
 

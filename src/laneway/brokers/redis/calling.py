@@ -1,0 +1,94 @@
+"""How scripts and commands are called, on one server as on a Cluster."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from redis.exceptions import NoScriptError
+
+from .connections import Command
+from .scripts import Script
+from .trouble import explain
+
+if TYPE_CHECKING:
+    from .server import Server
+
+Key = bytes | str
+Argument = bytes | str | int | float
+#: A script, its keys and its arguments.
+Call = tuple[Script, Sequence[Key], Sequence[Argument]]
+
+
+class Caller(ABC):
+    """A server, or a Cluster of them, for any number of threads.
+
+    Whatever is called must be harmless when it is called again: after a lost connection nobody knows whether a call
+    was carried out, and so it is made again, a few times within about a second.
+    """
+
+    is_cluster: bool
+    #: What it is called in errors and logs; holds no secrets.
+    place: str
+
+    def run(self, script: Script, keys: Sequence[Key], args: Sequence[Argument]) -> Any:
+        """The script's answer."""
+        answer = self.exchange([("EVALSHA", script.sha, len(keys), *keys, *args)])[0]
+        if isinstance(answer, NoScriptError):  # restarted, or its scripts were flushed: EVAL stores it again
+            answer = self.exchange([("EVAL", script.text, len(keys), *keys, *args)])[0]
+        if isinstance(answer, Exception):
+            raise explain(answer, self.place) from answer
+        return answer
+
+    def run_all(self, calls: Sequence[Call]) -> list[Any]:
+        """The answers of many scripts, sent at once; the first error is raised when all have been run.
+
+        On one server they run in their order, but for those that Redis did not know yet: they run after the others.
+        """
+        answers = self.exchange([("EVALSHA", script.sha, len(keys), *keys, *args) for script, keys, args in calls])
+        if unknown := [n for n, answer in enumerate(answers) if isinstance(answer, NoScriptError)]:
+            known = self.exchange(
+                [("EVAL", script.text, len(keys), *keys, *args) for script, keys, args in (calls[n] for n in unknown)]
+            )
+            for n, answer in zip(unknown, known, strict=True):
+                answers[n] = answer
+        return self._good(answers)
+
+    def do(self, *command: Argument) -> Any:
+        """The answer to one command; its first argument is its key."""
+        return self._good(self.exchange([command]))[0]
+
+    def do_all(self, commands: Sequence[Command]) -> list[Any]:
+        """The answers to many commands, sent at once; the first error is raised when all have been carried out."""
+        return self._good(self.exchange(commands))
+
+    def _good(self, answers: list[Any]) -> list[Any]:
+        for answer in answers:
+            if isinstance(answer, Exception):
+                raise explain(answer, self.place) from answer
+        return answers
+
+    @abstractmethod
+    def exchange(self, commands: Sequence[Command]) -> list[Any]:
+        """The answers to commands, an error reply in its place; what a repeat may help has been made again."""
+
+    @abstractmethod
+    def servers(self) -> list[Server]:
+        """Every server that holds a part of the data."""
+
+    def replicas(self) -> list[Server]:
+        """Every server that is known to hold a copy only."""
+        return []
+
+    @abstractmethod
+    def wait(self, keys: Sequence[Key], timeout_s: float) -> bytes | None:
+        """The key of a list from which an element was taken; None after `timeout_s`, or when nudged."""
+
+    @abstractmethod
+    def nudge(self) -> None:
+        """End every `wait` now."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Close all connections; the next call opens new ones."""

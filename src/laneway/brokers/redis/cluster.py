@@ -1,0 +1,244 @@
+"""A Redis Cluster: finds the server of each key, follows keys that move, and asks many servers at once.
+
+All keys of one call must lie in one slot. Calls of one pipeline have no order among themselves.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from redis.crc import key_slot
+from redis.exceptions import AskError, MovedError, RedisError
+
+from ...errors import BrokerAwayError, BrokerError
+from .calling import Caller, Key
+from .connections import Address, Command, Connection, receive, send
+from .server import Server, is_stale, pauses_from
+from .trouble import explain, is_away, is_lost
+
+if TYPE_CHECKING:
+    from redis.cluster import RedisCluster
+
+SLOTS = 16_384
+#: A key that moves more often than this while it is asked for is given up.
+_MOST_MOVES = 16
+
+Place = tuple[str, int]
+
+
+class ClusterServer(Caller):
+    """The servers of a Cluster."""
+
+    is_cluster = True
+
+    def __init__(
+        self,
+        address: Address,
+        hosts: Sequence[Place],
+        *,
+        pool: int = 5,
+        pool_timeout_s: float = 5.0,
+        guard_s: float = 5.0,
+    ) -> None:
+        self.place = "The Redis Cluster at " + ", ".join(f"{host}:{port}" for host, port in hosts)
+        self._address = address
+        self._hosts = list(hosts)
+        self._options: dict[str, Any] = {"pool": pool, "pool_timeout_s": pool_timeout_s, "guard_s": guard_s}
+        self._lock = threading.Lock()
+        self._nodes: dict[Place, Server] = {}
+        #: The server of each slot; empty until one is needed, and after one was found to be elsewhere or away.
+        self._slots: list[Server | None] = []
+        self._replicas: list[Server] = []
+        self._nudges = 0
+
+    @classmethod
+    def of(cls, client: RedisCluster, *, pool: int = 5, pool_timeout_s: float = 5.0) -> ClusterServer:
+        """The Cluster of a ready redis-py client, with connections of our own."""
+        untyped: Any = client
+        nodes = untyped.get_nodes()
+        theirs = untyped.get_redis_connection(nodes[0]).connection_pool
+        return cls(
+            Address.of(theirs.connection_class, theirs.connection_kwargs),
+            [(str(node.host), int(node.port)) for node in nodes],
+            pool=pool,
+            pool_timeout_s=pool_timeout_s,
+        )
+
+    def __repr__(self) -> str:
+        return f"<ClusterServer: {self.place}>"
+
+    # -- calls -----------------------------------------------------------------------------------------
+
+    def exchange(self, commands: Sequence[Command]) -> list[Any]:
+        began = time.monotonic()
+        answers: list[Any] = [None] * len(commands)
+        todo: Iterable[int] = range(len(commands))
+        asking: dict[int, Server] = {}  # the calls whose keys are moving right now, and where to
+        moves, pauses = 0, None
+        while todo:
+            groups: dict[Server, list[int]] = {}
+            for n in todo:
+                groups.setdefault(asking.get(n) or self._server(_key(commands[n])), []).append(n)
+            stale = self._round(groups, commands, answers, asking)
+            stale = stale if not moves else set()
+            asking.clear()
+            wrong = [(n, answers[n], server) for server, numbers in groups.items() for n in numbers]
+            wrong = [(n, answer, server) for n, answer, server in wrong if isinstance(answer, Exception)]
+            moved = self._follow(wrong, asking) if moves < _MOST_MOVES else []
+            away = [n for n, answer, _ in wrong if is_away(answer) and n not in stale]
+            if away:
+                self._slots = []  # others may have taken over
+                pauses = pauses or pauses_from(began)
+                away = away if next(pauses, False) else []
+            moves += 1
+            todo = sorted({*moved, *away, *stale})
+        return answers
+
+    def _round(
+        self,
+        groups: dict[Server, list[int]],
+        commands: Sequence[Command],
+        answers: list[Any],
+        asking: dict[int, Server],
+    ) -> set[int]:
+        """Ask all servers, then read from all; the calls that met a connection which may have been closed long ago."""
+        stale: set[int] = set()
+        sent: list[tuple[Server, list[int], Connection, bool]] = []
+
+        def fail(server: Server, numbers: list[int], connection: Connection, used: bool, error: Exception) -> None:
+            server.connections.drop(connection)
+            server.connections.drop_idle()
+            for n in numbers:
+                answers[n] = error
+            if is_lost(error) and is_stale(error, used):
+                stale.update(numbers)
+
+        try:
+            for server, numbers in sorted(groups.items(), key=lambda group: group[0].place):  # so that none deadlock
+                connection, used = server.connections.take()
+                sent.append((server, numbers, connection, used))
+                try:
+                    send(connection, [part for n in numbers for part in _parts(commands[n], n in asking)])
+                except (RedisError, OSError) as error:
+                    fail(*sent.pop(), error)
+            while sent:
+                server, numbers, connection, used = sent[0]
+                try:
+                    for n in numbers:
+                        answers[n] = receive(connection, 2 if n in asking else 1)[-1]
+                except (RedisError, OSError) as error:
+                    fail(*sent.pop(0), error)
+                else:
+                    server.connections.give(connection)
+                    del sent[0]
+        except BaseException:
+            for server, _, connection, _ in sent:
+                server.connections.drop(connection)  # its answers are still to come
+            raise
+        return stale
+
+    def _follow(self, wrong: list[tuple[int, Exception, Server]], asking: dict[int, Server]) -> list[int]:
+        """Note where keys have moved to; the calls that are to be made there."""
+        moved = []
+        for n, answer, server in wrong:
+            if isinstance(answer, AskError):  # MOVED too
+                host = str(answer.host) or server.connections.address.arguments["host"]
+                to = self._node((host, int(answer.port)))
+                moved.append(n)
+                if not isinstance(answer, MovedError):
+                    asking[n] = to
+                elif slots := self._slots:
+                    slots[int(answer.slot_id)] = to
+        return moved
+
+    # -- servers ---------------------------------------------------------------------------------------
+
+    def servers(self) -> list[Server]:
+        """Every server that holds a part of the data."""
+        return list(dict.fromkeys(server for server in self._slots or self._learn() if server is not None))
+
+    def replicas(self) -> list[Server]:
+        """Every server that holds a copy only."""
+        self.servers()
+        return self._replicas
+
+    def _server(self, key: Key | None) -> Server:
+        slots = self._slots or self._learn()
+        if key is None:
+            return random.choice(self.servers())
+        server = slots[key_slot(key if isinstance(key, bytes) else key.encode())]
+        if server is None:
+            self._slots = []
+            raise BrokerAwayError(f"{self.place} has no server for a part of the keys; see `CLUSTER INFO`.")
+        return server
+
+    def _node(self, place: Place) -> Server:
+        with self._lock:
+            if place not in self._nodes:
+                self._nodes[place] = Server(self._address.at(*place), **self._options)
+            return self._nodes[place]
+
+    def _learn(self) -> list[Server | None]:
+        """Ask any server which one has which slots."""
+        known = list(self._nodes)
+        random.shuffle(known)
+        trouble: BrokerError | None = None
+        for place in dict.fromkeys([*known, *self._hosts]):
+            try:
+                rows = self._node(place).exchange([("CLUSTER", "SLOTS")], patient=False)[0]
+                if isinstance(rows, Exception):
+                    raise explain(rows, self.place) from rows
+            except BrokerError as error:
+                trouble = error
+                continue
+            slots: list[Server | None] = [None] * SLOTS
+            replicas: list[Server] = []
+            for first, last, *nodes in rows:
+                # A server that does not know its own address means the one it was asked at.
+                names = [host.decode() if host and host != b"?" else place[0] for host, *_ in nodes]
+                primary, *others = [self._node((name, port)) for name, (_, port, *_) in zip(names, nodes, strict=True)]
+                slots[first : last + 1] = [primary] * (last + 1 - first)
+                replicas += others
+            self._slots, self._replicas = slots, list(dict.fromkeys(replicas))
+            return slots
+        assert trouble is not None, "A Cluster has at least one host."
+        raise trouble
+
+    # -- waiting ---------------------------------------------------------------------------------------
+
+    def wait(self, keys: Sequence[Key], timeout_s: float) -> bytes | None:
+        """See Caller; all keys must lie in one slot."""
+        nudges = self._nudges
+        for _ in range(_MOST_MOVES):
+            try:
+                server = self._server(keys[0])
+                return server.wait(keys, timeout_s) if nudges == self._nudges else None
+            except BrokerError as error:
+                self._slots = []
+                if not isinstance(error.__cause__, AskError):
+                    raise
+        raise BrokerAwayError(f"{self.place} keeps moving the keys that Laneway waits for; try again in a while.")
+
+    def nudge(self) -> None:
+        self._nudges += 1
+        for server in list(self._nodes.values()):
+            server.nudge()
+
+    def close(self) -> None:
+        for server in list(self._nodes.values()):
+            server.close()
+
+
+def _key(command: Command) -> Key | None:
+    """The key that says where a command belongs."""
+    where = 3 if command[0] in ("EVAL", "EVALSHA") else 1
+    key = command[where] if len(command) > where else None
+    return key if isinstance(key, (bytes, str)) else None
+
+
+def _parts(command: Command, asking: bool) -> list[Command]:
+    return [("ASKING",), command] if asking else [command]

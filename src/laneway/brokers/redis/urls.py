@@ -1,0 +1,207 @@
+"""redis: URLs, and what they say.
+
+What stands in a URL is never repeated in an error: a password that was not quoted can end up in any part of it.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+import redis.connection as redis_connections
+
+from ...config import Url
+from ...errors import ConfigError
+from .cluster import ClusterServer, Place
+from .connections import Address
+from .server import Server
+
+OPTIONS = ("prefix", "pool", "pool_timeout", "timeout", "ca", "cert", "key", "verify")
+DEFAULT_PORT = 6379
+MAX_POOL = 1_000
+MAX_TIMEOUT_S = 3_600
+
+#: The user and password when the URL has none.
+USERNAME_VARIABLE = "LANEWAY_REDIS_USERNAME"
+PASSWORD_VARIABLE = "LANEWAY_REDIS_PASSWORD"
+
+_PREFIX = re.compile(r"[A-Za-z0-9_.-]{1,80}")
+_HOST = re.compile(r"(?:\[(?P<six>[0-9A-Fa-f:.]+(?:%[\w.-]+)?)\]|(?P<name>[A-Za-z0-9_.-]*))(?::(?P<port>[0-9]*))?")
+_LOOKS = "a redis URL looks like redis://user:password@host:6379/0"
+_QUOTED = "special characters in a user or password must be percent-quoted, such as %40 for @"
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What a redis: URL says."""
+
+    #: Host and port; several only for a Cluster, none for a Unix socket.
+    hosts: tuple[Place, ...] = (("localhost", DEFAULT_PORT),)
+    #: The path of a Unix socket.
+    path: str | None = None
+    cluster: bool = False
+    tls: bool = False
+    database: int = 0
+    username: str | None = field(default=None, repr=False)
+    password: str | None = field(default=None, repr=False)
+    #: Begins the names of all keys.
+    prefix: str = "laneway"
+    #: The most connections of a process, beyond one for each thread that waits.
+    pool: int = 5
+    #: Seconds that a call waits for one of them.
+    pool_timeout_s: float = 5.0
+    #: Seconds for connecting, and for an answer.
+    timeout_s: float = 5.0
+    ca: str | None = None
+    cert: str | None = None
+    key: str | None = None
+    verify: bool = True
+
+    @classmethod
+    def from_url(cls, url: Url, environ: Mapping[str, str] = os.environ) -> Settings:
+        """The settings of redis://, rediss://, redis+cluster://, redis+unix:// and their valkey cousins."""
+        base, _, way = url.scheme.partition("+")
+        unix, cluster, tls = "unix" in (base, way), way == "cluster", base in ("rediss", "valkeys")
+        options = _options(url)
+        if not url.rest.startswith("//"):
+            raise ConfigError(f"The {url.scheme} URL has no // after its scheme; {_LOOKS}.")
+        rest = url.rest[2:]
+        credentials, at, where = ("", "", rest) if unix and rest.startswith("/") else rest.rpartition("@")
+        username, password = _credentials(credentials if at else None, environ)
+        settings: dict[str, Any] = {"username": username, "password": password, "cluster": cluster, "tls": tls}
+        if unix:
+            if not where.startswith("/") or where == "/":
+                raise ConfigError(
+                    f"A {url.scheme} URL needs the path of a socket, such as redis+unix:///run/redis/redis.sock."
+                )
+            settings |= {"path": unquote(where), "hosts": ()}
+        else:
+            hosts, _, database = where.partition("/")
+            settings |= {"hosts": _hosts(hosts, cluster), "database": _database(database, cluster)}
+        return cls(**settings, **_checked(options, tls))
+
+    def open(self) -> Server | ClusterServer:
+        """The server, or the Cluster; nothing is connected yet."""
+        arguments: dict[str, Any] = {
+            "username": self.username,
+            "password": self.password,
+            "socket_timeout": self.timeout_s,
+            "socket_connect_timeout": self.timeout_s,
+        }
+        kind: Any = redis_connections.UnixDomainSocketConnection
+        if self.path is not None:
+            arguments["path"] = self.path
+        else:
+            kind = redis_connections.Connection
+            arguments |= {"host": self.hosts[0][0], "port": self.hosts[0][1], "socket_keepalive": True}
+        if self.tls:
+            kind = redis_connections.SSLConnection
+            arguments |= {"ssl_ca_certs": self.ca, "ssl_certfile": self.cert, "ssl_keyfile": self.key}
+            arguments |= {"ssl_cert_reqs": "required" if self.verify else "none", "ssl_check_hostname": self.verify}
+        if self.database:
+            arguments["db"] = self.database
+        address = Address.of(kind, arguments)
+        limits: dict[str, Any] = {
+            "pool": self.pool,
+            "pool_timeout_s": self.pool_timeout_s,
+            "guard_s": self.timeout_s,
+        }
+        return ClusterServer(address, self.hosts, **limits) if self.cluster else Server(address, **limits)
+
+
+def _options(url: Url) -> dict[str, str]:
+    # What follows a ? in a password: neither its names nor its values may be repeated.
+    if any("@" in name or ("@" in value and name not in ("ca", "cert", "key")) for name, value in url.options.items()):
+        raise ConfigError(f"The {url.scheme} URL has an @ after its question mark; {_QUOTED} and %3F for ?.")
+    return url.take(OPTIONS)
+
+
+def _credentials(text: str | None, environ: Mapping[str, str]) -> tuple[str | None, str | None]:
+    username, _, password = (text or "").partition(":")
+    if re.search(r"%(?![0-9A-Fa-f]{2})", text or ""):
+        raise ConfigError(
+            f"The user or password of the redis URL has a % that quotes nothing; {_QUOTED} and %25 for %."
+        )
+    if password:  # the URL's alone: a user of the environment belongs to its password
+        return unquote(username) or None, unquote(password)
+    return (
+        unquote(username) or environ.get(USERNAME_VARIABLE) or None,
+        environ.get(PASSWORD_VARIABLE) or None,
+    )
+
+
+def _hosts(text: str, cluster: bool) -> tuple[Place, ...]:
+    hosts = text.split(",")
+    if len(hosts) > 1 and not cluster:
+        raise ConfigError("Several hosts are a Redis Cluster; use a redis+cluster: URL for them, or name one host.")
+    return tuple(_host(host) for host in hosts)
+
+
+def _host(text: str) -> Place:
+    found = _HOST.fullmatch(text)
+    if found is None or any(len(label) > 63 for label in text.split(".")):
+        raise ConfigError(
+            f"The host and port of the redis URL cannot be read; {_LOOKS}, an IPv6 address stands in brackets, "
+            f"and {_QUOTED}."
+        )
+    port = int(found["port"] or DEFAULT_PORT)
+    if not 1 <= port <= 65_535:
+        raise ConfigError("The port of the redis URL must be 1 to 65535.")
+    return found["six"] or found["name"] or "localhost", port
+
+
+def _database(text: str, cluster: bool) -> int:
+    if not re.fullmatch(r"[0-9]{0,9}", text):
+        raise ConfigError(f"The database of the redis URL must be a whole number from 0 on; {_LOOKS}.")
+    if cluster and int(text or 0):
+        raise ConfigError(
+            "A Redis Cluster has only database 0; leave the number out, and set prefix=… to tell apps apart."
+        )
+    return int(text or 0)
+
+
+def _checked(options: Mapping[str, str], tls: bool) -> dict[str, Any]:
+    settings: dict[str, Any] = {}
+    if "prefix" in options:
+        if not _PREFIX.fullmatch(options["prefix"]):
+            raise ConfigError(f"prefix must be 1 to 80 letters, digits, '_', '-' or '.', not {options['prefix']!r}.")
+        settings["prefix"] = options["prefix"]
+    if "pool" in options:
+        text = options["pool"]
+        if not re.fullmatch(r"[0-9]{1,9}", text) or not 1 <= int(text) <= MAX_POOL:
+            raise ConfigError(f"pool must be 1 to {MAX_POOL} connections, not {text!r}.")
+        settings["pool"] = int(text)
+    for name in ("pool_timeout", "timeout"):
+        if name in options:
+            settings[f"{name}_s"] = _seconds(name, options[name])
+    for name in ("ca", "cert", "key", "verify"):
+        if name in options and not tls:
+            raise ConfigError(f"{name} is for TLS; use a rediss: URL with it.")
+    for name in ("ca", "cert", "key"):
+        if name in options:
+            if not Path(options[name]).is_file():
+                raise ConfigError(f"{name} must be the path of a file that exists, not {options[name]!r}.")
+            settings[name] = options[name]
+    if "key" in options and "cert" not in options:
+        raise ConfigError("key is the key of a certificate; set cert=… too.")
+    if "verify" in options:
+        if options["verify"] not in ("yes", "no"):
+            raise ConfigError(f"verify must be yes or no, not {options['verify']!r}.")
+        settings["verify"] = options["verify"] == "yes"
+    return settings
+
+
+def _seconds(name: str, text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        raise ConfigError(f"{name} must be seconds, not {text!r}.") from None
+    if not math.isfinite(seconds) or not 0 < seconds <= MAX_TIMEOUT_S:
+        raise ConfigError(f"{name} must be more than 0 and up to {MAX_TIMEOUT_S} seconds, not {text!r}.")
+    return seconds

@@ -1,0 +1,53 @@
+"""Scripts are read from files, with their parts."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from laneway.brokers.redis import scripts
+from laneway.brokers.redis.scripts import load, read
+from tests.servers import RedisServer
+
+pytestmark = pytest.mark.unit
+
+SHIPPED = sorted(path.stem for path in Path(scripts.__file__).with_name("scripts").glob("*.lua"))
+
+
+def test_a_part_is_put_in_where_it_is_first_named(tmp_path: Path) -> None:
+    (tmp_path / "parts").mkdir()
+    (tmp_path / "verb.lua").write_text("-- head\n--@include one\n--@include two\n--@include one\nreturn one()\n")
+    (tmp_path / "parts" / "one.lua").write_text("--@include two\nlocal function one() return two() end\n")
+    (tmp_path / "parts" / "two.lua").write_text("local function two() return 2 end\n")
+    script = read(tmp_path, "verb")
+    assert [line for line in script.text.splitlines() if line] == [
+        "-- head",
+        "local function two() return 2 end",
+        "local function one() return two() end",
+        "return one()",
+    ]
+
+
+def test_parts_that_name_each_other_come_to_an_end(tmp_path: Path) -> None:
+    (tmp_path / "parts").mkdir()
+    (tmp_path / "verb.lua").write_text("--@include one\n")
+    (tmp_path / "parts" / "one.lua").write_text("--@include two\n-- one\n")
+    (tmp_path / "parts" / "two.lua").write_text("--@include one\n-- two\n")
+    assert read(tmp_path, "verb").text.split() == ["--", "two", "--", "one"]
+
+
+def test_a_part_that_is_not_there_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "verb.lua").write_text("--@include nothing\n")
+    with pytest.raises(FileNotFoundError):
+        read(tmp_path, "verb")
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_every_shipped_script_is_known_by_the_name_that_redis_gives_it(name: str, redis_server: RedisServer) -> None:
+    script = load(name)
+    assert script is load(name)
+    assert not re.search(r"^\s*--\s*@include", script.text, re.MULTILINE)
+    with redis_server.client() as client:
+        assert client.execute_command("SCRIPT LOAD", script.text) == script.sha.encode()
