@@ -9,6 +9,7 @@ import pytest
 
 from laneway.brokers.redis import scripts
 from laneway.brokers.redis.scripts import load, read
+from tests.redis.conftest import Opener
 from tests.servers import RedisServer
 
 pytestmark = pytest.mark.unit
@@ -45,9 +46,10 @@ def test_a_part_that_is_not_there_is_an_error(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", SHIPPED)
-def test_every_shipped_script_is_known_by_the_name_that_redis_gives_it(name: str, redis_server: RedisServer) -> None:
+def test_every_shipped_script_is_known_by_the_name_that_redis_gives_it(
+    name: str, redis_server: RedisServer, open_url: Opener
+) -> None:
     script = load(name)
     assert script is load(name)
     assert not re.search(r"^\s*--\s*@include", script.text, re.MULTILINE)
-    with redis_server.client() as client:
-        assert client.execute_command("SCRIPT LOAD", script.text) == script.sha.encode()
+    assert open_url(redis_server.url).do("SCRIPT", "LOAD", script.text) == script.sha.encode()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import select
+import socket
 import threading
 import time
 import weakref
@@ -109,6 +110,9 @@ class _Line:
         self._connection = address.make()
         self._other = address.make(NUDGE_S / 2)
         self._id: int | None = None
+        self._lock = threading.Lock()
+        #: Whether it is still connecting, when nothing can be lost by breaking it off.
+        self._hasty = False
         #: Whether no BLPOP is under way.
         self.is_free = True
         self._bell, self._rope = self._pipe = list(os.pipe())
@@ -121,6 +125,12 @@ class _Line:
             os.write(self._rope, b"!")
         except BlockingIOError:
             pass  # it rings already
+        with self._lock:
+            if self._hasty and (sock := self._connection._sock):
+                try:
+                    sock.shutdown(socket.SHUT_RDWR)  # ends a read in its own thread
+                except OSError:
+                    pass  # it is closed already
 
     def is_rung(self) -> bool:
         """Whether somebody has rung since this was last asked."""
@@ -138,23 +148,30 @@ class _Line:
 
     def blpop(self, keys: Sequence[bytes | str], timeout_s: float, guard_s: float) -> bytes | None:
         self.is_free = False
-        if self._id is None:
-            send(self._connection, [("CLIENT", "ID")])
-            if not self._await(guard_s, or_bell=True):
-                self._check_rung(guard_s)
-                return None
-            answer = receive(self._connection, 1)[0]
-            # Without the right to ask for it a nudge closes the connection, and may lose an element.
-            self._id = answer if isinstance(answer, int) else 0
+        if self._id is None and not self._connect():
+            return None
         send(self._connection, [("BLPOP", *keys, f"{timeout_s:.3f}")])
         if self._await(timeout_s + guard_s, or_bell=True):
             return self._popped()
-        self._check_rung(guard_s)
-        return self._popped() if self._unblock() else None
-
-    def _check_rung(self, guard_s: float) -> None:
         if not self.is_rung():
             raise RedisTimeoutError(f"its answer is more than {guard_s:g} s late")
+        return self._popped() if self._unblock() else None
+
+    def _connect(self) -> bool:
+        """Connect and learn what Redis calls this connection; False if somebody rang meanwhile."""
+        self._hasty = True
+        try:
+            send(self._connection, [("CLIENT", "ID")])
+            answer = receive(self._connection, 1)[0]
+        except (RedisError, OSError):
+            if self.is_rung():
+                return False
+            raise
+        with self._lock:
+            self._hasty = False
+        # Without the right to ask for it a nudge closes the connection, and may lose an element.
+        self._id = answer if isinstance(answer, int) else 0
+        return not self.is_rung()
 
     def _popped(self) -> bytes | None:
         answer = receive(self._connection, 1)[0]
