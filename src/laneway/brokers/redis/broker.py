@@ -16,6 +16,7 @@ from ...broker import MAX_BODY, Answer, Turn
 from ...clock import Clock
 from ...job import NewJob, Started, WorkerView
 from ..common import REMEMBER_DEAD_S, check_jobs, check_shards
+from . import acting
 from .keys import Keys
 from .layout import Layout, Layouts
 from .scripts import load
@@ -184,6 +185,43 @@ class RedisBroker:
 
     def queues(self) -> dict[str, int]:
         return {layout.queue: layout.shards for layout in self._layouts.read_all()}
+
+    # -- acting ----------------------------------------------------------------------------------------
+
+    def cancel(self, queue: str, key: str, identity: str | None = None) -> bool:
+        return acting.cancel(self._layouts, queue, key, identity)
+
+    def reschedule(
+        self,
+        queue: str,
+        key: str,
+        identity: str | None = None,
+        *,
+        delay_s: float = 0.0,
+        perform_at: float | None = None,
+    ) -> bool:
+        return acting.reschedule(self._layouts, queue, key, identity, delay_s, perform_at)
+
+    def run_now(self, queue: str, keys: Sequence[str]) -> int:
+        return acting.run_now(self._layouts, queue, keys)
+
+    def bury_failed(self, queue: str, keys: Sequence[str]) -> int:
+        return acting.bury_failed(self._layouts, queue, keys)
+
+    def delete_failed(self, queue: str, keys: Sequence[str]) -> int:
+        return acting.delete_failed(self._layouts, queue, keys)
+
+    def revive(self, queue: str, keys: Sequence[str]) -> int:
+        return acting.revive(self._layouts, queue, keys)
+
+    def delete_dead(self, queue: str, keys: Sequence[str]) -> int:
+        return acting.delete_dead(self._layouts, queue, keys)
+
+    def pause(self, queue: str) -> bool:
+        return acting.pause(self._layouts, queue)
+
+    def resume(self, queue: str) -> bool:
+        return acting.resume(self._layouts, queue)
 
     # -- itself ----------------------------------------------------------------------------------------
 

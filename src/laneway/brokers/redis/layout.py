@@ -130,9 +130,12 @@ class Layouts:
         layout = self._known[queue] = Layout(self.keys, queue, _read_record(stored))
         return layout
 
-    def open(self, layout: Layout) -> None:
-        """Open the shards of a queue, in case that nobody has, or that whoever was at it died."""
-        args = [self.args(paused=layout.record.paused)]
+    def open(self, layout: Layout, *, tell: bool = False) -> None:
+        """Open the shards of a queue, in case that nobody has, or that whoever was at it died.
+
+        `tell` those that are open already, too, whether the queue is paused.
+        """
+        args = [self.args(paused=layout.record.paused, tell=tell)]
         self.server.run_all([(load("open"), [tag], args) for tag in layout.all_tags])
 
     def attempt(self, queue: str, step: Callable[[Layout], _T]) -> _T:

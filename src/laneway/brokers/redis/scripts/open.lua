@@ -2,12 +2,16 @@
 -- Open shards of a queue: from now on jobs may be put into them.
 --
 -- KEYS  the tags
--- args  paused
+-- args  paused  whether the queue is
+--       tell    also those that were open before; else they know better
+-- Changes :meta.
 
 for _, name in ipairs(KEYS) do
-  call('HSETNX', name .. ':meta', 'open', 1)
-  if args.paused then
+  local is_new = call('HSETNX', name .. ':meta', 'open', 1) == 1
+  if (is_new or args.tell) and args.paused then
     call('HSET', name .. ':meta', 'paused', 1)
+  elseif args.tell then
+    call('HDEL', name .. ':meta', 'paused')
   end
 end
 return 1

@@ -1,0 +1,161 @@
+"""What people do to queues, queued jobs and dead ones: cancel, move, bury, revive, delete, pause.
+
+A key is in one shard or, while its queue is being resharded, in one of two. Each call of a script is about one shard,
+so that all this is the same on one server and on a cluster. Only reviving may need both shards at once: it looks at
+the morgue and at the queue, and of those one may have been moved already.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ..common import due_at
+from .bells import bells_for, ring, ring_after
+from .layout import Layout, Layouts, Stale
+from .scripts import load
+
+#: Thousands of keys at once must not stop the server.
+CHUNK = 500
+#: How often shards are told anew when somebody else pauses or reshards the queue meanwhile.
+_TRIES = 20
+
+#: The tags of one call, and its keys.
+_Part = tuple[tuple[str, ...], list[str]]
+
+
+# -- one job -------------------------------------------------------------------------------------------
+
+
+def cancel(layouts: Layouts, queue: str, key: str, identity: str | None) -> bool:
+    return _act(layouts, queue, "cancel", key, identity=identity)
+
+
+def reschedule(
+    layouts: Layouts, queue: str, key: str, identity: str | None, delay_s: float, perform_at: float | None
+) -> bool:
+    due_at(0.0, delay_s, perform_at)  # what is finite now is so by the server's clock
+    at = None if perform_at is None else float(perform_at)
+    return _act(layouts, queue, "reschedule", key, identity=identity, delay=float(delay_s), perform_at=at)
+
+
+def _act(layouts: Layouts, queue: str, script: str, key: str, **args: object) -> bool:
+    def step(layout: Layout) -> bool:
+        for tag in layout.homes(key):
+            answer = layouts.ask(script, tag, key=key, **args, **_context(layouts, layout))
+            if answer[0] != b"absent":
+                return bool(answer[1])
+        return False
+
+    acted = layouts.attempt(queue, step)
+    if acted:
+        ring_after(layouts, queue)
+    return acted
+
+
+# -- many jobs -----------------------------------------------------------------------------------------
+
+
+def run_now(layouts: Layouts, queue: str, keys: Sequence[str]) -> int:
+    return _act_on_all(layouts, queue, "run_now", list(dict.fromkeys(keys)))
+
+
+def bury_failed(layouts: Layouts, queue: str, keys: Sequence[str]) -> int:
+    return _act_on_all(layouts, queue, "end_failed", keys, bury=True)
+
+
+def delete_failed(layouts: Layouts, queue: str, keys: Sequence[str]) -> int:
+    return _act_on_all(layouts, queue, "end_failed", keys)
+
+
+def revive(layouts: Layouts, queue: str, keys: Sequence[str]) -> int:
+    return _act_on_all(layouts, queue, "revive", keys, together=not layouts.server.is_cluster)
+
+
+def delete_dead(layouts: Layouts, queue: str, keys: Sequence[str]) -> int:
+    return _act_on_all(layouts, queue, "delete_dead", keys)
+
+
+def _act_on_all(
+    layouts: Layouts, queue: str, script: str, keys: Sequence[str], *, together: bool = False, **args: object
+) -> int:
+    """Do the same to many jobs. Returns to how many it was done. `together`: ask all homes of a key in one call."""
+    count, left = 0, list(keys)
+
+    def step(layout: Layout) -> None:
+        nonlocal count, left
+        asked, left = left, []
+        for home in range(1 if together or not layout.record.resharding else 2):
+            parts = _parts(layout, asked, None if together else home)
+            asked = []
+            for (_, part), answer in zip(parts, _ask_all(layouts, layout, script, parts, args), strict=True):
+                if answer[0] == b"stale":
+                    left += part
+                else:
+                    count += answer[1]
+                    asked += [part[place - 1] for place in answer[2:]]
+        if left:
+            raise Stale
+
+    if left:
+        layouts.attempt(queue, step)
+    if count:
+        ring_after(layouts, queue)
+    return count
+
+
+def _parts(layout: Layout, keys: Sequence[str], home: int | None) -> list[_Part]:
+    """Keys by the shard that they are asked for in, a bounded number at a time."""
+    groups: dict[tuple[str, ...], list[str]] = {}
+    for key in keys:
+        homes = layout.homes(key)
+        groups.setdefault(tuple(homes if home is None else homes[home : home + 1]), []).append(key)
+    return [
+        (tags, group[first : first + CHUNK]) for tags, group in groups.items() for first in range(0, len(group), CHUNK)
+    ]
+
+
+def _ask_all(
+    layouts: Layouts, layout: Layout, script: str, parts: Sequence[_Part], args: dict[str, object]
+) -> list[Any]:
+    return layouts.server.run_all(
+        [
+            (load(script), tags, [layouts.args(keys=keys, **args, **_context(layouts, layout, len(tags)))])
+            for tags, keys in parts
+        ]
+    )
+
+
+def _context(layouts: Layouts, layout: Layout, tags: int = 1) -> dict[str, object]:
+    """What each of these scripts must know of the queue."""
+    return {"moving": layout.record.resharding > 0, "bells": bells_for(layouts, layout.queue, tags)}
+
+
+# -- queues --------------------------------------------------------------------------------------------
+
+
+def pause(layouts: Layouts, queue: str) -> bool:
+    return _set_paused(layouts, queue, paused=True)
+
+
+def resume(layouts: Layouts, queue: str) -> bool:
+    return _set_paused(layouts, queue, paused=False)
+
+
+def _set_paused(layouts: Layouts, queue: str, *, paused: bool) -> bool:
+    """The queue's record says whether it is paused. Its shards are told even if that is not new: whoever changed it
+    may have died before."""
+    changed = layouts.server.run(load("pause"), [layouts.keys.queues], [layouts.args(queue=queue, paused=paused)])
+    if changed is None:
+        return False
+    layouts.forget(queue)
+    for _ in range(_TRIES):
+        told = layouts.get(queue)
+        layouts.open(told, tell=True)
+        layouts.forget(queue)
+        # Of two who are at it at the same time, the last to tell sees what is true, and tells that.
+        if layouts.get(queue).record == told.record:
+            break
+    if not paused:
+        ring(layouts, queue)
+    return bool(changed)

@@ -1,0 +1,39 @@
+--@include base
+--@include payloads
+--@include jobs
+--@include settling
+--@include acting
+-- Remove a queued job with all its payloads, or one of them; what is set aside counts as queued.
+--
+-- KEYS  the tag
+-- args  key
+--       identity  of the payload; nil: the whole job
+--       moving    whoever asks knows that the queue is being resharded
+--       bells, now  see enqueue
+-- Answers {'ok', 1} · {'ok', 0}: it runs, or there is no such payload · {'absent'}: there is no such job here ·
+-- {'stale', tag}.
+-- Changes the job, its indices and payloads; and :cancelled, where it is remembered.
+
+local stale = outdated_tag()
+if stale then
+  return {'stale', stale}
+end
+local job = job_of(tags[1], args.key)
+if not exists(job) then
+  return {'absent'}
+end
+if args.identity then
+  local entry = payload_of(job, args.identity)
+  if not entry then
+    return {'ok', 0}
+  end
+  cancel_payload(job, entry)
+elseif job.worker then
+  return {'ok', 0}
+else
+  remove_all_payloads(job)
+end
+flush(tags[1])
+call('ZADD', KEYS[1] .. ':cancelled', now, args.key .. '\0' .. (args.identity or ''))
+wake()
+return {'ok', 1}

@@ -1,0 +1,141 @@
+-- What people do to queued and dead jobs. In memory: whoever calls this flushes.
+
+-- The tag that must not be gone by: it is no shard (any more), or its keys are being moved and whoever asks does not
+-- know that, and so would take one that has been moved for gone.
+local function outdated_tag()
+  local stale = stale_tag()
+  if stale or args.moving then
+    return stale
+  end
+  for i, tag in ipairs(tags) do
+    if tag.moving > 0 then return i end
+  end
+end
+
+-- A keyed job is due with its earliest call, but not while it rests.
+local function due_with_first(job)
+  return math.max(smallest_score(job), job.rest or -math.huge)
+end
+
+local function move_call(job, entry, at)
+  entry.at = at
+  save_payload(job, entry, at)
+end
+
+local function calls_after(job, at)
+  if job.lone then
+    return job.lone.score > at and {job.lone} or {}
+  end
+  return entries_of(job, call('ZRANGEBYSCORE', order_key(job), string.format('(%.17g', at), '+inf', 'WITHSCORES'))
+end
+
+-- Have a queued job be due at another time: one call of it or, without `entry`, all of it.
+local function reschedule(job, entry, at)
+  change(job)
+  job.since = nil
+  if job.kind ~= KEYED then
+    job.rest, job.at = nil, at
+  elseif not entry then
+    for _, later in ipairs(calls_after(job, at)) do
+      move_call(job, later, at)
+    end
+    job.rest = at > smallest_score(job) and at or nil
+    job.latest = job.latest and math.min(job.latest, at)
+    job.at = at
+  else
+    if entry.score == HEAD then
+      job.rest = at
+    else
+      move_call(job, entry, at)
+    end
+    job.at = due_with_first(job)
+  end
+end
+
+-- The same for what waits while its key is being run.
+local function reschedule_aside(job, entry, at)
+  change(job)
+  if job.kind == KEYED then
+    move_call(job, entry, at)
+    job.next_at = smallest_score(job)
+  else
+    job.next_at, job.since = at, nil
+  end
+end
+
+-- Take one payload out of what is queued or set aside: another one may be the first now.
+local function cancel_payload(job, entry)
+  remove_payload(job, entry)
+  if entry.score == HEAD then
+    job.rest, job.retry, job.error = nil, -1, nil
+  end
+  if not job.worker then
+    if job.size > 0 and job.kind == KEYED then
+      job.at = due_with_first(job)
+    end
+  elseif job.size > 0 then
+    if job.kind == KEYED then
+      job.next_at = smallest_score(job)
+    end
+  else
+    job.next_at, job.since = nil, nil
+    -- What is not told by the claim has been told by what was set aside, and that is gone.
+    if job.latest then
+      read_claim(job)
+      job.claim_changed = job.latest ~= job.claimed_latest or nil
+    end
+  end
+end
+
+-- Dead → queued, or set aside while the key is being run: for that a plain job has no place. False: it stays dead.
+local function revive(grave, job)
+  if exists(job) and (job.kind ~= grave.kind or (job.kind == PLAIN and job.worker)) then
+    return false
+  end
+  -- At once, because it makes room for all that follows.
+  call('HDEL', grave.tag.name .. ':morgue', grave.key)
+  local risen, first = take_payloads(grave, grave.size), nil
+  if grave.kind == KEYED then
+    for _, entry in ipairs(risen) do
+      entry.deaths, entry.at = 0, math.min(entry.at, now)
+      entry.score = entry.at
+      first = smaller(first, entry.at)
+    end
+  end
+  if job.worker then
+    unite(job, risen)
+    job.next_at = job.kind == KEYED and smaller(job.next_at, first) or now
+    return true
+  end
+  if not exists(job) then
+    job.kind, job.seq, job.is_new = grave.kind, next_seq(job.tag), true
+    job.priority, job.expires, job.headers, job.error = grave.priority, grave.expires, grave.headers, grave.error
+    job.attempt = grave.kind == PLAIN and grave.attempt or 0
+  end
+  unite(job, risen)
+  job.at, job.retry, job.deaths, job.rest, job.since = now, -1, 0, nil, nil
+  return true
+end
+
+-- Do something to each of args.keys. `act` says whether it did, or nil when there is no such thing here.
+-- Answers {'ok', how many, place of a key that there is not, …}.
+local function act_on_each(act)
+  for _, tag in ipairs(tags) do
+    load(tag, args.keys)
+  end
+  local said, count = {'ok', 0}, 0
+  for i, key in ipairs(args.keys) do
+    local acted = act(key)
+    if acted then
+      count = count + 1
+    elseif acted == nil then
+      said[#said + 1] = i
+    end
+  end
+  for _, tag in ipairs(tags) do
+    flush(tag)
+  end
+  wake()
+  said[2] = count
+  return said
+end

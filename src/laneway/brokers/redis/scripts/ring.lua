@@ -1,0 +1,9 @@
+-- Have somebody look who waits for work on a queue.
+--
+-- KEYS  the queue's bell
+-- Changes the bell: it never holds more than one element.
+
+if redis.call('EXISTS', KEYS[1]) == 0 then
+  redis.call('LPUSH', KEYS[1], 1)
+end
+return 1
