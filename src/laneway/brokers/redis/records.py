@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Sequence
 
 import msgspec
@@ -26,62 +27,95 @@ class Entry(msgspec.Struct, array_like=True):
     headers: str | bool = False
     expires: float | bool = False
 
-    def payload(self, kind: Kind) -> Payload:
+    def payload(self, kind: Kind, handed_out: int = 0) -> Payload:
         """The payload as others see it: without the score of a head, which is nobody's business."""
         if kind is not Kind.KEYED:
             return Payload(self.body, self.score, self.identity)
         score = self.perform_at if self.score == HEAD else self.score
-        return Payload(self.body, score, self.identity, self.attempt, headers_of(self.headers), self.deaths)
+        return Payload(
+            self.body, score, self.identity, self.attempt + handed_out, headers_of(self.headers), self.deaths
+        )
 
 
-class Held(msgspec.Struct, array_like=True):
-    """A claim as it is stored."""
+class Record(msgspec.Struct, array_like=True):
+    """What follows the first 16 bytes of a job's record; see scripts/parts/jobs.lua."""
 
-    token: int
-    pos: int
-    worker: str
-    kind: int
-    perform_at: float
-    seq: int
-    retry_count: int
-    attempt: int
-    deaths: int
-    priority: int
-    error: str | bool
-    headers: str | bool
-    expires: float | bool
-    not_before: float | bool
-    latest: float | bool
-    entries: list[Entry]
+    body: str | bool = False
+    identity: str | bool = False
+    score: float | bool = False
+    latest: float | bool = False
+    size: int = 1
+    retry_count: int = -1
+    attempt: int = 0
+    deaths: int = 0
+    priority: int = 0
+    not_before: float | bool = False
+    since: float | bool = False
+    error: str | bool = False
+    expires: float | bool = False
+    headers: str | bool = False
+    call_attempt: int = 0
+    call_deaths: int = 0
+    call_at: float | bool = False
+    call_seq: int | bool = False
+    floor: float | bool = False
+    updated_at: float | bool = False
+    entries: list[Entry] | bool = False
 
 
-_read_held = msgspec.msgpack.Decoder(Held).decode
+_read_record = msgspec.msgpack.Decoder(Record).decode
+_stamp = struct.Struct(">Bd").unpack_from
 _KINDS = tuple(Kind)
 
 
 def headers_of(stored: str | bool) -> Headers | None:
-    return _read_headers(stored) if isinstance(stored, str) else None
+    return _read_headers(stored) if stored and isinstance(stored, str) else None
 
 
 def claim_of(queue: str, epoch: int, shard: int, key: bytes, blob: bytes) -> Claim:
     """A claim as a worker gets it; its `ref` is the epoch of the shard that it lies in."""
-    held = _read_held(blob)
-    kind = _KINDS[held.kind]
+    # Token, worker, place, and the job's record as it was before it was handed out.
+    start = blob.index(b"\0", 7) + 5
+    state, at = _stamp(blob, start)
+    record = _read_record(blob[start + 16 :])
+    kind = _KINDS[state & 3]
+    keyed = kind is Kind.KEYED
+    if isinstance(record.entries, list):
+        payloads = [entry.payload(kind, 1) for entry in record.entries]
+    else:
+        score = record.score
+        if score is False:
+            score = 0.0 if kind is Kind.PLAIN else at
+        if not keyed:
+            payloads = [Payload(record.body, score, record.identity or "")]  # type: ignore[arg-type]  # it is a text
+        else:
+            if score == HEAD:
+                score = at if record.call_at is False else record.call_at
+            payloads = [
+                Payload(
+                    record.body,  # type: ignore[arg-type]  # a lone payload lies in its record
+                    score,
+                    record.identity,  # type: ignore[arg-type]
+                    record.call_attempt + 1,
+                    headers_of(record.headers),
+                    record.call_deaths,
+                )
+            ]
     return Claim(
         queue,
         epoch,
         key.decode(),
-        held.token,
-        held.perform_at,
-        held.retry_count,
-        held.attempt,
-        held.deaths,
-        [entry.payload(kind) for entry in held.entries],
-        held.error or None if isinstance(held.error, bool) else held.error,
-        headers_of(held.headers),
+        int.from_bytes(blob[:7], "big"),
+        at,
+        record.retry_count,
+        record.attempt + 1,
+        record.deaths,
+        payloads,
+        record.error or None,  # type: ignore[arg-type]  # True is never stored
+        None if keyed else headers_of(record.headers),
         kind,
         shard,
-        held.priority,
+        record.priority,
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,6 +17,22 @@ from .scripts import load
 from .storing import Storing, Tags
 
 _TRIES = 20
+
+
+class _Told:
+    """The settlements of a turn as its script takes them."""
+
+    def __init__(self) -> None:
+        #: Keys of which all was done, and that send nothing: by tag and token.
+        self.groups: dict[tuple[int, int], list[str]] = {}
+        self.others: list[Sequence[object]] = []
+        #: What the others were made from.
+        self.sources: list[Settlement] = []
+        #: Keys whose shard does not exist any more.
+        self.gone: list[str] = []
+
+    def finished(self) -> list[tuple[int, int, list[str]]]:
+        return [(tag, token, keys) for (tag, token), keys in self.groups.items()]
 
 
 class Turning:
@@ -42,7 +59,7 @@ class Turning:
 
     def _take(self, turn: Turn, layout: Layout, used: dict[str, Layout]) -> Answer:
         tags = Tags(layout.tags[0])
-        settlements, gone = self._settlements(turn.settlements, tags, used)
+        told = self._told(turn.settlements, tags, used)
         limit = turn.limit if turn.epoch in (0, layout.epoch) else 0
         shards = range(layout.shards) if turn.shards is None else dict.fromkeys(turn.shards)
         wanted = [tags.place(layout.tags[shard]) for shard in shards if 0 <= shard < layout.shards]
@@ -52,7 +69,9 @@ class Turning:
         args = self._layouts.args(
             worker=turn.worker,
             seq=turn.seq,
-            settlements=settlements,
+            finished=told.finished(),
+            settlements=told.others,
+            gone=told.gone,
             claim=wanted,
             limit=limit,
             batch=turn.batch,
@@ -70,7 +89,7 @@ class Turning:
         if answer[0] == b"stale":
             raise Stale
         if answer[0] == b"kind":
-            outbox = turn.settlements[answer[1] - 1].outbox or []
+            outbox = told.sources[answer[1] - 1].outbox or []
             raise another_kind(outbox[answer[2] - 1], Kind(answer[3]))
         _, token, refused, resharding, *claims = answer
         self._token = max(self._token, token)
@@ -80,32 +99,33 @@ class Turning:
                 for tag, key, blob in zip(claims[::3], claims[1::3], claims[2::3], strict=True)
             ],
             token,
-            [*gone, *(key.decode() for key in refused)],
+            _in_order(refused, turn.settlements) if refused else [],
             layout.epoch,
             layout.shards,
             resharding,
         )
 
-    def _settlements(
-        self, settlements: Sequence[Settlement], tags: Tags, used: dict[str, Layout]
-    ) -> tuple[list[Sequence[object]], list[str]]:
-        """Settlements as the script takes them, and the keys of those whose shard is gone: somebody has taken their
-        claim back, and resharded the queue."""
-        told: list[Sequence[object]] = []
-        gone = []
+    def _told(self, settlements: Sequence[Settlement], tags: Tags, used: dict[str, Layout]) -> _Told:
+        """Settlements as the script takes them."""
+        told = _Told()
         for settlement in settlements:
             claim = settlement.claim
             layout = used.get(claim.queue)
             if layout is None:
                 layout = used[claim.queue] = self._layouts.get(claim.queue)
             if claim.ref != layout.epoch or claim.shard >= layout.shards:
-                gone.append(claim.key)
-                told.append(())
+                # Somebody has taken the claim back, and resharded the queue.
+                told.gone.append(claim.key)
                 continue
+            tag = tags.place(layout.tags[claim.shard])
             outbox = settlement.outbox
-            told.append(
+            if settlement.verdict == "done" and not outbox:
+                told.groups.setdefault((tag, claim.token), []).append(claim.key)
+                continue
+            told.sources.append(settlement)
+            told.others.append(
                 (
-                    tags.place(layout.tags[claim.shard]),
+                    tag,
                     claim.key,
                     claim.token,
                     settlement.verdict,
@@ -118,13 +138,24 @@ class Turning:
                     self._storing.encode(outbox, tags, used) if outbox else None,
                 )
             )
-        return told, gone
+        return told
 
     def _admit(self, worker: str, tag: str) -> None:
         """Have a shard know a worker, if it is alive."""
         if not self._layouts.server.do("HEXISTS", self._layouts.keys.leases, worker):
             raise dead(worker)
         self._layouts.server.do("HSET", f"{tag}:meta", f"w:{worker}", 1)
+
+
+def _in_order(refused: Sequence[bytes], settlements: Sequence[Settlement]) -> list[str]:
+    """Refused keys in the order of their settlements, each as often as it was refused."""
+    left = Counter(key.decode() for key in refused)
+    keys = []
+    for settlement in reversed(settlements):  # of two about one claim the second was refused
+        if left[settlement.claim.key] > 0:
+            left[settlement.claim.key] -= 1
+            keys.append(settlement.claim.key)
+    return keys[::-1]
 
 
 def dead(worker: str) -> LeaseLost:

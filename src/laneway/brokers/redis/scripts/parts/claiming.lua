@@ -1,61 +1,49 @@
 -- What is due, in order, and how it is handed out.
 
--- A lane is what one tag has of one priority. Candidates are read a few at a time.
+-- A lane is what one tag has of one priority. Candidates are read a few at a time: {at, seq, key, blob}.
 local function new_lane(tag, level, step)
-  return {tag = tag, level = level, step = step, index = tag.name .. index_of(level), read = {}, ready = {}, passed = 0,
-    due = {}, due_read = 0, gone = {}}
+  return {tag = tag, level = level, step = step, index = index_of(level), ready = {}, next_ready = 1, ready_read = 0,
+    due = {}, next_due = 1, due_read = 0}
 end
 
 local function read_ready(lane)
-  if lane.level ~= 0 or lane.ready_ended then
-    return
-  end
-  while #lane.ready == 0 do
-    local first = lane.ready_read or 0
+  lane.ready, lane.next_ready = {}, 1
+  while #lane.ready == 0 and not lane.ready_ended do
+    local first = lane.ready_read
     local found = call('LRANGE', lane.tag.name .. ':ready', first, first + lane.step - 1)
     lane.ready_read = first + #found
-    if #found == 0 then
-      lane.ready_ended = true
-      return
-    end
-    local keys, list = {}, {}
+    lane.ready_ended = #found < lane.step
+    local keys = {}
     for i, item in ipairs(found) do
-      local at, seq = struct.unpack('>dI7', item)
-      list[i] = {at = at, seq = seq, key = item:sub(16), place = first + i}
-      keys[i] = list[i].key
+      keys[i] = item:sub(16)
     end
-    load(lane.tag, keys)
-    for _, item in ipairs(list) do
-      local was = lane.tag.jobs[item.key].was
-      -- Cancelled, moved or handed out since: its entry was left behind.
-      if was and was.where == READY and was.seq == item.seq and was.at == item.at then
-        lane.ready[#lane.ready + 1] = item
-      else
-        lane.outdated = item.place
+    for i, blob in ipairs(values_of(lane.tag.name .. ':jobs', keys)) do
+      -- Cancelled, moved or handed out since: then its entry was left behind.
+      if blob and blob:sub(2, 16) == found[i]:sub(1, 15) and where_of(blob) == READY then
+        local at, seq = struct.unpack('>dI7', blob, 2)
+        table.insert(lane.ready, {at = at, seq = seq, key = keys[i], blob = blob, place = first + i})
       end
     end
-    lane.next_ready = 1
   end
 end
 
 local function read_due(lane)
-  if lane.due_ended then
-    return
-  end
-  local found = call('ZRANGEBYSCORE', lane.index, '-inf', now, 'WITHSCORES', 'LIMIT', lane.due_read, lane.step)
-  lane.due_read = lane.due_read + #found / 2
   lane.due, lane.next_due = {}, 1
-  if #found == 0 then
-    lane.due_ended = true
-    return
+  while #lane.due == 0 and not lane.due_ended do
+    local found = call('ZRANGEBYSCORE', lane.tag.name .. lane.index, '-inf', now, 'LIMIT', lane.due_read, lane.step)
+    lane.due_read = lane.due_read + #found
+    lane.due_ended = #found < lane.step
+    local keys = {}
+    for i, member in ipairs(found) do
+      keys[i] = member:sub(8)
+    end
+    for i, blob in ipairs(values_of(lane.tag.name .. ':jobs', keys)) do
+      if blob then
+        local at, seq = struct.unpack('>dI7', blob, 2)
+        table.insert(lane.due, {at = at, seq = seq, key = keys[i], blob = blob, member = found[i]})
+      end
+    end
   end
-  local keys = {}
-  for i = 1, #found, 2 do
-    local key = found[i]:sub(8)
-    keys[#keys + 1] = key
-    lane.due[#lane.due + 1] = {at = tonumber(found[i + 1]), seq = struct.unpack('>I7', found[i]), key = key}
-  end
-  load(lane.tag, keys)
 end
 
 local function before(one, other)
@@ -67,14 +55,13 @@ local function head(lane)
   if lane.head ~= nil then
     return lane.head or nil
   end
-  if not lane.next_ready or lane.next_ready > #lane.ready then
-    lane.ready = {}
+  if lane.level == 0 and lane.next_ready > #lane.ready and not lane.ready_ended then
     read_ready(lane)
   end
-  if not lane.next_due or lane.next_due > #lane.due then
+  if lane.next_due > #lane.due and not lane.due_ended then
     read_due(lane)
   end
-  local ready, due = lane.ready[lane.next_ready or 1], lane.due[lane.next_due or 1]
+  local ready, due = lane.ready[lane.next_ready], lane.due[lane.next_due]
   if ready and ready.at > now then
     ready = nil -- the clock has stepped back
   end
@@ -91,22 +78,16 @@ local function take_head(lane)
   lane.head = nil
   if item.place then
     lane.next_ready = lane.next_ready + 1
-    lane.passed = item.place
   else
     lane.next_due = lane.next_due + 1
   end
-  return lane.tag.jobs[item.key], item
+  return item
 end
 
--- Forget the entries of the list up to the last that was taken, or outdated before any that was not.
+-- Forget the entries of the list that were taken, and the outdated ones among them.
 local function trim(lane)
-  local passed = lane.passed
-  local waiting = lane.ready[lane.next_ready or 1]
-  if waiting then
-    passed = math.max(passed, waiting.place - 1)
-  elseif lane.ready_read then
-    passed = lane.ready_read
-  end
+  local waiting = lane.ready[lane.next_ready]
+  local passed = waiting and waiting.place - 1 or lane.ready_read
   if passed > 0 then
     call('LTRIM', lane.tag.name .. ':ready', passed, -1)
   end
@@ -147,38 +128,69 @@ local function start(job, worker, token, pos, max_payloads)
   if max_payloads and job.kind ~= PLAIN then
     limit = math.max(max_payloads, 1)
   end
-  job.running = take_payloads(job, limit, job.kind == KEYED and now or nil)
-  job.worker, job.token, job.pos, job.claim_changed = worker, token, pos, true
-  job.attempt = job.attempt + 1
   job.since, job.next_at, job.floor = nil, nil, nil
-  local chars = 0
-  for _, entry in ipairs(job.running) do
-    chars = chars + #entry.body
-    if job.kind == KEYED then
-      entry.attempt = (entry.attempt or 0) + 1
-    end
-  end
+  job.running = take_payloads(job, limit, job.kind == KEYED and now or nil)
+  job.worker, job.token, job.pos = worker, token, pos
+  job.claim_blob, job.claim_changed = pack_claim(job), true
   if job.size > 0 then
     job.next_at = job.kind == KEYED and smallest_score(job) or job.at
     job.floor = job.kind == COLLECTING and job.running[#job.running].score or nil
   end
   change(job)
-  return chars
+end
+
+-- Most jobs have one payload and have not failed: their record becomes their claim as it is.
+local function start_lone(lane, item, worker, head_of_claim, pos, token)
+  local started = lane.tag.started
+  if not started then
+    started = {}
+    lane.tag.started = started
+  end
+  local blob = head_of_claim .. struct.pack('>I4', pos) .. item.blob
+  push(started, 'HDEL :jobs', item.key)
+  push(started, 'ZREM :keys', item.key)
+  if item.member then
+    push(started, 'ZREM ' .. lane.index, item.member)
+  end
+  push(started, 'HSET :running', item.key, blob)
+  push(started, 'ZADD :w:' .. worker, token, item.key)
+  return blob
+end
+
+local function write_started(tag, worker, levels)
+  local started = tag.started
+  if not started then
+    return
+  end
+  tag.started = nil
+  for _, what in ipairs({'HDEL :jobs', 'ZREM :keys'}) do
+    each(what:sub(1, 4), tag.name .. what:sub(6), started[what])
+  end
+  for _, level in ipairs(levels) do
+    local members = started['ZREM ' .. index_of(level)]
+    if members then
+      each('ZREM', tag.name .. index_of(level), members)
+    end
+  end
+  each('HSET', tag.name .. ':running', started['HSET :running'])
+  each('ZADD', tag.name .. ':w:' .. worker, started['ZADD :w:' .. worker])
 end
 
 -- A turn brings no more than this, whatever its limit: both sides must hold it in memory.
 local CLAIM_CHARS = 16000000
 
 -- Hand out what is due: `batch` jobs at a time from one tag, the most overdue first or, in order, round and round.
--- Returns the jobs in the order in which they were taken.
+-- Returns {tag, key, claim} of each in the order in which they were taken.
 local function claim(wanted, worker, token, limit, batch, in_order, max_payloads)
   local taken, chars = {}, 0
   batch = math.max(batch, 1)
   for _, tag in ipairs(wanted) do
     tidy_levels(tag)
   end
+  local head_of_claim = claim_head(token, worker)
   local step = math.max(batch, math.min(1000, math.ceil(limit / math.max(#wanted, 1)) + 8))
-  for _, level in ipairs(levels_of(wanted)) do
+  local levels = levels_of(wanted)
+  for _, level in ipairs(levels) do
     local lanes = {}
     for i, tag in ipairs(wanted) do
       lanes[i] = new_lane(tag, level, step)
@@ -188,9 +200,17 @@ local function claim(wanted, worker, token, limit, batch, in_order, max_payloads
         if #taken >= limit or chars > CLAIM_CHARS or not head(lane) then
           return
         end
-        local job = take_head(lane)
-        chars = chars + start(job, worker, token, #taken + 1, max_payloads)
-        taken[#taken + 1] = job
+        local item = take_head(lane)
+        local tag, pos, blob = lane.tag, #taken + 1, nil
+        if item.blob:byte(1) < FAILED then
+          blob = start_lone(lane, item, worker, head_of_claim, pos, token)
+        else
+          local job = job_of(tag, item.key)
+          start(job, worker, token, pos, max_payloads)
+          blob = job.claim_blob
+        end
+        chars = chars + #blob
+        taken[pos] = {tag, item.key, blob}
       end
     end
     local found = true
@@ -202,7 +222,7 @@ local function claim(wanted, worker, token, limit, batch, in_order, max_payloads
           if in_order then
             found = true
             take_from(lane)
-          elseif not best or before(head(lane), head(best)) then
+          elseif not best or before(lane.head, best.head) then
             best = lane
           end
         end
@@ -220,6 +240,10 @@ local function claim(wanted, worker, token, limit, batch, in_order, max_payloads
     if #taken >= limit or chars > CLAIM_CHARS then
       break
     end
+  end
+  for _, tag in ipairs(wanted) do
+    write_started(tag, worker, levels)
+    flush(tag)
   end
   return taken
 end

@@ -32,6 +32,7 @@ local function open(name)
     levels = meta[7] and unpack_blob(meta[7]) or {},
     jobs = {},
     changed = {},
+    new = {},
     graves = {},
     graves_changed = {},
   }
@@ -59,87 +60,103 @@ end
 
 -- -- records ---------------------------------------------------------------------------------------------------------
 
-local DEFAULTS = {0, 0, 0, false, false, false, false, 1, -1, 0, 0, 0, false, false, false, false, false, 0, 0, false,
+-- A record is a state, time and arrival in 16 bytes, and the rest packed, without what is as usual at its end. So a
+-- script sees where a job is, and whether an entry of the list is outdated, without unpacking anything.
+-- State: kind + 4 × where + 16 if it has failed + 32 if its payloads are not in the record.
+local FAILED, SPILLED = 16, 32
+
+-- body, identity, score, latest, size, retry, attempt, deaths, priority, rest, since, error, expires, headers, then of
+-- the lone call: attempt, deaths, time, arrival; then floor, updated, and the entries of a claim that has several.
+local USUAL = {false, false, false, false, 1, -1, 0, 0, 0, false, false, false, false, false, 0, 0, false, false,
   false, false, false}
+
+local function stamp(at, seq) return struct.pack('>dI7', at, seq) end
 
 -- What stands in a record where nothing is said.
 local function usual_score(kind, at) return kind == PLAIN and 0 or at end
 
-local function pack_job(job, where, at)
-  local lone = job.lone
-  local record = {
-    job.kind + 3 * where, at, job.seq, lone and lone.body or false, false, false,
-    job.latest == at and job.latest ~= nil or job.latest or false,
-    job.size, job.retry, job.attempt, job.deaths, job.priority, job.rest or false, job.since or false,
-    job.error or false, job.expires or false, job.headers or false, 0, 0, false, false, job.floor or false,
-    job.updated or false,
+local function pack_job(job, where, at, entries)
+  local lone, kind = job.lone, job.kind
+  local latest = job.latest or false
+  if latest == at then
+    latest = true
+  end
+  local rest = {
+    false, false, false, latest, job.size, job.retry, job.attempt, job.deaths, job.priority, job.rest or false,
+    job.since or false, job.error or false, job.expires or false, job.headers or false, 0, 0, false, false,
+    job.floor or false, job.updated or false, entries or false,
   }
   if where == ASIDE then
     -- They are those of what runs, and stand in its claim.
-    record[9], record[10], record[11], record[13], record[15] = -1, 0, 0, false, false
+    rest[6], rest[7], rest[8], rest[10], rest[12] = -1, 0, 0, false, false
   end
   if lone then
-    if job.kind ~= PLAIN then
-      record[5] = lone.id
+    rest[1] = lone.body
+    if kind ~= PLAIN then
+      rest[2] = lone.id
     end
-    if lone.score ~= usual_score(job.kind, at) then
-      record[6] = lone.score
+    if lone.score ~= usual_score(kind, at) then
+      rest[3] = lone.score
     end
-    if job.kind == KEYED then
-      record[16], record[17] = lone.expires or false, lone.headers or false
-      record[18], record[19] = lone.attempt or 0, lone.deaths or 0
-      if lone.at ~= at then record[20] = lone.at end
-      if lone.seq ~= job.seq then record[21] = lone.seq end
+    if kind == KEYED then
+      rest[13], rest[14] = lone.expires or false, lone.headers or false
+      rest[15], rest[16] = lone.attempt or 0, lone.deaths or 0
+      if lone.at ~= at then rest[17] = lone.at end
+      if lone.seq ~= job.seq then rest[18] = lone.seq end
     end
   end
-  local last = 23
-  while record[last] == DEFAULTS[last] do
-    record[last] = nil
+  local last = 21
+  while last > 0 and rest[last] == USUAL[last] do
+    rest[last] = nil
     last = last - 1
   end
-  return pack(record)
+  local state = kind + 4 * where
+  if where ~= ASIDE and job.retry >= 0 then
+    state = state + FAILED
+  end
+  if not lone then
+    state = state + SPILLED
+  end
+  return string.char(state) .. stamp(at, job.seq) .. pack(rest)
 end
 
-local function field(record, i)
-  local value = record[i]
-  if value == nil then
-    value = DEFAULTS[i]
-  end
-  return value
+local function where_of(blob)
+  return math.floor(blob:byte(1) % 16 / 4)
 end
 
 -- Fills a job from its record. Returns where it is.
 local function read_job(job, blob)
-  local record = unpack_blob(blob)
-  local state, at = record[1], record[2]
-  local where = math.floor(state / 3)
-  job.kind, job.at, job.seq = state - 3 * where, at, record[3]
-  job.size, job.retry, job.attempt = field(record, 8), field(record, 9), field(record, 10)
-  job.deaths, job.priority = field(record, 11), field(record, 12)
-  job.latest = field(record, 7)
-  if job.latest == true then job.latest = at end
-  job.latest = job.latest or nil
-  job.rest, job.since, job.error = record[13] or nil, record[14] or nil, record[15] or nil
-  job.floor, job.updated = record[22] or nil, record[23] or nil
-  local body = record[4]
-  if body then
-    local score = field(record, 6)
-    if score == false then
-      score = usual_score(job.kind, at)
-    end
-    job.lone = {body = body, score = score, id = record[5] or ''}
+  local state = blob:byte(1)
+  local kind = state % 4
+  local at, seq = struct.unpack('>dI7', blob, 2)
+  local rest = unpack_blob(blob:sub(17))
+  job.kind, job.at, job.seq = kind, at, seq
+  job.size, job.retry, job.attempt = rest[5] or 1, rest[6] or -1, rest[7] or 0
+  job.deaths, job.priority = rest[8] or 0, rest[9] or 0
+  local latest = rest[4] or nil
+  if latest == true then
+    latest = at
   end
-  if job.kind == KEYED then
-    if body then
-      local lone = job.lone
-      lone.expires, lone.headers = record[16] or nil, record[17] or nil
-      lone.attempt, lone.deaths = field(record, 18), field(record, 19)
-      lone.at, lone.seq = record[20] or at, record[21] or job.seq
+  job.latest, job.rest, job.since, job.error = latest, rest[10] or nil, rest[11] or nil, rest[12] or nil
+  job.floor, job.updated = rest[19] or nil, rest[20] or nil
+  local expires, headers = rest[13] or nil, rest[14] or nil
+  if state < SPILLED then
+    local lone = {body = rest[1], id = rest[2] or '', score = rest[3] or usual_score(kind, at)}
+    if kind == KEYED then
+      lone.expires, lone.headers, lone.attempt, lone.deaths = expires, headers, rest[15] or 0, rest[16] or 0
+      lone.at, lone.seq = rest[17] or at, rest[18] or seq
     end
-  else
-    job.expires, job.headers = record[16] or nil, record[17] or nil
+    job.lone = lone
   end
-  return where
+  if kind ~= KEYED then
+    job.expires, job.headers = expires, headers
+  end
+  return math.floor(state % 16 / 4), rest[21]
+end
+
+-- A claim is its token, its place among those of its turn, the worker, and the job's record as it was before.
+local function claim_head(token, worker)
+  return ordered(token) .. worker .. '\0'
 end
 
 local function pack_entry(entry)
@@ -147,33 +164,59 @@ local function pack_entry(entry)
     entry.seq or 0, entry.headers or false, entry.expires or false}
 end
 
+-- A job that is handed out, as it was before: so nothing of it has been counted yet.
 local function pack_claim(job)
-  local entries = {}
-  for i, entry in ipairs(job.running) do
-    entries[i] = pack_entry(entry)
+  local record
+  local entries = job.running
+  local size, lone = job.size, job.lone
+  if #entries == 1 then
+    job.lone, job.size = entries[1], 1
+    record = pack_job(job, DUE, job.at)
+  else
+    local packed = {}
+    for i, entry in ipairs(entries) do
+      packed[i] = pack_entry(entry)
+    end
+    job.lone, job.size = nil, #entries
+    record = pack_job(job, DUE, job.at, packed)
   end
-  return pack({job.token, job.pos, job.worker, job.kind, job.at, job.seq, job.retry, job.attempt, job.deaths,
-    job.priority, job.error or false, job.headers or false, job.expires or false, job.rest or false,
-    job.latest or false, entries})
+  job.lone, job.size = lone, size
+  return claim_head(job.token, job.worker) .. struct.pack('>I4', job.pos) .. record
 end
 
--- Fills a running job from the record of its claim; what is set aside has been read before.
+-- Who holds a claim: token, worker, place, record.
+local function claim_parts(blob)
+  local ending = blob:find('\0', 8, true)
+  return struct.unpack('>I7', blob), blob:sub(8, ending - 1), struct.unpack('>I4', blob, ending + 1), blob:sub(ending + 5)
+end
+
+-- Fills a running job from its claim; what is set aside has been read before.
 local function read_claim(job)
   if not job.claim_blob or job.running then
     return
   end
-  local record = unpack_blob(job.claim_blob)
-  local latest = job.latest
-  job.token, job.pos, job.worker, job.kind, job.at, job.seq = unpack(record, 1, 6)
-  job.retry, job.attempt, job.deaths, job.priority = unpack(record, 7, 10)
-  job.error, job.headers, job.expires = record[11] or nil, record[12] or nil, record[13] or nil
-  job.rest, job.claimed_latest = record[14] or nil, record[15] or nil
-  job.latest = latest or job.claimed_latest
-  job.running = {}
-  for i, entry in ipairs(record[16]) do
-    job.running[i] = {body = entry[1], score = entry[2], id = entry[3], attempt = entry[4], deaths = entry[5],
-      at = entry[6] or nil, seq = entry[7], headers = entry[8] or nil, expires = entry[9] or nil}
+  local latest, next_at, since, floor = job.latest, job.next_at, job.since, job.floor
+  local lone, size = job.lone, job.size
+  local token, worker, pos, record = claim_parts(job.claim_blob)
+  local _, entries = read_job(job, record)
+  if entries then
+    job.running = {}
+    for i, entry in ipairs(entries) do
+      job.running[i] = {body = entry[1], score = entry[2], id = entry[3], attempt = entry[4], deaths = entry[5],
+        at = entry[6] or nil, seq = entry[7], headers = entry[8] or nil, expires = entry[9] or nil}
+    end
+  else
+    job.running = {job.lone}
   end
+  job.token, job.worker, job.pos = token, worker, pos
+  job.attempt = job.attempt + 1
+  if job.kind == KEYED then
+    for _, entry in ipairs(job.running) do
+      entry.attempt = entry.attempt + 1
+    end
+  end
+  job.latest = latest or job.latest
+  job.next_at, job.since, job.floor, job.lone, job.size = next_at, since, floor, lone, size
 end
 
 -- -- jobs of a tag ---------------------------------------------------------------------------------------------------
@@ -208,10 +251,13 @@ local function load(tag, keys)
       maybe_running[#maybe_running + 1] = job.key
     end
   end
+  if #maybe_running == 0 or call('HLEN', tag.name .. ':running') == 0 then
+    return
+  end
   for i, blob in ipairs(values_of(tag.name .. ':running', maybe_running)) do
     if blob then
       local job = tag.jobs[maybe_running[i]]
-      job.claim_blob, job.worker, job.was_running = blob, '', true
+      job.claim_blob, job.worker = blob, ''
       if not job.was then
         read_claim(job)
       end
@@ -230,14 +276,15 @@ end
 
 local function index_of(level) return level == 0 and ':due' or ':due:' .. level end
 
-local function push(lists, name, ...)
+local function push(lists, name, one, other)
   local list = lists[name]
   if not list then
     list = {}
     lists[name] = list
   end
-  for i = 1, select('#', ...) do
-    list[#list + 1] = (select(i, ...))
+  list[#list + 1] = one
+  if other then
+    list[#list + 1] = other
   end
 end
 
@@ -291,7 +338,7 @@ local function add_index(job, where, at, adds)
       add_level(job.tag, job.priority)
     end
   else
-    push(adds, 'RPUSH :ready', struct.pack('>dI7', at, job.seq) .. key)
+    push(adds, 'RPUSH :ready', stamp(at, job.seq) .. key)
     job.tag.ready_at = at
     job.tag.ready_changed = true
   end
@@ -349,9 +396,9 @@ local function write_job(job, removes, adds)
   end
   job.is_new = nil
   if job.worker and job.claim_changed then
-    push(adds, 'HSET :running', job.key, pack_claim(job))
+    push(adds, 'HSET :running', job.key, job.claim_blob)
     push(adds, 'ZADD :w:' .. job.worker, job.token, job.key)
-    job.was_running, job.claim_changed = true, nil
+    job.claim_changed = nil
   end
 end
 
@@ -383,22 +430,14 @@ local function flush(tag)
   end
   tag.graves_changed = {}
   for _, job in pairs(tag.changed) do
-    -- In any order: of new jobs, those of the list are sorted below.
     if not job.is_new then
       write_job(job, removes, adds)
     end
   end
-  local new = {}
-  for _, job in pairs(tag.changed) do
-    if job.is_new then
-      new[#new + 1] = job
-    end
-  end
-  table.sort(new, function(one, other) return one.seq < other.seq end)
-  for _, job in ipairs(new) do
+  for _, job in ipairs(tag.new) do -- in the order in which they came
     write_job(job, removes, adds)
   end
-  tag.changed = {}
+  tag.changed, tag.new = {}, {}
   for what, list in pairs(removes) do
     each(what:sub(1, 4), tag.name .. what:sub(6), list)
   end
@@ -426,7 +465,7 @@ end
 local function drop_claim(job)
   call('HDEL', job.tag.name .. ':running', job.key)
   call('ZREM', job.tag.name .. ':w:' .. job.worker, job.key)
-  job.claim_blob, job.was_running = nil, nil
+  job.claim_blob = nil
 end
 
 -- What of a key is in the morgue; its size is 0 when nothing is.

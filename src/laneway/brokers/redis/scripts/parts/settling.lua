@@ -24,7 +24,9 @@ end
 -- Running → queued; or gone, if nothing is left of it.
 local function put_back(job)
   job.worker, job.running, job.next_at, job.floor, job.claim_changed = nil, nil, nil, nil, nil
-  change(job)
+  if job.was or job.size > 0 then
+    change(job)
+  end
 end
 
 local function count_death(job, id)
