@@ -11,18 +11,23 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 import msgspec
+import redis
 
 from ...broker import MAX_BODY, Answer, Turn
 from ...clock import Clock
+from ...config import Url
 from ...job import NewJob, Started, WorkerView
 from ..common import REMEMBER_DEAD_S, check_jobs, check_shards
 from . import acting
+from .calling import Caller
+from .cluster import ClusterServer
 from .keys import Keys
 from .layout import Layout, Layouts
 from .scripts import load
 from .server import Server
 from .storing import Storing
 from .turning import Turning, dead
+from .urls import Settings
 
 #: Idle workers are woken; in case that whoever was woken died of it, the others look by themselves this often.
 LOOK_S = 2.0
@@ -34,13 +39,26 @@ class RedisBroker:
     max_body = MAX_BODY
     shared = True
 
-    def __init__(self, server: Server, *, prefix: str = "laneway", clock: Clock | None = None) -> None:
+    def __init__(self, server: Caller, *, prefix: str = "laneway", clock: Clock | None = None) -> None:
         self._server = server
         self._keys = Keys(prefix)
         self._layouts = Layouts(server, self._keys, clock)
         self._storing = Storing(self._layouts)
         self._turning = Turning(self._layouts, self._storing)
         self._nudges = 0
+
+    @classmethod
+    def from_url(cls, url: Url) -> RedisBroker:
+        """redis://, rediss://, redis+cluster://, redis+unix:// and the same with valkey; see `urls`."""
+        settings = Settings.from_url(url)
+        return cls(settings.open(), prefix=settings.prefix)
+
+    @classmethod
+    def of(cls, client: redis.Redis | redis.RedisCluster, *, prefix: str = "laneway", pool: int = 5) -> RedisBroker:
+        """On the server, or the Cluster, of a ready redis-py client."""
+        if isinstance(client, redis.RedisCluster):
+            return cls(ClusterServer.of(client, pool=pool), prefix=prefix)
+        return cls(Server.of(client, pool=pool), prefix=prefix)
 
     def __repr__(self) -> str:
         return f"<RedisBroker {self._server.place}>"
@@ -78,12 +96,11 @@ class RedisBroker:
                 return ready
             if not bells:
                 return set()
-            self._server.wait(list(bells), min(left, soonest, LOOK_S))
+            self._server.wait(list(bells), min(left, soonest, LOOK_S), lambda: nudges != self._nudges)
 
     def _look(self, queues: Collection[str]) -> tuple[set[str], float]:
         """The queues that have something due, and in how many seconds another one has."""
-        stored = self._layouts.read_all()
-        wanted = [layout for layout in stored if layout.queue in queues]
+        wanted = self._layouts.known(queues)
         if not wanted:
             return set(), LOOK_S
         tags = [(layout, tag) for layout in wanted for tag in layout.tags]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from redis.exceptions import NoScriptError
@@ -82,8 +82,11 @@ class Caller(ABC):
         return []
 
     @abstractmethod
-    def wait(self, keys: Sequence[Key], timeout_s: float) -> bytes | None:
-        """The key of a list from which an element was taken; None after `timeout_s`, or when nudged."""
+    def wait(self, keys: Sequence[Key], timeout_s: float, unless: Callable[[], bool] | None = None) -> bytes | None:
+        """The key of a list from which an element was taken; None after `timeout_s`, or when nudged.
+
+        `unless` is asked when a nudge can no longer be missed: if it is true, there is no wait.
+        """
 
     @abstractmethod
     def nudge(self) -> None:

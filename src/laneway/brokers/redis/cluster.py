@@ -8,7 +8,7 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from redis.crc import key_slot
@@ -210,13 +210,13 @@ class ClusterServer(Caller):
 
     # -- waiting ---------------------------------------------------------------------------------------
 
-    def wait(self, keys: Sequence[Key], timeout_s: float) -> bytes | None:
+    def wait(self, keys: Sequence[Key], timeout_s: float, unless: Callable[[], bool] | None = None) -> bytes | None:
         """See Caller; all keys must lie in one slot."""
         nudges = self._nudges
         for _ in range(_MOST_MOVES):
             try:
                 server = self._server(keys[0])
-                return server.wait(keys, timeout_s) if nudges == self._nudges else None
+                return server.wait(keys, timeout_s, lambda: nudges != self._nudges or (unless is not None and unless()))
             except BrokerError as error:
                 self._slots = []
                 if not isinstance(error.__cause__, AskError):

@@ -6,7 +6,7 @@ is not open, and whoever is told so has the layout read again.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import cached_property
 from typing import TypeVar
 
@@ -16,9 +16,9 @@ from ...clock import Clock
 from ...errors import BrokerError
 from ...shards import shard_of
 from ..common import unknown_queue
+from .calling import Caller
 from .keys import Keys
 from .scripts import load
-from .server import Server
 
 _T = TypeVar("_T")
 
@@ -85,7 +85,7 @@ class Layout:
 class Layouts:
     """The layouts of all queues, remembered until they prove outdated."""
 
-    def __init__(self, server: Server, keys: Keys, clock: Clock | None) -> None:
+    def __init__(self, server: Caller, keys: Keys, clock: Clock | None) -> None:
         self.server = server
         self.keys = keys
         self.clock = clock
@@ -114,6 +114,15 @@ class Layouts:
         if stored is None:
             raise unknown_queue(queue)
         return self._remember(queue, stored)
+
+    def known(self, queues: Collection[str]) -> list[Layout]:
+        """Those queues that there are."""
+        unknown = [queue for queue in queues if queue not in self._known]
+        if unknown:
+            for queue, stored in zip(unknown, self.server.do("HMGET", self.keys.queues, *unknown), strict=True):
+                if stored is not None:
+                    self._remember(queue, stored)
+        return [layout for queue in queues if (layout := self._known.get(queue)) is not None]
 
     def read_all(self) -> list[Layout]:
         """Every queue there is, by name, as it is stored now."""

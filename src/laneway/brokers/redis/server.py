@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from redis.exceptions import RedisError
@@ -52,8 +52,8 @@ class Server(Caller):
     def servers(self) -> list[Server]:
         return [self]
 
-    def wait(self, keys: Sequence[Key], timeout_s: float) -> bytes | None:
-        return self._waiting.wait(keys, timeout_s)
+    def wait(self, keys: Sequence[Key], timeout_s: float, unless: Callable[[], bool] | None = None) -> bytes | None:
+        return self._waiting.wait(keys, timeout_s, unless)
 
     def nudge(self) -> None:
         self._waiting.nudge()

@@ -13,7 +13,7 @@ import socket
 import threading
 import time
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from redis.exceptions import RedisError, ResponseError
 from redis.exceptions import TimeoutError as RedisTimeoutError
@@ -48,11 +48,15 @@ class Waiting:
         self._lock = threading.Lock()
         self._idle, self._lines = [], set()
 
-    def wait(self, keys: Sequence[bytes | str], timeout_s: float) -> bytes | None:
+    def wait(
+        self, keys: Sequence[bytes | str], timeout_s: float, unless: Callable[[], bool] | None = None
+    ) -> bytes | None:
         """The key of a list from which an element was taken; None after `timeout_s`, or when nudged."""
         line = None
         try:
             line = self._take()
+            if unless is not None and unless():  # from here on a nudge rings
+                return None
             answer = line.blpop(keys, max(timeout_s, _LEAST_S), self._guard_s)
         except (RedisError, OSError) as error:
             raise explain(error, self._address.place) from error

@@ -108,7 +108,7 @@ local function revive(grave, job)
     return true
   end
   if not exists(job) then
-    job.kind, job.seq, job.is_new = grave.kind, next_seq(job.tag), true
+    begin_job(job, grave.kind)
     job.priority, job.expires, job.headers, job.error = grave.priority, grave.expires, grave.headers, grave.error
     job.attempt = grave.kind == PLAIN and grave.attempt or 0
   end

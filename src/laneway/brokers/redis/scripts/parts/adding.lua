@@ -57,8 +57,8 @@ end
 
 local function begin(job, new, at)
   local kind, quiet = new[3], new[14]
-  job.kind, job.at, job.seq, job.is_new = kind, at, next_seq(job.tag), true
-  table.insert(job.tag.new, job)
+  begin_job(job, kind)
+  job.at = at
   job.priority = new[11] or 0
   local entry = {body = new[5], id = new[6], score = at, seq = job.seq, at = at, attempt = 0, deaths = 0}
   if kind == PLAIN then

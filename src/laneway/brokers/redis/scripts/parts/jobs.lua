@@ -225,6 +225,12 @@ local function new_job(tag, key)
   return {tag = tag, key = key, size = 0, retry = -1, attempt = 0, deaths = 0, priority = 0}
 end
 
+-- Nothing → queued, as the latest that came.
+local function begin_job(job, kind)
+  job.kind, job.seq, job.is_new = kind, next_seq(job.tag), true
+  table.insert(job.tag.new, job)
+end
+
 local function exists(job) return job.worker ~= nil or job.size > 0 end
 
 -- Have the jobs of these keys at hand, whether or not there are any.
