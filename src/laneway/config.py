@@ -325,7 +325,7 @@ def _redis(url: Url) -> Broker:
     try:
         from .brokers import redis
     except ModuleNotFoundError as error:
-        if error.name != "redis":  # redis-py's name
+        if (error.name or "").partition(".")[0] != "redis":  # redis-py's name
             raise
         raise ConfigError(f"{url.scheme}: URLs need redis-py; pip install 'laneway[redis]'.") from None
     module: Any = redis

@@ -153,7 +153,8 @@ def _host(text: str) -> Place:
     port = int(found["port"] or DEFAULT_PORT)
     if not 1 <= port <= 65_535:
         raise ConfigError("The port of the redis URL must be 1 to 65535.")
-    return found["six"] or found["name"] or "localhost", port
+    six = (found["six"] or "").replace("%25", "%")  # the zone of a link-local address
+    return six or found["name"] or "localhost", port
 
 
 def _database(text: str, cluster: bool) -> int:
