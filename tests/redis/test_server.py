@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import redis
 
+from laneway.brokers.redis.connections import receive, send
 from laneway.brokers.redis.scripts import Script
 from laneway.brokers.redis.server import Server
 from laneway.brokers.redis.trouble import RefusedError
@@ -103,6 +104,25 @@ def test_a_restart_is_not_noticed(name: str, tmp_path: Path, open_url: Opener) -
         own.kill()
         with pytest.raises(BrokerAwayError, match="is away"):
             server.run(COUNT, ["n"], [])
+    finally:
+        own.end()
+
+
+def test_connections_that_a_restart_closed_are_replaced_at_once(
+    tmp_path: Path, open_url: Opener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("laneway.brokers.redis.server.PAUSES_S", ())
+    own = RedisServer.start(servers()["valkey"], tmp_path)
+    try:
+        server = open_url(own.url)
+        assert isinstance(server, Server)
+        taken = [server.connections.take()[0] for _ in range(3)]
+        for connection in taken:
+            send(connection, [("PING",)])
+            assert receive(connection, 1) == [b"PONG"]
+            server.connections.give(connection)
+        own.restart()
+        assert server.do("PING") == b"PONG"
     finally:
         own.end()
 
@@ -207,15 +227,17 @@ def test_a_forked_process_has_connections_of_its_own(redis_server: RedisServer, 
     child = os.fork()
     if child == 0:
         try:
-            os.write(write, b"%d %s" % (server.do("CLIENT", "ID"), server.wait(["w"], 0.01) or b"-"))
+            # The copy of a connection that a thread of the parent uses is closed too, or it would outlive the parent.
+            kept = b"open" if busy._sock else b"closed"
+            os.write(write, b"%d %s %s" % (server.do("CLIENT", "ID"), kept, server.wait(["w"], 0.01) or b"-"))
         finally:
             os._exit(0)
     os.close(write)
     os.waitpid(child, 0)
-    theirs, waited = os.read(read, 100).split()
+    theirs, kept, waited = os.read(read, 100).split()
     os.close(read)
     assert int(theirs) != mine
-    assert waited == b"-"
+    assert (kept, waited) == (b"closed", b"-")
     server.connections.give(busy)
     assert server.do("CLIENT", "ID") == mine  # the child has not closed it
     assert server.wait(["k"], 0.01) is None
