@@ -323,14 +323,12 @@ def _sqlite(url: Url) -> Broker:
 
 def _redis(url: Url) -> Broker:
     try:
-        from .brokers import redis
+        from .brokers.redis import RedisBroker
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] != "redis":  # redis-py's name
             raise
         raise ConfigError(f"{url.scheme}: URLs need redis-py; pip install 'laneway[redis]'.") from None
-    module: Any = redis
-    broker: Broker = module.RedisBroker.from_url(url)
-    return broker
+    return RedisBroker.from_url(url)
 
 
 _BROKERS: dict[str, Callable[[Url], Broker]] = {

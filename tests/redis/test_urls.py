@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from laneway.brokers.redis import RedisBroker
 from laneway.brokers.redis.urls import Settings
-from laneway.config import Url
+from laneway.config import Url, open_broker
 from laneway.errors import ConfigError
 from tests.redis.conftest import Opener
 from tests.servers import RedisServer, servers
@@ -139,6 +140,9 @@ def test_without_redis_py_it_is_said_what_to_install() -> None:
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
-def test_opening_touches_nothing(scheme: str) -> None:
+def test_making_a_broker_touches_nothing(scheme: str) -> None:
     where = "/no/such.sock" if "unix" in scheme else "no-such-host.invalid"
-    settings(f"{scheme}://{where}").open().close()
+    broker = open_broker(f"{scheme}://:canary@{where}?prefix=shop")
+    assert isinstance(broker, RedisBroker)
+    assert "canary" not in repr(broker)
+    broker.close()
