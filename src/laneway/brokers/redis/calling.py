@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from redis.exceptions import NoScriptError
@@ -54,6 +54,11 @@ class Caller(ABC):
             for n, answer in zip(unknown, known, strict=True):
                 answers[n] = answer
         return self._good(answers)
+
+    def run_each(self, calls: Iterable[Call]) -> Iterator[Any]:
+        """The answers of scripts, one after the other, as they are made."""
+        for script, keys, args in calls:
+            yield self.run(script, keys, args)
 
     def do(self, *command: Argument) -> Any:
         """The answer to one command; its first argument is its key."""

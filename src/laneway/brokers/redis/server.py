@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from redis.exceptions import RedisError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
-from .calling import Caller, Key
-from .connections import Address, Command, Connections, receive, send
+from .calling import Call, Caller, Key
+from .connections import Address, Command, Connection, Connections, receive, send
 from .trouble import explain, is_away, is_lost
 from .waiting import Waiting
 
 if TYPE_CHECKING:
     import redis
 
+#: Calls that are sent before the first of them is answered.
+AHEAD = 3
 #: Seconds between the tries of a call; each is up to half as long again.
 PAUSES_S = (0.1, 0.4)
 #: A call that has taken so many seconds is not tried again.
@@ -78,6 +82,37 @@ class Server(Caller):
             for n, answer in zip(again, self._deliver([commands[n] for n in again], began, patient), strict=True):
                 answers[n] = answer
         return answers
+
+    def run_each(self, calls: Iterable[Call]) -> Iterator[Any]:
+        """The answers of scripts, in their order. The next ones are made and sent while Redis is at those before."""
+        calls, sent = iter(calls), deque[Call]()
+        connection, _ = self.connections.take()
+        try:
+            for call in calls:
+                sent.append(call)
+                script, keys, args = call
+                send(connection, [("EVALSHA", script.sha, len(keys), *keys, *args)])
+                if len(sent) > AHEAD:
+                    yield self._next(connection, sent)
+            while sent:
+                yield self._next(connection, sent)
+        except (RedisError, OSError):  # whatever was not answered is run again, with patience
+            self.connections.drop(connection)
+        except BaseException:
+            self.connections.drop(connection)  # answers may still come on it
+            raise
+        else:
+            self.connections.give(connection)
+            return
+        for script, keys, args in chain(sent, calls):
+            yield self.run(script, keys, args)
+
+    def _next(self, connection: Connection, sent: deque[Call]) -> Any:
+        answer = receive(connection, 1)[0]
+        call = sent.popleft()
+        if isinstance(answer, Exception):
+            return self.run(*call)
+        return answer
 
     def _deliver(self, commands: Sequence[Command], began: float, patient: bool) -> list[Any]:
         pauses = None

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
+from ...errors import BrokerError, EnqueueError
 from ...ids import new_id
 from ...job import Kind, NewJob
 from ...shards import DEFAULT_SHARDS, shard_of
 from ..common import another_kind
+from .calling import Call
 from .layout import Layout, Layouts, outdated
 from .records import new_job
 from .scripts import load
@@ -65,27 +67,52 @@ class Storing:
         self._senders = Senders()
 
     def enqueue(self, jobs: Sequence[NewJob]) -> None:
-        for first in range(0, len(jobs), CHUNK):
-            self._store(jobs[first : first + CHUNK])
+        chunks = [jobs[first : first + CHUNK] for first in range(0, len(jobs), CHUNK)]
+        if len(chunks) == 1:  # most are
+            self._store(chunks[0])
+            return
+        stored = 0
+        try:
+            for chunk, answer in zip(chunks, self._layouts.server.run_each(self._calls(chunks)), strict=True):
+                if answer[0] == b"kind":
+                    raise another_kind(chunk[answer[1] - 1], Kind(answer[2]))
+                if answer[0] == b"stale":
+                    self._store(chunk)
+                stored += len(chunk)
+        except (EnqueueError, BrokerError) as error:
+            raise partly_stored(error, stored, jobs) from error
+
+    def _calls(self, chunks: Sequence[Sequence[NewJob]]) -> Iterator[Call]:
+        name, seq = self._senders.take()
+        for chunk in chunks:
+            yield self._call(chunk, {}, name, seq)
+            seq += 1
+        self._senders.give(name, seq)
 
     def _store(self, jobs: Sequence[NewJob]) -> None:
-        server, layouts = self._layouts.server, self._layouts
         name, seq = self._senders.take()
         for _ in range(_TRIES):
-            tags, used = Tags(), dict[str, Layout]()
-            news = self.encode(jobs, tags, used)
-            bells = [layouts.keys.bell(tag.split(":")[1]) for tag in tags.names]
-            args = layouts.args(jobs=news, sender=name, seq=seq, bells=bells)
-            answer: list[Any] = server.run(load("enqueue"), tags.names, [args])
+            used = dict[str, Layout]()
+            answer: list[Any] = self._layouts.server.run(*self._call(jobs, used, name, seq))
             if answer[0] == b"stale":
                 for layout in used.values():
-                    layouts.refresh(layout)
+                    self._layouts.refresh(layout)
                 continue
             self._senders.give(name, seq)
             if answer[0] == b"kind":
                 raise another_kind(jobs[answer[1] - 1], Kind(answer[2]))
             return
         raise outdated(jobs[0].queue)
+
+    def _call(self, jobs: Sequence[NewJob], used: dict[str, Layout], name: str, seq: int) -> Call:
+        tags = Tags()
+        news = self.encode(jobs, tags, used)
+        args = self._layouts.args(jobs=news, sender=name, seq=seq, bells=self.bells(tags))
+        return load("enqueue"), tags.names, [args]
+
+    def bells(self, tags: Tags) -> list[str]:
+        """What is to be rung for each tag."""
+        return [self._layouts.keys.bell(tag.split(":")[1]) for tag in tags.names]
 
     def encode(self, jobs: Sequence[NewJob], tags: Tags, used: dict[str, Layout]) -> list[Sequence[object]]:
         """New jobs as a script takes them. Queues that nobody has declared are made."""
@@ -100,3 +127,12 @@ class Storing:
             else:
                 news.append(new_job(job, tags.place(layout.tags[shard_of(job.key, layout.shards)]), None))
         return news
+
+
+def partly_stored(error: EnqueueError | BrokerError, stored: int, jobs: Sequence[NewJob]) -> EnqueueError | BrokerError:
+    """The error for a list that was too long for one step, and of which some steps were taken."""
+    more = f" {stored:,} of the {len(jobs):,} jobs were stored before that"
+    if stored < len(jobs):
+        more += f", those up to the key {jobs[stored - 1].key!r}" if stored else ""
+    text = f"{error}{more}; of those behind, only some may have been."
+    return EnqueueError(text, place=error.place) if isinstance(error, EnqueueError) else type(error)(text)

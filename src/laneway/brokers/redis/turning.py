@@ -65,7 +65,6 @@ class Turning:
         wanted = [tags.place(layout.tags[shard]) for shard in shards if 0 <= shard < layout.shards]
         for tag in layout.tags:  # all must agree that nothing moves
             tags.place(tag)
-        bells = [self._layouts.keys.bell(tag.split(":")[1]) for tag in tags.names]
         args = self._layouts.args(
             worker=turn.worker,
             seq=turn.seq,
@@ -78,7 +77,7 @@ class Turning:
             in_order=turn.in_order,
             max_payloads=turn.max_payloads,
             floor=self._token,
-            bells=bells,
+            bells=self._storing.bells(tags),
         )
         answer: list[Any] = self._layouts.server.run(load("turn"), tags.names, [args])
         if answer[0] == b"unknown":

@@ -17,7 +17,7 @@ if stale then
   return {'stale', stale}
 end
 local sent = args.sender and KEYS[1] .. ':sent:' .. args.sender
-if sent and call('GET', sent) == tostring(args.seq) then
+if sent and tonumber(call('GET', sent) or 0) >= args.seq then
   return {'ok'}
 end
 local news = args.jobs

@@ -19,25 +19,40 @@ local function next_score(largest)
   return largest + math.max(1e-6, math.abs(largest) * 2.3e-16)
 end
 
--- Load all jobs that the new ones may meet, and say which they meet. What a resharding has not moved yet stays where
--- it is, and what is added to it goes there too.
+-- Whether nothing was said of a new job but what every job has.
+local function is_simple(new)
+  return not (new[2] or new[11] or new[12] or new[13] or new[14]) and (new[3] == COLLECTING or not new[10])
+end
+
+-- Look which jobs the new ones meet. Most meet none and are simple: of those nothing is loaded, and they have no `job`.
+-- What a resharding has not moved yet stays where it is, and what is added to it goes there too.
 local function meet(news)
-  local keys = {}
+  local keys, counts = {}, {}
   for _, new in ipairs(news) do
     for i = 1, 2 do
-      local tag = new[i]
+      local tag = tags[new[i]]
       if tag then
-        keys[tag] = keys[tag] or {}
-        table.insert(keys[tag], new[4])
+        if not keys[tag] then
+          keys[tag], counts[tag] = {}, {}
+        end
+        local count, key = counts[tag], new[4]
+        if not count[key] then
+          table.insert(keys[tag], key)
+        end
+        count[key] = (count[key] or 0) + 1
       end
     end
   end
   for tag, wanted in pairs(keys) do
-    load(tags[tag], wanted)
+    look_up(tag, wanted)
   end
   for _, new in ipairs(news) do
-    local old = new[2] and tags[new[2]].jobs[new[4]]
-    new.job = old and exists(old) and old or tags[new[1]].jobs[new[4]]
+    local tag, old, key = tags[new[1]], tags[new[2]], new[4]
+    new.tag = tag
+    if tag.jobs[key] or counts[tag][key] > 1 or not is_simple(new) then
+      local there = old and job_of(old, key)
+      new.job = there and exists(there) and there or job_of(tag, key)
+    end
   end
 end
 
@@ -46,11 +61,13 @@ local function conflict(news, ending)
   local kinds = {}
   for i, new in ipairs(news) do
     local job = new.job
-    if kinds[job] == nil then
-      kinds[job] = exists(job) and not ending[job] and job.kind or new[3]
-    end
-    if new[3] ~= PLAIN and kinds[job] ~= new[3] then
-      return i, kinds[job]
+    if job then
+      if kinds[job] == nil then
+        kinds[job] = exists(job) and not ending[job] and job.kind or new[3]
+      end
+      if new[3] ~= PLAIN and kinds[job] ~= new[3] then
+        return i, kinds[job]
+      end
     end
   end
 end
@@ -157,12 +174,42 @@ local function uncancel(tag, new)
   end
 end
 
+-- A simple job that meets none.
+local function add_simple(new, at)
+  local tag, kind, key = new.tag, new[3], new[4]
+  local seq, where, rest = next_seq(tag), DUE, {new[5]}
+  if kind ~= PLAIN then
+    rest[2] = new[6]
+    if kind == KEYED then
+      rest[3], rest[4] = false, not new[9]
+    else
+      local score = new[10] or next_score(nil)
+      if score ~= at then
+        rest[3] = score
+      end
+    end
+  end
+  local adds = tag.adds
+  if at <= now and at >= tag.ready_at then
+    where = READY
+    push(adds, 'RPUSH :ready', stamp(at, seq) .. key)
+    tag.ready_at, tag.ready_changed = at, true
+  else
+    push(adds, 'ZADD :due', at, ordered(seq) .. key)
+  end
+  push(adds, 'ZADD :keys', 0, key)
+  push(adds, 'HSET :jobs', key, string.char(kind + 4 * where) .. stamp(at, seq) .. pack(rest))
+  tag.woken = true
+end
+
 local function add(new)
   local job, kind, at = new.job, new[3], due_time(new)
   if kind ~= PLAIN then
-    uncancel(job.tag, new)
+    uncancel(new.tag, new)
   end
-  if not exists(job) then
+  if not job then
+    add_simple(new, at)
+  elseif not exists(job) then
     begin(job, new, at)
   elseif kind == KEYED then
     add_call(job, new, at)

@@ -33,6 +33,7 @@ local function open(name)
     jobs = {},
     changed = {},
     new = {},
+    adds = {},
     graves = {},
     graves_changed = {},
   }
@@ -233,8 +234,42 @@ end
 
 local function exists(job) return job.worker ~= nil or job.size > 0 end
 
--- Have the jobs of these keys at hand, whether or not there are any.
-local function load(tag, keys)
+local function read_found(tag, keys, blobs)
+  local maybe_running, n = {}, 0
+  for i, blob in ipairs(blobs) do
+    local where
+    if blob then
+      local job = new_job(tag, keys[i])
+      tag.jobs[job.key] = job
+      where = read_job(job, blob)
+      job.was = {where = where, at = job.at, priority = job.priority, retry = job.retry, seq = job.seq}
+      if where == ASIDE then
+        job.next_at = job.at
+      end
+    end
+    if where == nil or where == ASIDE then
+      n = n + 1
+      maybe_running[n] = keys[i]
+    end
+  end
+  if n == 0 or call('HLEN', tag.name .. ':running') == 0 then
+    return
+  end
+  for i, blob in ipairs(values_of(tag.name .. ':running', maybe_running)) do
+    if blob then
+      local key = maybe_running[i]
+      local job = tag.jobs[key] or new_job(tag, key)
+      tag.jobs[key] = job
+      job.claim_blob, job.worker = blob, ''
+      if not job.was then
+        read_claim(job)
+      end
+    end
+  end
+end
+
+-- Have those jobs at hand that there are.
+local function look_up(tag, keys)
   local wanted, asked = {}, {}
   for _, key in ipairs(keys) do
     if not tag.jobs[key] and not asked[key] then
@@ -242,31 +277,15 @@ local function load(tag, keys)
       wanted[#wanted + 1] = key
     end
   end
-  local maybe_running = {}
-  for i, blob in ipairs(values_of(tag.name .. ':jobs', wanted)) do
-    local job = new_job(tag, wanted[i])
-    tag.jobs[job.key] = job
-    local where = blob and read_job(job, blob) or nil
-    if where then
-      job.was = {where = where, at = job.at, priority = job.priority, retry = job.retry, seq = job.seq}
-    end
-    if where == ASIDE then
-      job.next_at = job.at
-    end
-    if where == nil or where == ASIDE then
-      maybe_running[#maybe_running + 1] = job.key
-    end
-  end
-  if #maybe_running == 0 or call('HLEN', tag.name .. ':running') == 0 then
-    return
-  end
-  for i, blob in ipairs(values_of(tag.name .. ':running', maybe_running)) do
-    if blob then
-      local job = tag.jobs[maybe_running[i]]
-      job.claim_blob, job.worker = blob, ''
-      if not job.was then
-        read_claim(job)
-      end
+  read_found(tag, wanted, values_of(tag.name .. ':jobs', wanted))
+end
+
+-- The same, and those that there are not, as jobs that do not exist.
+local function load(tag, keys)
+  look_up(tag, keys)
+  for _, key in ipairs(keys) do
+    if not tag.jobs[key] then
+      tag.jobs[key] = new_job(tag, key)
     end
   end
 end
@@ -428,9 +447,19 @@ local function write_grave(grave, removes, adds)
   end
 end
 
+-- By time and arrival.
+local function sort_ready(list)
+  table.sort(list, function(one, other)
+    local at, seq = struct.unpack('>dI7', one)
+    local other_at, other_seq = struct.unpack('>dI7', other)
+    return at < other_at or (at == other_at and seq < other_seq)
+  end)
+end
+
 -- Removing comes first: then a server that is out of memory lets the rest pass.
 local function flush(tag)
-  local removes, adds = {}, {}
+  local removes, adds = {}, tag.adds
+  local mixed = #tag.new > 0 and adds['RPUSH :ready']
   for _, grave in pairs(tag.graves_changed) do
     write_grave(grave, removes, adds)
   end
@@ -443,7 +472,10 @@ local function flush(tag)
   for _, job in ipairs(tag.new) do -- in the order in which they came
     write_job(job, removes, adds)
   end
-  tag.changed, tag.new = {}, {}
+  tag.changed, tag.new, tag.adds = {}, {}, {}
+  if mixed then
+    sort_ready(adds['RPUSH :ready'])
+  end
   for what, list in pairs(removes) do
     each(what:sub(1, 4), tag.name .. what:sub(6), list)
   end
