@@ -5,29 +5,12 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Callable
-from typing import Any
-
-import msgspec
 
 from ..broker import Listing, Order, Page
-from ..errors import BrokerError
 from ..job import JobView, QueueStats, Status
 from .memory_job import Job
 from .memory_queue import Queue
-
-#: What each listing can be sorted by; the first is what it is sorted by unless told otherwise.
-ORDERS: dict[Listing, tuple[Order, ...]] = {
-    "queued": ("perform_at", "key", "retry_count"),
-    "delayed": ("perform_at", "key", "retry_count"),
-    "retries": ("perform_at", "key", "retry_count"),
-    "running": ("perform_at", "key"),
-    "dead": ("updated_at", "key"),
-}
-
-#: A value of the order, then what decides between equals: due time or burial, and arrival.
-_Position = tuple[Any, float, int]
-
-_read_position = msgspec.json.Decoder(tuple[Order, float | str, float, int]).decode
+from .positions import Position, check_order, check_start, read_position, write_position
 
 
 def status(queue: Queue, key: str, identity: str | None, now: float) -> Status:
@@ -58,12 +41,10 @@ def listing(
     now: float,
 ) -> Page:
     """A page of jobs."""
-    order = order or ORDERS[which][0]
-    if order not in ORDERS[which]:
-        raise BrokerError(f"Jobs that are {which} cannot be sorted by {order}; use {' or '.join(ORDERS[which])}.")
-    _check_start(order, start)
+    order = check_order(which, order)
+    check_start(order, start)
     position = _position_of(order)
-    begin = None if after is None else _read(order, after)
+    begin = None if after is None else read_position(order, after)
 
     def is_wanted(job: Job) -> bool:
         if not _SHOWN[which](job, now):
@@ -76,7 +57,7 @@ def listing(
     jobs = (queue.morgue if which == "dead" else queue.by_key).values()
     best = heapq.nlargest if reverse else heapq.nsmallest
     page = best(max(limit, 0), filter(is_wanted, jobs), key=position)
-    last = _write(order, position(page[-1])) if page and len(page) == limit else None
+    last = write_position(order, position(page[-1])) if page and len(page) == limit else None
     return Page([job.view(now) for job in page], last)
 
 
@@ -89,35 +70,13 @@ _SHOWN: dict[Listing, Callable[[Job, float], bool]] = {
 }
 
 
-def _position_of(order: Order) -> Callable[[Job], _Position]:
-    def position(job: Job) -> _Position:
+def _position_of(order: Order) -> Callable[[Job], Position]:
+    def position(job: Job) -> Position:
         at = job.perform_at if job.updated_at is None else job.updated_at
         value = job.key if order == "key" else job.retry_count if order == "retry_count" else at
-        return value, at, job.ref
+        return value, at, job.ref, job.key
 
     return position
-
-
-def _check_start(order: Order, start: float | str | None) -> None:
-    if start is None:
-        return
-    fits = order == "key" if isinstance(start, str) else order != "key" and not math.isnan(start)
-    if not fits:
-        raise BrokerError(f"A listing by {order} cannot begin with {start!r}.")
-
-
-def _write(order: Order, position: _Position) -> str:
-    return msgspec.json.encode((order, *position)).decode()
-
-
-def _read(order: Order, after: str) -> _Position:
-    try:
-        sorted_by, value, at, ref = _read_position(after)
-        if sorted_by == order and isinstance(value, str) == (order == "key"):
-            return value, at, ref
-    except (msgspec.DecodeError, ValueError):
-        pass
-    raise BrokerError(f"{after!r} is not a position of a listing; take it from the page before.")
 
 
 def stats(queue: Queue, now: float) -> QueueStats:

@@ -13,16 +13,17 @@ from typing import Any
 import msgspec
 import redis
 
-from ...broker import MAX_BODY, Answer, Turn
+from ...broker import MAX_BODY, Answer, Listing, Order, Page, Turn
 from ...clock import Clock
 from ...config import Url
-from ...job import NewJob, Started, WorkerView
+from ...job import JobView, NewJob, QueueStats, Started, Status, WorkerView
 from ..common import REMEMBER_DEAD_S, check_jobs, check_shards
-from . import acting
+from . import acting, looking
 from .calling import Caller
 from .cluster import ClusterServer
 from .keys import Keys
 from .layout import Layout, Layouts
+from .listing import listing
 from .scripts import load
 from .server import Server
 from .storing import Storing
@@ -202,6 +203,34 @@ class RedisBroker:
 
     def queues(self) -> dict[str, int]:
         return {layout.queue: layout.shards for layout in self._layouts.read_all()}
+
+    def stats(self) -> list[QueueStats]:
+        return looking.stats(self._layouts)
+
+    def lags(self, queue: str) -> dict[int, float]:
+        return looking.lags(self._layouts, queue)
+
+    def workers(self) -> list[WorkerView]:
+        return looking.workers(self._layouts)
+
+    def status(self, queue: str, key: str, identity: str | None = None) -> Status:
+        return looking.status(self._layouts, queue, key, identity)
+
+    def find(self, queue: str, key: str) -> list[JobView]:
+        return looking.find(self._layouts, queue, key)
+
+    def listing(
+        self,
+        queue: str,
+        which: Listing,
+        *,
+        order: Order | None = None,
+        reverse: bool = False,
+        start: float | str | None = None,
+        after: str | None = None,
+        limit: int = 100,
+    ) -> Page:
+        return listing(self._layouts, queue, which, order=order, reverse=reverse, start=start, after=after, limit=limit)
 
     # -- acting ----------------------------------------------------------------------------------------
 

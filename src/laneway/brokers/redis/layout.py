@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from functools import cached_property
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -162,13 +162,13 @@ class Layouts:
         self.forget(layout.queue)
         self.open(self.get(layout.queue))
 
-    def ask(self, script: str, tag: str, **args: object) -> list[object]:
+    def ask(self, script: str, tag: str, **args: object) -> list[Any]:
         """What a script says about one shard."""
-        answer: list[object] = self.server.run(load(script), [tag], [self.args(**args)])
+        answer: list[Any] = self.server.run(load(script), [tag], [self.args(**args)])
         return fresh(answer)
 
 
-def fresh(answer: list[object]) -> list[object]:
+def fresh(answer: list[Any]) -> list[Any]:
     """An answer, unless it is that the shard is not open."""
     if answer and answer[0] == b"stale":
         raise Stale

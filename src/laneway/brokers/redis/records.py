@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from ...job import Claim, Headers, Kind, NewJob, Payload
+from ...job import Claim, Headers, JobView, Kind, NewJob, Payload, Status
 from ...merge import HEAD
 
 _write_headers = msgspec.json.Encoder().encode
@@ -61,6 +61,49 @@ class Record(msgspec.Struct, array_like=True):
     floor: float | bool = False
     updated_at: float | bool = False
     entries: list[Entry] | bool = False
+
+
+class View(msgspec.Struct, array_like=True):
+    """A job as scripts show it; see scripts/parts/views.lua."""
+
+    key: str
+    status: Status
+    kind: int
+    perform_at: float
+    seq: int
+    retry_count: int
+    attempt: int
+    deaths: int
+    priority: int
+    error: str | bool
+    updated_at: float | bool
+    worker: str | bool
+    size: int
+    entries: list[Entry]
+
+    @property
+    def buried_at(self) -> float | None:
+        return None if isinstance(self.updated_at, bool) else self.updated_at
+
+    def shown(self, queue: str, shard: int) -> JobView:
+        kind = _KINDS[self.kind]
+        return JobView(
+            queue=queue,
+            key=self.key,
+            status=self.status,
+            shard=shard,
+            payloads=[entry.payload(kind) for entry in self.entries],
+            perform_at=self.perform_at,
+            retry_count=self.retry_count,
+            attempt=self.attempt,
+            kind=kind,
+            size=self.size,
+            deaths=self.deaths,
+            priority=self.priority,
+            error=self.error if isinstance(self.error, str) else None,
+            updated_at=self.buried_at,
+            worker=self.worker if isinstance(self.worker, str) else None,
+        )
 
 
 _read_record = msgspec.msgpack.Decoder(Record).decode

@@ -1,0 +1,13 @@
+--@include base
+-- How many jobs of a tag each worker holds.
+--
+-- KEYS  the tag
+-- args  workers: their ids
+-- Answers the numbers, in that order. A tag that is none has no jobs.
+-- Changes nothing.
+
+local counts = {}
+for i, worker in ipairs(args.workers) do
+  counts[i] = call('ZCARD', KEYS[1] .. ':w:' .. worker)
+end
+return counts

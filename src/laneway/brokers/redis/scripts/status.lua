@@ -1,0 +1,54 @@
+--@include base
+--@include payloads
+--@include jobs
+--@include outdated
+--@include views
+-- Where a job is, or one payload of it.
+--
+-- KEYS  the tag
+-- args  key; identity: of the payload, nil for the job as a whole
+--       moving: see cancel; now: see enqueue
+-- Answers {'ok', packed: 'running', 'delayed', 'queued', 'dead', 'cancelled' or 'gone'} · {'stale', tag}.
+-- Changes nothing.
+
+if outdated_tag() then
+  return {'stale', 1}
+end
+local tag, id = tags[1], args.identity
+local job, grave = job_of(tag, args.key), grave_of(tag, args.key)
+
+local function job_status()
+  if job.worker then
+    return 'running'
+  end
+  return job.size > 0 and due_status(job.at)
+end
+
+local function payload_status()
+  local entry = payload_of(job, id)
+  if entry then
+    local at = job.next_at or job.at
+    if job.kind == KEYED then
+      at = math.max(at, entry.at)
+    end
+    return due_status(at)
+  end
+  read_claim(job)
+  for _, running in ipairs(job.running or {}) do
+    if running.id == id then
+      return 'running'
+    end
+  end
+end
+
+local function is_dead()
+  return grave.size > 0 and (not id or payload_of(grave, id))
+end
+
+local function is_cancelled()
+  local cancelled = tag.name .. ':cancelled'
+  return call('ZSCORE', cancelled, args.key .. '\0') or (id and call('ZSCORE', cancelled, args.key .. '\0' .. id))
+end
+
+local status = id and payload_status() or (not id and job_status())
+return {'ok', pack(status or (is_dead() and 'dead') or (is_cancelled() and 'cancelled') or 'gone')}
