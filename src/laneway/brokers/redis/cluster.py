@@ -12,13 +12,13 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from redis.crc import key_slot
-from redis.exceptions import AskError, MovedError, RedisError
+from redis.exceptions import MovedError, RedisError
 
 from ...errors import BrokerAwayError, BrokerError
 from .calling import Caller, Key
 from .connections import Address, Command, Connection, receive, send
 from .server import Server, is_stale, pauses_from
-from .trouble import explain, is_away, is_lost
+from .trouble import explain, is_away, is_lost, redirection
 
 if TYPE_CHECKING:
     from redis.cluster import RedisCluster
@@ -145,14 +145,14 @@ class ClusterServer(Caller):
         """Note where keys have moved to; the calls that are to be made there."""
         moved = []
         for n, answer, server in wrong:
-            if isinstance(answer, AskError):  # MOVED too
-                host = str(answer.host) or server.connections.address.arguments["host"]
-                to = self._node((host, int(answer.port)))
+            if found := redirection(answer):
+                host = str(found.host) or server.connections.address.arguments["host"]
+                to = self._node((host, int(found.port)))
                 moved.append(n)
-                if not isinstance(answer, MovedError):
+                if not isinstance(found, MovedError):
                     asking[n] = to
                 elif slots := self._slots:
-                    slots[int(answer.slot_id)] = to
+                    slots[int(found.slot_id)] = to
         return moved
 
     # -- servers ---------------------------------------------------------------------------------------
@@ -219,7 +219,7 @@ class ClusterServer(Caller):
                 return server.wait(keys, timeout_s, lambda: nudges != self._nudges or (unless is not None and unless()))
             except BrokerError as error:
                 self._slots = []
-                if not isinstance(error.__cause__, AskError):
+                if not redirection(error.__cause__):
                     raise
         raise BrokerAwayError(f"{self.place} keeps moving the keys that Laneway waits for; try again in a while.")
 

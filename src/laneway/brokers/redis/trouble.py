@@ -49,6 +49,15 @@ def is_away(error: Exception) -> bool:
     return is_lost(error) or isinstance(error, _AWAY_TYPES) or _word(_text(error)) in _AWAY_WORDS
 
 
+def redirection(error: BaseException | None) -> redis_errors.AskError | None:
+    """Where else in its Cluster a call is to be made: a MovedError for good, else this time."""
+    if error is None or isinstance(error, redis_errors.AskError):
+        return error
+    word, _, where = str(error).partition(" ")
+    kind = {"ASK": redis_errors.AskError, "MOVED": redis_errors.MovedError}.get(word)  # as older redis-py leave it
+    return kind(where) if kind else None
+
+
 def explain(error: Exception, place: str) -> BrokerError:
     """The error that Laneway raises for one of redis-py's."""
     text = _text(error)
@@ -79,7 +88,7 @@ def explain(error: Exception, place: str) -> BrokerError:
             f"{place} did not let Laneway in; set the right user and password in the URL "
             f"(redis://user:password@host) or in LANEWAY_REDIS_USERNAME and LANEWAY_REDIS_PASSWORD ({about})."
         )
-    if isinstance(error, (redis_errors.MovedError, redis_errors.AskError, redis_errors.ClusterCrossSlotError)):
+    if redirection(error) or isinstance(error, redis_errors.ClusterCrossSlotError) or word == "CROSSSLOT":
         return BrokerError(f"{place} is a node of a Redis Cluster; use a redis+cluster: URL for it ({about}).")
     if "cluster support disabled" in text:
         return BrokerError(f"{place} is no Cluster; use a redis: URL for it, without +cluster ({about}).")
