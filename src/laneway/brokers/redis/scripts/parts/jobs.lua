@@ -229,6 +229,9 @@ end
 -- Nothing → queued, as the latest that came.
 local function begin_job(job, kind)
   job.kind, job.seq, job.is_new = kind, next_seq(job.tag), true
+  -- It may have ended just now, in this script.
+  job.retry, job.attempt, job.deaths, job.priority = -1, 0, 0, 0
+  job.error, job.rest, job.since, job.latest, job.floor, job.expires, job.headers = nil, nil, nil, nil, nil, nil, nil
   table.insert(job.tag.new, job)
 end
 
@@ -315,7 +318,7 @@ end
 
 -- Time and arrival as bytes that sort as they do.
 local function by_time(at, seq)
-  local bytes = struct.pack('>d', at)
+  local bytes = struct.pack('>d', at + 0) -- which makes 0 of -0
   -- A negative number's bits sort the other way round.
   if at < 0 then
     bytes = bytes:gsub('.', function(byte) return string.char(255 - byte:byte()) end)
