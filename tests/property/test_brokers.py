@@ -11,13 +11,17 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import redis
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from laneway.brokers.memory import MemoryBroker
+from laneway.brokers.redis import RedisBroker
+from laneway.brokers.redis.server import Server
 from laneway.brokers.sqlite import SQLiteBroker
 from laneway.clock import Clock
 from laneway.testing.machine import MakeBroker, broker_machine
+from tests.servers import RedisServer
 
 pytestmark = pytest.mark.property
 
@@ -61,9 +65,32 @@ def wiped(tmp_path: Path) -> Iterator[Wiped]:
     SQLiteBroker.close(broker)
 
 
+class Kept(RedisBroker):
+    """A broker whose connections stay open between two sequences."""
+
+    def close(self) -> None:
+        """Not between two sequences."""
+
+
+@pytest.fixture
+def emptied(redis_server: RedisServer) -> Iterator[MakeBroker]:
+    server = Server.of(redis.Redis(port=redis_server.port))
+
+    def on(clock: Clock) -> RedisBroker:
+        server.do("FLUSHALL")
+        return Kept(server, clock=clock)
+
+    yield on
+    server.close()
+
+
 def test_the_memory_broker_is_the_model() -> None:
     hold_against_the_model(MemoryBroker, 300)
 
 
 def test_the_sqlite_broker_is_the_model(wiped: Wiped) -> None:
     hold_against_the_model(wiped.on, 200)
+
+
+def test_the_redis_broker_is_the_model(emptied: MakeBroker) -> None:
+    hold_against_the_model(emptied, 100)
