@@ -158,9 +158,10 @@ class Layouts:
         raise outdated(queue)
 
     def refresh(self, layout: Layout) -> None:
-        """A layout proved outdated: read it again, and open what is not."""
+        """A layout proved outdated: read it again, and open what is not. A queue that is gone, because somebody has
+        emptied the server, is made again as it was."""
         self.forget(layout.queue)
-        self.open(self.get(layout.queue))
+        self.open(self.declare(layout.queue, layout.shards))
 
     def ask(self, script: str, tag: str, **args: object) -> list[Any]:
         """What a script says about one shard."""
