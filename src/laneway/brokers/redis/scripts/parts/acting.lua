@@ -52,6 +52,19 @@ local function reschedule_aside(job, entry, at)
   end
 end
 
+-- Nothing is set aside any more: what was known with it of the last call goes into the claim.
+local function keep_latest(job)
+  local token, worker, pos, record = claim_parts(job.claim_blob)
+  local claimed = {}
+  local _, entries = read_job(claimed, record)
+  if claimed.latest ~= job.latest then
+    claimed.latest = job.latest
+    job.claim_blob = claim_head(token, worker) .. struct.pack('>I4', pos) .. pack_job(claimed, DUE, claimed.at, entries)
+    job.claim_changed = true
+    read_claim(job)
+  end
+end
+
 -- Take one payload out of what is queued or set aside: another one may be the first now.
 local function cancel_payload(job, entry)
   remove_payload(job, entry)
@@ -68,10 +81,8 @@ local function cancel_payload(job, entry)
     end
   else
     job.next_at, job.since = nil, nil
-    -- What is not told by the claim has been told by what was set aside, and that is gone.
     if job.latest then
-      read_claim(job)
-      job.claim_changed = job.latest ~= job.claimed_latest or nil
+      keep_latest(job)
     end
   end
 end
