@@ -1,6 +1,9 @@
-"""The Redis broker is a broker, on Valkey and on Redis."""
+"""The Redis broker is a broker, on Valkey and on Redis, as a user who may do no more than docs/brokers.md says."""
 
 from __future__ import annotations
+
+import re
+from pathlib import Path
 
 import pytest
 import redis
@@ -13,8 +16,20 @@ from tests.servers import RedisServer
 
 pytestmark = pytest.mark.conformance
 
+PAGE = Path(__file__).parent.parent.parent / "docs" / "brokers.md"
+
+
+def documented_user() -> list[str]:
+    """The ACL command of the page, as its words."""
+    found = re.search(r"^    (ACL SETUSER .*\n(?:        .*\n)*)", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
+    assert found, "docs/brokers.md has no ACL command"
+    return found[1].split()
+
 
 class TestRedisBroker(BrokerConformance):
     @pytest.fixture
     def make_broker(self, redis_server: RedisServer) -> MakeBroker:
-        return lambda clock: RedisBroker(Server.of(redis.Redis(port=redis_server.port)), clock=clock)
+        with redis.Redis(port=redis_server.port) as admin:
+            admin.execute_command(*documented_user())
+        client = redis.Redis(port=redis_server.port, username="laneway", password="password")
+        return lambda clock: RedisBroker(Server.of(client), clock=clock)
