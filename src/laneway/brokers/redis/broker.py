@@ -13,12 +13,12 @@ from typing import Any
 import msgspec
 import redis
 
-from ...broker import MAX_BODY, Answer, Listing, Order, Page, Turn
+from ...broker import MAX_BODY, Answer, Listing, Order, Page, Resharding, Turn
 from ...clock import Clock
 from ...config import Url
 from ...job import JobView, NewJob, QueueStats, Started, Status, WorkerView
 from ..common import REMEMBER_DEAD_S, check_jobs, check_shards
-from . import acting, looking
+from . import acting, looking, resharding
 from .calling import Caller
 from .cluster import ClusterServer
 from .keys import Keys
@@ -68,6 +68,7 @@ class RedisBroker:
 
     def declare(self, queue: str, shards: int) -> int:
         check_shards(queue, shards)
+        self._layouts.forget(queue)  # what is remembered may be of shards that are gone, and must not be opened
         layout = self._layouts.declare(queue, shards)
         self._layouts.open(layout)
         return layout.shards
@@ -268,6 +269,11 @@ class RedisBroker:
 
     def resume(self, queue: str) -> bool:
         return acting.resume(self._layouts, queue)
+
+    # -- shards ----------------------------------------------------------------------------------------
+
+    def reshard(self, queue: str, shards: int, *, limit: int = 1_000) -> Resharding:
+        return resharding.reshard(self._layouts, queue, shards, limit)
 
     # -- itself ----------------------------------------------------------------------------------------
 

@@ -7,6 +7,7 @@ is not open, and whoever is told so has the layout read again.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from contextlib import suppress
 from functools import cached_property
 from typing import Any, TypeVar
 
@@ -16,18 +17,17 @@ from ...clock import Clock
 from ...errors import BrokerError
 from ...shards import shard_of
 from ..common import unknown_queue
+from . import moving
 from .calling import Caller
 from .keys import Keys
 from .scripts import load
+from .stale import Stale as Stale
+from .stale import fresh as fresh
 
 _T = TypeVar("_T")
 
 #: A queue that changes more often than this while one call is made is not left alone by somebody.
 _TRIES = 20
-
-
-class Stale(Exception):
-    """A shard was not open: the layout that was gone by is outdated."""
 
 
 class Record(msgspec.Struct, array_like=True):
@@ -38,8 +38,15 @@ class Record(msgspec.Struct, array_like=True):
     #: The shard count that it is being changed to; 0 when it is not.
     resharding: int = 0
     paused: bool = False
-    #: How many jobs there were to be moved when that began.
+    #: How many jobs there were to be moved when that began, graves included; -1 until they are counted.
     to_move: int = 0
+    #: How many of them have been.
+    moved: int = 0
+    #: How many shards the epoch before had that may not be closed yet.
+    closing: int = 0
+    #: What the shards of former epochs have counted.
+    processed: int = 0
+    failed: int = 0
 
 
 _read_record = msgspec.msgpack.Decoder(Record).decode
@@ -75,8 +82,12 @@ class Layout:
         """Where a key is or belongs, in the order in which to ask: what has not been moved yet stays where it was."""
         homes = [self.tags[shard_of(key, self.shards)]]
         if self.record.resharding:
-            homes.append(self.next_tags[shard_of(key, self.record.resharding)])
+            homes.append(self.next_home(key))
         return homes
+
+    def next_home(self, key: str) -> str:
+        """Where a key will be when the queue has been resharded."""
+        return self.next_tags[shard_of(key, self.record.resharding)]
 
     def shard(self, tag: str) -> int:
         return int(tag[tag.rindex(":") + 1 : -1])
@@ -103,7 +114,7 @@ class Layouts:
         if known is not None:
             return known
         stored = self.server.run(load("declare"), [self.keys.queues], [self.args(queue=queue, shards=shards)])
-        return self._remember(queue, stored)
+        return self.remember(queue, stored)
 
     def get(self, queue: str) -> Layout:
         """A queue that there is; raises BrokerError if it is not."""
@@ -113,7 +124,7 @@ class Layouts:
         stored = self.server.do("HGET", self.keys.queues, queue)
         if stored is None:
             raise unknown_queue(queue)
-        return self._remember(queue, stored)
+        return self.remember(queue, stored)
 
     def known(self, queues: Collection[str]) -> list[Layout]:
         """Those queues that there are."""
@@ -121,7 +132,7 @@ class Layouts:
         if unknown:
             for queue, stored in zip(unknown, self.server.do("HMGET", self.keys.queues, *unknown), strict=True):
                 if stored is not None:
-                    self._remember(queue, stored)
+                    self.remember(queue, stored)
         return [layout for queue in queues if (layout := self._known.get(queue)) is not None]
 
     def read_all(self) -> list[Layout]:
@@ -129,13 +140,14 @@ class Layouts:
         stored = self.server.do("HGETALL", self.keys.queues)
         records = {stored[i].decode(): stored[i + 1] for i in range(0, len(stored), 2)}
         self._known = {}
-        return [self._remember(queue, records[queue]) for queue in sorted(records)]
+        return [self.remember(queue, records[queue]) for queue in sorted(records)]
 
     def forget(self, queue: str) -> None:
         """Have a queue be read again when it is next needed."""
         self._known.pop(queue, None)
 
-    def _remember(self, queue: str, stored: bytes) -> Layout:
+    def remember(self, queue: str, stored: bytes) -> Layout:
+        """Take in a queue's record as it was just read."""
         layout = self._known[queue] = Layout(self.keys, queue, _read_record(stored))
         return layout
 
@@ -159,21 +171,25 @@ class Layouts:
 
     def refresh(self, layout: Layout) -> None:
         """A layout proved outdated: read it again, and open what is not. A queue that is gone, because somebody has
-        emptied the server, is made again as it was."""
+        emptied the server, is made again as it was.
+
+        If it was not outdated, what was asked for is on its way from one shard to another, and whoever was at it may
+        have died: bring it there.
+        """
         self.forget(layout.queue)
-        self.open(self.declare(layout.queue, layout.shards))
+        found = self.declare(layout.queue, layout.shards)
+        self.open(found)
+        if found.record.resharding and (found.epoch, found.next_tags) == (layout.epoch, layout.next_tags):
+            on_their_way = self.server.do_all([("EXISTS", f"{tag}:leaving") for tag in found.tags])
+            for tag, is_left in zip(found.tags, on_their_way, strict=True):
+                if is_left:
+                    with suppress(Stale):  # somebody has finished it
+                        moving.carry(self, tag, found.next_home, leaving_only=True)
 
     def ask(self, script: str, tag: str, **args: object) -> list[Any]:
         """What a script says about one shard."""
         answer: list[Any] = self.server.run(load(script), [tag], [self.args(**args)])
         return fresh(answer)
-
-
-def fresh(answer: list[Any]) -> list[Any]:
-    """An answer, unless it is that the shard is not open."""
-    if answer and answer[0] == b"stale":
-        raise Stale
-    return answer
 
 
 def outdated(queue: str) -> BrokerError:

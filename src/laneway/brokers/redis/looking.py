@@ -114,8 +114,8 @@ def _sum(layout: Layout, answers: Sequence[Any]) -> QueueStats:
         retries=retries,
         dead=total(lambda part: part.dead),
         busy=total(lambda part: part.busy),
-        processed=total(lambda part: part.processed),
-        failed=total(lambda part: part.failed),
+        processed=layout.record.processed + total(lambda part: part.processed),
+        failed=layout.record.failed + total(lambda part: part.failed),
         lag=max(float(part.lag) for part in parts),
         paused=layout.record.paused,
     )

@@ -47,15 +47,27 @@ class Turning:
     def turn(self, turn: Turn) -> Answer:
         for settlement in turn.settlements:
             check_jobs(settlement.outbox or ())
-        for _ in range(_TRIES):
+        for attempt in range(_TRIES):
             layout = self._layouts.get(turn.queue)
             used = {turn.queue: layout}
             try:
+                if not attempt:
+                    self._expect_known_epochs(turn.settlements, used)
                 return self._take(turn, layout, used)
             except Stale:
                 for each in used.values():
                     self._layouts.refresh(each)
         raise outdated(turn.queue)
+
+    def _expect_known_epochs(self, settlements: Sequence[Settlement], used: dict[str, Layout]) -> None:
+        """A claim from an epoch that is not known yet: what is remembered of its queue is older than the claim."""
+        for settlement in settlements:
+            claim = settlement.claim
+            layout = used.get(claim.queue)
+            if layout is None:
+                layout = used[claim.queue] = self._layouts.get(claim.queue)
+            if claim.ref > layout.epoch:
+                raise Stale
 
     def _take(self, turn: Turn, layout: Layout, used: dict[str, Layout]) -> Answer:
         tags = Tags(layout.tags[0])
@@ -77,6 +89,7 @@ class Turning:
             in_order=turn.in_order,
             max_payloads=turn.max_payloads,
             floor=self._token,
+            resharding=layout.record.resharding,
             bells=self._storing.bells(tags),
         )
         answer: list[Any] = self._layouts.server.run(load("turn"), tags.names, [args])

@@ -12,16 +12,16 @@
 -- Answers {'ok'} · {'stale', tag} · {'kind', job, kind}: the key of this job belongs to a job of that kind.
 -- Changes the jobs, their indices and payloads.
 
-local stale = stale_tag()
-if stale then
-  return {'stale', stale}
-end
+-- First: if this is a repeat, the shard may be closed by now.
 local sent = args.sender and KEYS[1] .. ':sent:' .. args.sender
 if sent and tonumber(call('GET', sent) or 0) >= args.seq then
   return {'ok'}
 end
 local news = args.jobs
-meet(news)
+local stale = stale_tag() or meet(news)
+if stale then
+  return {'stale', stale}
+end
 local i, kind = conflict(news, {})
 if i then
   return {'kind', i, kind}

@@ -1,5 +1,5 @@
 --@include base
--- Open shards of a queue: from now on jobs may be put into them.
+-- Open shards of a queue: from now on jobs may be put into them. Those that were closed stay closed.
 --
 -- KEYS  the tags
 -- args  paused  whether the queue is
@@ -7,11 +7,13 @@
 -- Changes :meta.
 
 for _, name in ipairs(KEYS) do
-  local is_new = call('HSETNX', name .. ':meta', 'open', 1) == 1
-  if (is_new or args.tell) and args.paused then
-    call('HSET', name .. ':meta', 'paused', 1)
-  elseif args.tell then
-    call('HDEL', name .. ':meta', 'paused')
+  if call('HEXISTS', name .. ':meta', 'closed') == 0 then
+    local is_new = call('HSETNX', name .. ':meta', 'open', 1) == 1
+    if (is_new or args.tell) and args.paused then
+      call('HSET', name .. ':meta', 'paused', 1)
+    elseif args.tell then
+      call('HDEL', name .. ':meta', 'paused')
+    end
   end
 end
 return 1

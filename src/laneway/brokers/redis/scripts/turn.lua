@@ -14,6 +14,7 @@
 --       gone          keys of claims whose shard does not exist any more
 --       claim         the tags to claim from, in their order; limit, batch, in_order, max_payloads
 --       floor         the token must be larger
+--       resharding    what the client knows of it: the tags may not have been told
 --       bells, now    see enqueue
 -- Answers {'ok', token, refused keys, resharding, tag, key, claim, tag, key, claim, …} · {'stale', tag} ·
 -- {'unknown', tag}: the worker is not known here · {'kind', settlement, job, kind}: see enqueue.
@@ -29,7 +30,7 @@ if not known[1] then
   return {'unknown', 1}
 end
 
-local resharding = 0
+local resharding = args.resharding or 0
 for _, tag in ipairs(tags) do
   resharding = math.max(resharding, tag.moving)
 end
@@ -57,7 +58,10 @@ if last[1] == args.seq then
 end
 
 local refused, held, ending, news, gone = sort_out(worker)
-meet(news)
+stale = meet(news)
+if stale then
+  return {'stale', stale}
+end
 local i, kind = conflict(news, ending)
 if i then
   return {'kind', news[i].told, news[i].place, kind}

@@ -25,7 +25,8 @@ local function is_simple(new)
 end
 
 -- Look which jobs the new ones meet. Most meet none and are simple: of those nothing is loaded, and they have no `job`.
--- What a resharding has not moved yet stays where it is, and what is added to it goes there too.
+-- What a resharding has not moved yet, be it in the morgue, stays where it is, and what is added to it goes there too: a
+-- key is in one shard only. Returns a tag that must not be gone by, if there is one.
 local function meet(news)
   local keys, counts = {}, {}
   for _, new in ipairs(news) do
@@ -48,10 +49,20 @@ local function meet(news)
   end
   for _, new in ipairs(news) do
     local tag, old, key = tags[new[1]], tags[new[2]], new[4]
+    if tag.moving > 0 then
+      return new[1] -- it is being left, and whoever asks does not know that
+    end
     new.tag = tag
-    if tag.jobs[key] or counts[tag][key] > 1 or not is_simple(new) then
-      local there = old and job_of(old, key)
-      new.job = there and exists(there) and there or job_of(tag, key)
+    if old then
+      if leaves(old, {key}) then
+        return new[2]
+      end
+      -- As long as it is not being left, others who do not know yet put their jobs there.
+      local there = job_of(old, key)
+      local stays = old.moving == 0 or exists(there) or grave_of(old, key).size > 0
+      new.job = stays and there or job_of(tag, key)
+    elseif tag.jobs[key] or counts[tag][key] > 1 or not is_simple(new) then
+      new.job = job_of(tag, key)
     end
   end
 end
@@ -165,12 +176,15 @@ local function add_value(job, new, at)
   end
 end
 
-local function uncancel(tag, new)
-  if tag.cancelled == nil then
-    tag.cancelled = call('EXISTS', tag.name .. ':cancelled') == 1
-  end
-  if tag.cancelled then
-    call('ZREM', tag.name .. ':cancelled', new[4] .. '\0', new[4] .. '\0' .. new[6])
+local function uncancel(new)
+  for i = 1, 2 do
+    local tag = tags[new[i]]
+    if tag and tag.cancelled == nil then
+      tag.cancelled = call('EXISTS', tag.name .. ':cancelled') == 1
+    end
+    if tag and tag.cancelled then
+      call('ZREM', tag.name .. ':cancelled', new[4] .. '\0', new[4] .. '\0' .. new[6])
+    end
   end
 end
 
@@ -205,7 +219,7 @@ end
 local function add(new)
   local job, kind, at = new.job, new[3], due_time(new)
   if kind ~= PLAIN then
-    uncancel(new.tag, new)
+    uncancel(new)
   end
   if not job then
     add_simple(new, at)

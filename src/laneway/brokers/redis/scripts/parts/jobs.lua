@@ -16,6 +16,7 @@
 --   :morgue   hash    key -> record; :dead zset by burial; :dkeys zset
 --   :p: :c: :dp: :dc: payloads of a key that has several (see payloads)
 --   :cancelled zset   what was cancelled, by time
+--   :leaving  hash    keys on their way to another shard (see moving)
 
 local READY, DUE, ASIDE = 0, 1, 2
 
@@ -44,10 +45,21 @@ for i, name in ipairs(KEYS) do
   tags[i] = open(name)
 end
 
--- Nothing may be done in a shard that is none (any more): whoever asks has an outdated idea of the queue.
+-- Whether a key is on its way out of a shard that is being left: it is nowhere then, for a moment.
+local function leaves(tag, keys)
+  if tag.moving > 0 and #keys > 0 and call('EXISTS', tag.name .. ':leaving') == 1 then
+    for _, blob in ipairs(values_of(tag.name .. ':leaving', keys)) do
+      if blob then return true end
+    end
+  end
+  return false
+end
+
+-- Nothing may be done in a shard that is none (any more): whoever asks has an outdated idea of the queue. Nor may it to
+-- a key that is on its way.
 local function stale_tag()
   for i, tag in ipairs(tags) do
-    if not tag.is_open then return i end
+    if not tag.is_open or leaves(tag, args.keys or {args.key}) then return i end
   end
 end
 

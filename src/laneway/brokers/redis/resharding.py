@@ -1,0 +1,170 @@
+"""The verb `reshard`: changing a queue's shard count while it is in use, a step at a time.
+
+The shards of two epochs never share a key of Redis. First the queue's record says that it is being changed; then the
+new shards are opened, and the old ones told to be left: nothing is claimed from them, and no key comes into them that
+is not there. Keys are moved in batches (see moving), those that run when they are settled. When the old shards are
+empty the record says so, and they are closed. Everything here may be repeated, by anybody, from the beginning: whoever
+takes the next step does again what may not have been done.
+"""
+
+from __future__ import annotations
+
+from itertools import chain
+from typing import Any
+
+from ...broker import Resharding
+from ...errors import ConfigError
+from ..common import check_shards, unknown_queue
+from . import moving
+from .bells import ring
+from .layout import Layout, Layouts, Stale, fresh, outdated
+from .scripts import load
+
+_TRIES = 20
+#: What was cancelled is moved so much at a time, and in one step no more than so many times.
+_MARKS, _PAGES = 1_000, 10
+_NOTHING = Resharding(total=0, moved=0, running=0, done=True)
+
+
+def reshard(layouts: Layouts, queue: str, shards: int, limit: int) -> Resharding:
+    """Begin, go on or finish."""
+    check_shards(queue, shards)
+    for _ in range(_TRIES):
+        layout = _begin(layouts, queue, shards)
+        if not layout.record.resharding:
+            return _NOTHING
+        if layout.record.resharding != shards:
+            raise ConfigError(
+                f"The queue {queue} is being changed to {layout.record.resharding} shards; finish that first, "
+                f"with `laneway reshard {queue} {layout.record.resharding}`."
+            )
+        try:
+            if layout.record.to_move < 0:
+                _prepare(layouts, layout)
+            return _step(layouts, layout, limit)
+        except Stale:  # somebody has finished it meanwhile, or a shard has never been opened
+            layouts.refresh(layout)
+    raise outdated(queue)
+
+
+def _begin(layouts: Layouts, queue: str, shards: int) -> Layout:
+    while True:
+        args = [layouts.args(queue=queue, shards=shards)]
+        stored = layouts.server.run(load("reshard_begin"), [layouts.keys.queues], args)
+        if stored is None:
+            raise unknown_queue(queue)
+        layout = layouts.remember(queue, stored)
+        if not layout.record.closing:
+            return layout
+        close(layouts, layout)
+
+
+def _prepare(layouts: Layouts, layout: Layout) -> None:
+    """Open the new shards, have the old ones be left, and count what is in them."""
+    layouts.open(layout)
+    args = [layouts.args(shards=layout.record.resharding)]
+    counts = layouts.server.run_all([(load("reshard_mark"), [tag], args) for tag in layout.tags])
+    _note(layouts, layout, to_move=sum(fresh(count)[1] for count in counts))
+    ring(layouts, layout.queue)
+
+
+def _note(layouts: Layouts, layout: Layout, **what: object) -> tuple[int, int]:
+    args = layouts.args(queue=layout.queue, epoch=layout.epoch, **what)
+    noted = layouts.server.run(load("reshard_note"), [layouts.keys.queues], [args])
+    if noted is None:
+        raise Stale
+    return noted[0], noted[1]
+
+
+def _step(layouts: Layouts, layout: Layout, limit: int) -> Resharding:
+    left = max(limit, 1)
+    for tag, (there, _, _) in zip(layout.tags, _look(layouts, layout), strict=True):
+        while there > 0 and left > 0 and (count := moving.carry(layouts, tag, layout.next_home, left)):
+            left -= count
+    counts = _look(layouts, layout)
+    total, moved = _note(layouts, layout, left=sum(there for there, _, _ in counts))
+    running = sum(claims for _, claims, _ in counts)
+    if not all(is_empty for _, _, is_empty in counts) or not _move_marks(layouts, layout):
+        return Resharding(total, moved, running, done=False)
+    _finish(layouts, layout)
+    return Resharding(total, total, 0, done=True)
+
+
+def _look(layouts: Layouts, layout: Layout) -> list[tuple[int, int, bool]]:
+    """Of each old shard: how many jobs are still to be moved, how many run, and whether nothing is left."""
+    args = [layouts.args()]
+    answers = layouts.server.run_all([(load("reshard_look"), [tag], args) for tag in layout.tags])
+    return [(there, claims, bool(is_empty)) for _, there, claims, is_empty in map(fresh, answers)]
+
+
+def _move_marks(layouts: Layouts, layout: Layout) -> bool:
+    """Move what is remembered of cancelled jobs. False: there is more than one step should take."""
+    server = layouts.server
+    for _ in range(_PAGES):
+        found = server.do_all(
+            [("ZRANGE", f"{tag}:cancelled", 0, _MARKS - 1, "WITHSCORES") for tag in layout.tags],
+        )
+        if not any(found):
+            return True
+        marks: dict[str, list[Any]] = {}
+        pairs = list(chain.from_iterable(found))
+        for mark, when in zip(pairs[::2], pairs[1::2], strict=True):
+            key = mark.rpartition(b"\0")[0] if mark.endswith(b"\0") else mark.partition(b"\0")[0]
+            marks.setdefault(layout.next_home(key.decode()), []).extend((when, mark))
+        server.do_all([("ZADD", f"{tag}:cancelled", *there) for tag, there in marks.items()])
+        server.do_all(
+            [("ZREM", f"{tag}:cancelled", *page[::2]) for tag, page in zip(layout.tags, found, strict=True) if page]
+        )
+    return False
+
+
+def _finish(layouts: Layouts, layout: Layout) -> None:
+    """Nothing is left in the old shards, and nothing can come into them."""
+    server = layouts.server
+    states = [_pairs(found) for found in server.do_all([("HGETALL", f"{tag}:meta") for tag in layout.tags])]
+    if any(b"open" not in state for state in states):
+        raise Stale
+    args = layouts.args(
+        sources=[f"{layout.epoch}:{shard}" for shard in range(layout.shards)],
+        seq=max(int(state.get(b"seq", 0)) for state in states),
+        token=max(int(state.get(b"token", 0)) for state in states),
+    )
+    # A turn that is repeated must get its answer also from the new shards.
+    turns = [
+        [part for name, turn in state.items() if name.startswith(b"t:") for part in (name[2:], turn)]
+        for state in states
+    ]
+    turns += [[] for _ in layout.next_tags]
+    settled = server.run_all(
+        [(load("reshard_settle"), [tag], [args, *known]) for tag, known in zip(layout.next_tags, turns, strict=False)]
+    )
+    for answer in settled:
+        fresh(answer)
+    args = layouts.args(
+        queue=layout.queue,
+        epoch=layout.epoch,
+        processed=sum(int(state.get(b"processed", 0)) for state in states),
+        failed=sum(int(state.get(b"failed", 0)) for state in states),
+    )
+    server.run(load("reshard_end"), [layouts.keys.queues], [args])
+    layouts.forget(layout.queue)
+    # If we die here, whoever reshards the queue next, or repairs it, closes them.
+    close(layouts, layouts.get(layout.queue))
+    ring(layouts, layout.queue)
+
+
+def close(layouts: Layouts, layout: Layout) -> bool:
+    """Close the shards of the epoch before, if nobody has. False: something is still in one of them."""
+    if not layout.record.closing:
+        return True
+    old = [layouts.keys.tag(layout.queue, layout.epoch - 1, shard) for shard in range(layout.record.closing)]
+    if not all(layouts.server.run_all([(load("reshard_close"), [tag], [layouts.args()]) for tag in old])):
+        return False
+    args = [layouts.args(queue=layout.queue, epoch=layout.epoch)]
+    layouts.server.run(load("reshard_closed"), [layouts.keys.queues], args)
+    layouts.forget(layout.queue)
+    return True
+
+
+def _pairs(found: list[bytes]) -> dict[bytes, bytes]:
+    return dict(zip(found[::2], found[1::2], strict=True))

@@ -1,0 +1,28 @@
+--@include base
+--@include payloads
+--@include jobs
+--@include moving
+-- Close a shard that everything has left. It is remembered for a day that it was one: whoever read the queue's record
+-- before must not open it again.
+--
+-- KEYS  the tag
+-- Answers 0 when something is still in it.
+-- Removes all keys of the tag but :meta, and :sent: ones, which expire.
+
+local tag = tags[1]
+if not tag.is_open then
+  return 1
+end
+if tag.moving == 0 or not count_keys(tag.name).is_empty then
+  return 0
+end
+for _, level in ipairs(tag.levels) do
+  call('UNLINK', tag.name .. index_of(level))
+end
+for _, name in ipairs({'jobs', 'ready', 'due', 'keys', 'failed', 'failures', 'fkeys', 'aside', 'dead', 'dkeys',
+  'cancelled', 'meta'}) do
+  call('UNLINK', tag.name .. ':' .. name)
+end
+call('HSET', tag.name .. ':meta', 'closed', 1)
+call('EXPIRE', tag.name .. ':meta', 86400)
+return 1

@@ -1,0 +1,25 @@
+--@include base
+--@include payloads
+--@include jobs
+--@include moving
+-- Forget keys that have arrived where they belong.
+--
+-- KEYS  the tag
+-- args  batch, keys_gone
+-- Answers {'ok'}.
+-- Changes :leaving, and removes the payloads that had stayed.
+
+local leaving = KEYS[1] .. ':leaving'
+local gone = {}
+for i, blob in ipairs(values_of(leaving, args.keys_gone)) do
+  if blob and unpack_blob(blob)[1] == args.batch then
+    local key = args.keys_gone[i]
+    gone[#gone + 1] = key
+    for _, dead in ipairs({false, true}) do
+      local job = {tag = tags[1], key = key, dead = dead}
+      call('UNLINK', order_key(job), calls_key(job))
+    end
+  end
+end
+each('HDEL', leaving, gone)
+return {'ok'}

@@ -1,0 +1,51 @@
+--@include base
+--@include payloads
+--@include jobs
+--@include settling
+--@include moving
+--@include arriving
+-- Let keys arrive in the shard where they belong, whole and as they were. Each once, whoever brings it how often.
+--
+-- KEYS  the tag
+-- ARGV  then key, blob, … as take answers them
+-- args  source      the shard that they leave; batch: the number of this batch of its
+--       seq, token  the last ones of that shard: those given here must be larger
+--       mends       not a resharding, but keys that were astray
+--       now         see enqueue
+-- Answers {'ok'} · {'stale', tag}.
+-- Changes the jobs, the morgue, their indices and payloads.
+
+local tag = tags[1]
+if not tag.is_open then
+  return {'stale', 1}
+end
+local may_come, has_begun = is_awaited(tag.name, args.source, args.batch)
+if not may_come then
+  return {'ok'}
+end
+local arrived = tag.name .. ':arrived:' .. args.source
+if not has_begun then
+  -- The batch before has arrived as a whole, or this one would not have been taken.
+  call('UNLINK', arrived)
+  call('HSET', tag.name .. ':meta', 'b:' .. args.source, args.batch)
+end
+if args.seq > tag.seq then
+  tag.seq, tag.seq_changed = args.seq, true
+end
+if args.token > tag.token then
+  call('HSET', tag.name .. ':meta', 'token', args.token)
+end
+for i = 2, #ARGV, 2 do
+  local key = ARGV[i]
+  if call('SADD', arrived, key) == 1 then
+    local _, job, grave = unpack(unpack_blob(ARGV[i + 1]))
+    if job then
+      arrive(job_of(tag, key), job)
+    end
+    if grave then
+      rest_here(grave_of(tag, key), grave)
+    end
+  end
+end
+flush(tag)
+return {'ok'}
