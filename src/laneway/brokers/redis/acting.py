@@ -154,7 +154,8 @@ def _set_paused(layouts: Layouts, queue: str, *, paused: bool) -> bool:
         layouts.open(told, tell=True)
         layouts.forget(queue)
         # Of two who are at it at the same time, the last to tell sees what is true, and tells that.
-        if layouts.get(queue).record == told.record:
+        true = layouts.get(queue)
+        if (true.record.paused, true.all_tags) == (told.record.paused, told.all_tags):
             break
     if not paused:
         ring(layouts, queue)
