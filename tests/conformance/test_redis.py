@@ -1,4 +1,5 @@
-"""The Redis broker is a broker, on Valkey and on Redis, as a user who may do no more than docs/brokers.md says."""
+"""The Redis broker is a broker, on Valkey, on Redis and on a Cluster, as a user who may do no more than docs/brokers.md
+says."""
 
 from __future__ import annotations
 
@@ -10,9 +11,11 @@ import redis
 
 from laneway.brokers.redis import RedisBroker
 from laneway.brokers.redis.server import Server
+from laneway.brokers.redis.urls import Settings
+from laneway.config import Url
 from laneway.testing.conformance import BrokerConformance
 from laneway.testing.conformance.kit import MakeBroker
-from tests.servers import RedisServer
+from tests.servers import RedisCluster, RedisServer
 
 pytestmark = pytest.mark.conformance
 
@@ -33,3 +36,13 @@ class TestRedisBroker(BrokerConformance):
             admin.execute_command(*documented_user())
         client = redis.Redis(port=redis_server.port, username="laneway", password="password")
         return lambda clock: RedisBroker(Server.of(client), clock=clock)
+
+
+class TestRedisBrokerOnACluster(BrokerConformance):
+    @pytest.fixture
+    def make_broker(self, redis_cluster: RedisCluster) -> MakeBroker:
+        for node in redis_cluster.nodes:
+            with node.client() as admin:
+                admin.execute_command(*documented_user(), "+cluster|slots", "+cluster|info")
+        url = redis_cluster.url.replace("//", "//laneway:password@")
+        return lambda clock: RedisBroker(Settings.from_url(Url.parse(url), environ={}).open(), clock=clock)

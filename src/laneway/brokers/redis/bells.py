@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+from ...errors import BrokerAwayError
+from .calling import Call
 from .layout import Layouts
 from .scripts import load
 
@@ -21,3 +25,16 @@ def ring_after(layouts: Layouts, queue: str) -> None:
 def ring(layouts: Layouts, queue: str) -> None:
     """Have somebody look at a queue."""
     layouts.server.run(load("ring"), [layouts.keys.bell(queue)], [])
+
+
+def rings(layouts: Layouts, queues: Iterable[str]) -> list[Call]:
+    """The calls that have somebody look at queues."""
+    return [(load("ring"), [layouts.keys.bell(queue)], []) for queue in queues]
+
+
+def ring_all(layouts: Layouts, queues: Iterable[str]) -> None:
+    """Have somebody look at queues into which something was put, if that can be had: in a while they look anyway."""
+    try:
+        layouts.server.run_all(rings(layouts, queues))
+    except BrokerAwayError:
+        pass  # what was put there is there

@@ -19,11 +19,15 @@ from ...config import Url
 from ...job import JobView, NewJob, QueueStats, Started, Status, WorkerView
 from ..common import REMEMBER_DEAD_S, check_jobs, check_shards
 from . import acting, looking, resharding
+from .bells import ring_all
 from .calling import Caller
 from .cluster import ClusterServer
+from .cluster_storing import ClusterStoring
+from .cluster_turning import ClusterTurning
 from .keys import Keys
 from .layout import Layout, Layouts
 from .listing import listing
+from .outbox import Outbox
 from .scripts import load
 from .server import Server
 from .storing import Storing
@@ -44,8 +48,16 @@ class RedisBroker:
         self._server = server
         self._keys = Keys(prefix)
         self._layouts = Layouts(server, self._keys, clock)
-        self._storing = Storing(self._layouts)
-        self._turning = Turning(self._layouts, self._storing)
+        self._storing: Storing | ClusterStoring
+        self._turning: Turning | ClusterTurning
+        self._outbox: Outbox | None = None
+        if server.is_cluster:
+            self._storing = ClusterStoring(self._layouts)
+            self._outbox = Outbox(self._layouts, self._storing)
+            self._turning = ClusterTurning(self._layouts, self._storing, self._outbox)
+        else:
+            self._storing = Storing(self._layouts)
+            self._turning = Turning(self._layouts, self._storing)
         self._nudges = 0
 
     @classmethod
@@ -105,19 +117,23 @@ class RedisBroker:
         wanted = self._layouts.known(queues)
         if not wanted:
             return set(), LOOK_S
-        tags = [(layout, tag) for layout in wanted for tag in layout.tags]
-        args = self._layouts.args(bells=[self._keys.bell(layout.queue) for layout in wanted])
-        answer: list[bytes] = self._server.run(load("peek"), [tag for _, tag in tags], [args])
-        now = float(answer[-1])
+        home = {tag: layout for layout in wanted for tag in layout.tags}
+        # No script on a Cluster can silence a bell. Then whoever takes it looks once more in vain.
+        bells = None if self._server.is_cluster else [self._keys.bell(layout.queue) for layout in wanted]
+        groups = self._layouts.together(home)
+        args = [self._layouts.args(bells=bells)]
         ready, soonest = set(), LOOK_S
-        for (layout, _), due in zip(tags, answer[:-1], strict=True):
-            if due == b"stale":
-                self._layouts.refresh(layout)
-                soonest = 0.0
-            elif due:
-                if float(due) <= now:
-                    ready.add(layout.queue)
-                soonest = min(soonest, float(due) - now)
+        answers = self._server.run_all([(load("peek"), group, args) for group in groups])
+        for group, answer in zip(groups, answers, strict=True):
+            now = float(answer[-1])
+            for tag, due in zip(group, answer[:-1], strict=True):
+                if due == b"stale":
+                    self._layouts.refresh(home[tag])
+                    soonest = 0.0
+                elif due:
+                    if float(due) <= now:
+                        ready.add(home[tag].queue)
+                    soonest = min(soonest, float(due) - now)
         return ready, max(soonest, 0.0)
 
     def nudge(self) -> None:
@@ -164,24 +180,27 @@ class RedisBroker:
         count = self._give_back(list(ended), leaves=True, tidy=True)
         now = self._now()
         self._forget([worker for worker, at in ended.items() if at < now - REMEMBER_DEAD_S])
+        if self._outbox is not None:
+            self._outbox.sweep(now)
         return count
 
     def _give_back(self, workers: Sequence[str], died: Collection[Started] = (), **how: Any) -> int:
         layouts = self._layouts.read_all()
-        tags = [(layout, tag) for layout in layouts for tag in layout.all_tags]
-        if not tags:
-            return 0
-        places = {tag: n for n, (_, tag) in enumerate(tags, 1)}
+        home = {tag: layout for layout in layouts for tag in layout.all_tags}
         by_name: dict[str, Layout] = {layout.queue: layout for layout in layouts}
-        deaths = [
-            (places[tag], run.key, run.token, run.identity)
-            for run in dict.fromkeys(died)
-            if run.queue in by_name
-            for tag in by_name[run.queue].homes(run.key)
-        ]
-        bells = [self._keys.bell(layout.queue) for layout, _ in tags]
-        args = self._layouts.args(workers=workers, died=deaths, bells=bells, **how)
-        return int(self._server.run(load("give_back"), list(places), [args]))
+        told = [run for run in dict.fromkeys(died) if run.queue in by_name]
+        deaths = [(tag, run) for run in told for tag in by_name[run.queue].homes(run.key)]
+        groups = self._layouts.together(home)
+        calls = []
+        for group in groups:
+            here = [(group.index(tag) + 1, run.key, run.token, run.identity) for tag, run in deaths if tag in group]
+            bells = None if self._server.is_cluster else [self._keys.bell(home[tag].queue) for tag in group]
+            args = self._layouts.args(workers=workers, died=here, bells=bells, **how)
+            calls.append((load("give_back"), group, [args]))
+        counts = [int(count) for count in self._server.run_all(calls)]
+        if self._server.is_cluster:
+            ring_all(self._layouts, {home[tag].queue for (tag,), count in zip(groups, counts, strict=True) if count})
+        return sum(counts)
 
     def _forget(self, workers: Sequence[str]) -> None:
         if workers:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from redis.exceptions import NoScriptError
 
+from ...errors import BrokerError
 from .connections import Command
 from .scripts import Script
 from .trouble import explain
@@ -46,6 +47,17 @@ class Caller(ABC):
 
         On one server they run in their order, but for those that Redis did not know yet: they run after the others.
         """
+        return self._good(self._run_all(calls))
+
+    def try_all(self, calls: Sequence[Call]) -> list[Any]:
+        """The same, with a BrokerError in place of each answer that did not come."""
+        try:
+            answers = self._run_all(calls)
+        except BrokerError as error:
+            return [error] * len(calls)
+        return [explain(answer, self.place) if isinstance(answer, Exception) else answer for answer in answers]
+
+    def _run_all(self, calls: Sequence[Call]) -> list[Any]:
         answers = self.exchange([("EVALSHA", script.sha, len(keys), *keys, *args) for script, keys, args in calls])
         if unknown := [n for n, answer in enumerate(answers) if isinstance(answer, NoScriptError)]:
             known = self.exchange(
@@ -53,7 +65,7 @@ class Caller(ABC):
             )
             for n, answer in zip(unknown, known, strict=True):
                 answers[n] = answer
-        return self._good(answers)
+        return answers
 
     def run_each(self, calls: Iterable[Call]) -> Iterator[Any]:
         """The answers of scripts, one after the other, as they are made."""

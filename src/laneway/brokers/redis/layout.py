@@ -6,7 +6,7 @@ is not open, and whoever is told so has the layout read again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 from functools import cached_property
 from typing import Any, TypeVar
@@ -105,7 +105,7 @@ class Layouts:
     def args(self, **args: object) -> bytes:
         """Arguments as scripts take them, with the time in case that tests bring one."""
         if self.clock is not None:
-            args["now"] = self.clock.now()
+            args.setdefault("now", self.clock.now())
         return msgspec.msgpack.encode(args)
 
     def declare(self, queue: str, shards: int) -> Layout:
@@ -158,6 +158,13 @@ class Layouts:
         """
         args = [self.args(paused=layout.record.paused, tell=tell)]
         self.server.run_all([(load("open"), [tag], args) for tag in layout.all_tags])
+
+    def together(self, tags: Iterable[str]) -> list[list[str]]:
+        """Tags that one script may touch at once: all, or each alone on a Cluster."""
+        names = list(tags)
+        if self.server.is_cluster:
+            return [[name] for name in names]
+        return [names] if names else []
 
     def attempt(self, queue: str, step: Callable[[Layout], _T]) -> _T:
         """What `step` returns for the layout of a queue that exists; again with a new one when it was outdated."""

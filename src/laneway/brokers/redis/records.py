@@ -162,7 +162,7 @@ def claim_of(queue: str, epoch: int, shard: int, key: bytes, blob: bytes) -> Cla
     )
 
 
-def new_job(job: NewJob, tag: int, old: int | None) -> Sequence[object]:
+def new_job(job: NewJob, tag: int, old: int | None, arrival: int | None = None) -> Sequence[object]:
     """A new job as scripts take it; see scripts/parts/adding.lua."""
     quiet = job.quiet
     return (
@@ -180,4 +180,5 @@ def new_job(job: NewJob, tag: int, old: int | None) -> Sequence[object]:
         job.expires,
         _write_headers(job.headers).decode() if job.headers else None,
         None if quiet is None else (quiet.grace_s, quiet.max_wait_s, quiet.max_size),
+        arrival,
     )

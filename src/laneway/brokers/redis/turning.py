@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ...broker import Answer, Turn
@@ -35,6 +35,35 @@ class _Told:
         return [(tag, token, keys) for (tag, token), keys in self.groups.items()]
 
 
+def take_turn(layouts: Layouts, turn: Turn, take: Callable[[Turn, Layout, dict[str, Layout]], Answer]) -> Answer:
+    """What `take` answers for the layout of the turn's queue; again with new ones when one was outdated. It notes the
+    layouts of other queues that it goes by."""
+    for settlement in turn.settlements:
+        check_jobs(settlement.outbox or ())
+    for attempt in range(_TRIES):
+        layout = layouts.get(turn.queue)
+        used = {turn.queue: layout}
+        try:
+            if not attempt:
+                _expect_known_epochs(layouts, turn.settlements, used)
+            return take(turn, layout, used)
+        except Stale:
+            for each in used.values():
+                layouts.refresh(each)
+    raise outdated(turn.queue)
+
+
+def _expect_known_epochs(layouts: Layouts, settlements: Sequence[Settlement], used: dict[str, Layout]) -> None:
+    """A claim from an epoch that is not known yet: what is remembered of its queue is older than the claim."""
+    for settlement in settlements:
+        claim = settlement.claim
+        layout = used.get(claim.queue)
+        if layout is None:
+            layout = used[claim.queue] = layouts.get(claim.queue)
+        if claim.ref > layout.epoch:
+            raise Stale
+
+
 class Turning:
     """Turns on one server."""
 
@@ -45,29 +74,7 @@ class Turning:
         self._token = 0
 
     def turn(self, turn: Turn) -> Answer:
-        for settlement in turn.settlements:
-            check_jobs(settlement.outbox or ())
-        for attempt in range(_TRIES):
-            layout = self._layouts.get(turn.queue)
-            used = {turn.queue: layout}
-            try:
-                if not attempt:
-                    self._expect_known_epochs(turn.settlements, used)
-                return self._take(turn, layout, used)
-            except Stale:
-                for each in used.values():
-                    self._layouts.refresh(each)
-        raise outdated(turn.queue)
-
-    def _expect_known_epochs(self, settlements: Sequence[Settlement], used: dict[str, Layout]) -> None:
-        """A claim from an epoch that is not known yet: what is remembered of its queue is older than the claim."""
-        for settlement in settlements:
-            claim = settlement.claim
-            layout = used.get(claim.queue)
-            if layout is None:
-                layout = used[claim.queue] = self._layouts.get(claim.queue)
-            if claim.ref > layout.epoch:
-                raise Stale
+        return take_turn(self._layouts, turn, self._take)
 
     def _take(self, turn: Turn, layout: Layout, used: dict[str, Layout]) -> Answer:
         tags = Tags(layout.tags[0])
@@ -111,7 +118,7 @@ class Turning:
                 for tag, key, blob in zip(claims[::3], claims[1::3], claims[2::3], strict=True)
             ],
             token,
-            _in_order(refused, turn.settlements) if refused else [],
+            in_order(refused, turn.settlements) if refused else [],
             layout.epoch,
             layout.shards,
             resharding,
@@ -159,7 +166,7 @@ class Turning:
         self._layouts.server.do("HSET", f"{tag}:meta", f"w:{worker}", 1)
 
 
-def _in_order(refused: Sequence[bytes], settlements: Sequence[Settlement]) -> list[str]:
+def in_order(refused: Sequence[bytes], settlements: Sequence[Settlement]) -> list[str]:
     """Refused keys in the order of their settlements, each as often as it was refused."""
     left = Counter(key.decode() for key in refused)
     keys = []

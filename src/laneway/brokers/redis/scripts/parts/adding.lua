@@ -2,7 +2,7 @@
 --
 -- A new job as the client says it, by position:
 --   tag, old tag (nil unless the queue is being resharded), kind, key, body, identity, perform_at, delay_s, timed,
---   score, priority, expires, headers, quiet {grace_s, max_wait_s, max_size}
+--   score, priority, expires, headers, quiet {grace_s, max_wait_s, max_size}, arrival (nil unless on a Cluster)
 
 local function due_time(new)
   return new[7] or now + new[8]
@@ -22,6 +22,12 @@ end
 -- Whether nothing was said of a new job but what every job has.
 local function is_simple(new)
   return not (new[2] or new[11] or new[12] or new[13] or new[14]) and (new[3] == COLLECTING or not new[10])
+end
+
+-- Whether what is added to a key of a shard that is being left goes there. As long as it is not, others who do not know
+-- yet put their jobs there.
+local function stays(job)
+  return job.tag.moving == 0 or exists(job) or grave_of(job.tag, job.key).size > 0
 end
 
 -- Look which jobs the new ones meet. Most meet none and are simple: of those nothing is loaded, and they have no `job`.
@@ -49,7 +55,7 @@ local function meet(news)
   end
   for _, new in ipairs(news) do
     local tag, old, key = tags[new[1]], tags[new[2]], new[4]
-    if tag.moving > 0 then
+    if tag.moving > 0 and not args.present then
       return new[1] -- it is being left, and whoever asks does not know that
     end
     new.tag = tag
@@ -57,10 +63,14 @@ local function meet(news)
       if leaves(old, {key}) then
         return new[2]
       end
-      -- As long as it is not being left, others who do not know yet put their jobs there.
       local there = job_of(old, key)
-      local stays = old.moving == 0 or exists(there) or grave_of(old, key).size > 0
-      new.job = stays and there or job_of(tag, key)
+      new.job = stays(there) and there or job_of(tag, key)
+    elseif args.present then -- the same on a Cluster, where this is the old tag, and the client asks the new one
+      if leaves(tag, {key}) then
+        return new[1]
+      end
+      new.job = job_of(tag, key)
+      new.stays = stays(new.job)
     elseif tag.jobs[key] or counts[tag][key] > 1 or not is_simple(new) then
       new.job = job_of(tag, key)
     end
@@ -218,6 +228,7 @@ end
 
 local function add(new)
   local job, kind, at = new.job, new[3], due_time(new)
+  comes_at(new[15])
   if kind ~= PLAIN then
     uncancel(new)
   end

@@ -180,9 +180,11 @@ end
 local CLAIM_CHARS = 16000000
 
 -- Hand out what is due: `batch` jobs at a time from one tag, the most overdue first or, in order, round and round.
--- Returns {tag, key, claim} of each in the order in which they were taken.
-local function claim(wanted, worker, token, limit, batch, in_order, max_payloads)
+-- Returns {tag, key, claim, place} of each in the order in which they were taken. `places`: where they stand among the
+-- claims of their turn, if that is not their order; `most`: characters.
+local function claim(wanted, worker, token, limit, batch, in_order, max_payloads, places, most)
   local taken, chars = {}, 0
+  most = most or CLAIM_CHARS
   batch = math.max(batch, 1)
   for _, tag in ipairs(wanted) do
     tidy_levels(tag)
@@ -197,11 +199,12 @@ local function claim(wanted, worker, token, limit, batch, in_order, max_payloads
     end
     local function take_from(lane)
       for _ = 1, batch do
-        if #taken >= limit or chars > CLAIM_CHARS or not head(lane) then
+        if #taken >= limit or chars > most or not head(lane) then
           return
         end
         local item = take_head(lane)
         local tag, pos, blob = lane.tag, #taken + 1, nil
+        pos = places and places[pos] or pos
         if item.blob:byte(1) < FAILED then
           blob = start_lone(lane, item, worker, head_of_claim, pos, token)
         else
@@ -210,11 +213,11 @@ local function claim(wanted, worker, token, limit, batch, in_order, max_payloads
           blob = job.claim_blob
         end
         chars = chars + #blob
-        taken[pos] = {tag, item.key, blob}
+        taken[#taken + 1] = {tag, item.key, blob, pos}
       end
     end
     local found = true
-    while found and #taken < limit and chars <= CLAIM_CHARS do
+    while found and #taken < limit and chars <= most do
       found = false
       local best
       for _, lane in ipairs(lanes) do
@@ -237,7 +240,7 @@ local function claim(wanted, worker, token, limit, batch, in_order, max_payloads
         trim(lane)
       end
     end
-    if #taken >= limit or chars > CLAIM_CHARS then
+    if #taken >= limit or chars > most then
       break
     end
   end
@@ -246,4 +249,41 @@ local function claim(wanted, worker, token, limit, batch, in_order, max_payloads
     flush(tag)
   end
   return taken
+end
+
+-- What `claim` would take from one tag: priority, time and arrival of each, one after the other.
+local function due_jobs(tag, limit)
+  local found = {}
+  tidy_levels(tag)
+  for _, level in ipairs(levels_of({tag})) do
+    local lane = new_lane(tag, level, math.min(1000, limit + 8))
+    if level == 0 then
+      head(lane)
+      local outdated = lane.ready[1] and lane.ready[1].place - 1 or lane.ready_read
+      if outdated > 0 then
+        call('LTRIM', tag.name .. ':ready', outdated, -1)
+        lane.ready_read = lane.ready_read - outdated
+      end
+    end
+    while #found < 3 * limit and head(lane) do
+      local item, n = take_head(lane), #found
+      found[n + 1], found[n + 2], found[n + 3] = level, item.at, item.seq
+    end
+  end
+  flush(tag)
+  return found
+end
+
+-- What a worker holds under a token, in the order in which it was handed out: {tag, key, claim, place}.
+local function claims_under(token, worker, wanted)
+  local claims = {}
+  for _, tag in ipairs(wanted) do
+    local keys = call('ZRANGEBYSCORE', tag.name .. ':w:' .. worker, token, token)
+    for i, blob in ipairs(values_of(tag.name .. ':running', keys)) do
+      local _, _, pos = claim_parts(blob)
+      claims[#claims + 1] = {tag, keys[i], blob, pos}
+    end
+  end
+  table.sort(claims, function(one, other) return one[4] < other[4] end)
+  return claims
 end

@@ -17,6 +17,8 @@
 --   :p: :c: :dp: :dc: payloads of a key that has several (see payloads)
 --   :cancelled zset   what was cancelled, by time
 --   :leaving  hash    keys on their way to another shard (see moving)
+--   :outbox   hash    id -> what a run has sent and nobody has delivered yet (Cluster; see settle)
+--   :sent:<id> string the last call of a sender (see enqueue)
 
 local READY, DUE, ASIDE = 0, 1, 2
 
@@ -63,9 +65,16 @@ local function stale_tag()
   end
 end
 
+-- On a Cluster what comes in one call comes in several, and the client says what came before what: in microseconds of
+-- its clock, which must not be too wrong for that.
+local arrival
+local function comes_at(told)
+  arrival = told and math.abs(told - micros) < 6e7 and told or nil
+end
+
 local arrivals = 0
 local function next_seq(tag)
-  tag.seq = math.max(tag.seq + 1, micros + arrivals)
+  tag.seq = math.max(tag.seq + 1, arrival or micros + arrivals)
   tag.seq_changed = true
   arrivals = arrivals + 1
   return tag.seq

@@ -12,11 +12,11 @@
 local function count_keys(name)
   local jobs, aside = call('HLEN', name .. ':jobs'), call('ZCARD', name .. ':aside')
   local graves, leaving = call('HLEN', name .. ':morgue'), call('HLEN', name .. ':leaving')
-  local running = call('HLEN', name .. ':running')
+  local running, sent = call('HLEN', name .. ':running'), call('HLEN', name .. ':outbox')
   return {
     left = math.max(jobs - aside, 0) + graves + leaving,
     running = running,
-    is_empty = jobs + graves + leaving + running == 0,
+    is_empty = jobs + graves + leaving + running + sent == 0,
   }
 end
 

@@ -1,4 +1,4 @@
--- What the turns of one server and those of a Cluster have in common: how runs end, and which claims a turn brought.
+-- How runs end: the same for turns on one server and on a Cluster.
 
 -- Which claims are still held? Those of others, and second words about the same one, are refused.
 -- Returns the refused keys, what is told of those held, the plain jobs that will be gone, the jobs to be sent, and the
@@ -12,7 +12,8 @@ local function sort_out(worker)
     if job.worker == worker and job.token == told[3] and not seen[job] then
       seen[job] = true
       held[#held + 1] = {job = job, verdict = told[4], delay = told[5], retry = told[6], error = told[7],
-        done = told[8], buried = told[9], died = told[10], outbox = told[12], place = i}
+        done = told[8], buried = told[9], died = told[10], outbox = told[12],
+        arrival = told[13], place = i}
       if job.kind == PLAIN and (told[4] == 'done' or told[4] == 'bury') then
         ending[job] = true
       end
@@ -78,6 +79,7 @@ local function end_runs(worker, held, news, gone)
     end
   end
   for _, told in ipairs(held) do
+    comes_at(told.arrival)
     settle(told.job, told)
   end
   for _, new in ipairs(news) do
@@ -93,18 +95,4 @@ local function end_runs(worker, held, news, gone)
       call('HINCRBY', tag.name .. ':meta', 'failed', failed[tag])
     end
   end
-end
-
--- What a worker holds under a token, in the order in which it was handed out: {tag, key, claim, place}.
-local function claims_under(token, worker, wanted)
-  local claims = {}
-  for _, tag in ipairs(wanted) do
-    local keys = call('ZRANGEBYSCORE', tag.name .. ':w:' .. worker, token, token)
-    for i, blob in ipairs(values_of(tag.name .. ':running', keys)) do
-      local _, _, pos = claim_parts(blob)
-      claims[#claims + 1] = {tag, keys[i], blob, pos}
-    end
-  end
-  table.sort(claims, function(one, other) return one[4] < other[4] end)
-  return claims
 end

@@ -1,0 +1,256 @@
+"""How new jobs get into a Redis Cluster: each shard's in a call of its own, once, however often it is repeated.
+
+No step can touch two shards, so that all or nothing holds for each shard only. What can be refused is refused before
+anything is stored; when a shard is away, the error names what was not stored.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ...errors import BrokerAwayError, BrokerError, EnqueueError
+from ...job import Kind, NewJob
+from ...shards import DEFAULT_SHARDS
+from ..common import another_kind
+from .bells import ring_all
+from .layout import Layout, Layouts, outdated
+from .records import new_job
+from .scripts import load
+from .storing import CHUNK, Senders
+
+_TRIES = 20
+#: How many keys an error names.
+_NAMED = 5
+
+#: Keys and tokens of runs that are about to end, by shard; see `check` in scripts/enqueue.lua.
+Ending = Mapping[str, Sequence[object]]
+
+
+class Arrivals:
+    """What came before what, across shards whose servers do not know of each other: microseconds that only grow."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._next = 0
+
+    def take(self, count: int) -> int:
+        """The first of so many numbers."""
+        with self._lock:
+            first = max(self._next, int(time.time() * 1e6))
+            self._next = first + count
+        return first
+
+
+@dataclass(slots=True)
+class Parcel:
+    """Jobs that are stored together, as far as they are in the same shard."""
+
+    jobs: Sequence[NewJob]
+    #: Arrival of the first.
+    first: int
+    #: Known to whoever repeats this; None: whoever stores it takes any.
+    sender: str | None = None
+    #: When it was sent, if that was not now.
+    now: float | None = None
+    #: Those that are not stored yet.
+    left: list[int] = field(default_factory=list)
+    #: One that cannot be stored, because its key belongs to a job of this kind.
+    refused: tuple[int, Kind] | None = None
+    trouble: BrokerError | None = None
+
+    def __post_init__(self) -> None:
+        self.left = list(range(len(self.jobs)))
+
+    def fail(self, numbers: Sequence[int], trouble: BrokerError) -> None:
+        self.left += numbers
+        self.trouble = self.trouble or trouble
+
+    def refuse(self, numbers: Sequence[int], place: int, kind: int) -> None:
+        """Nothing of a call was stored because of one job."""
+        self.left += numbers
+        number = numbers[place - 1]
+        if self.refused is None or number < self.refused[0]:
+            self.refused = number, Kind(kind)
+
+
+@dataclass(slots=True)
+class _Part:
+    """What one call of the script is about."""
+
+    parcel: Parcel
+    tag: str
+    present: bool
+    numbers: list[int]
+    sender: tuple[str, int] | None = None
+
+
+class ClusterStoring:
+    """The verb `enqueue`, and what runs have sent."""
+
+    def __init__(self, layouts: Layouts) -> None:
+        self._layouts = layouts
+        self._senders = Senders()
+        self.arrivals = Arrivals()
+
+    def enqueue(self, jobs: Sequence[NewJob]) -> None:
+        woken: set[str] = set()
+        try:
+            for first in range(0, len(jobs), CHUNK):
+                chunk = Parcel(jobs[first : first + CHUNK], self.arrivals.take(CHUNK))
+                try:
+                    self._store(chunk, woken)
+                except (BrokerError, EnqueueError) as error:
+                    left = [*(chunk.jobs[n] for n in sorted(chunk.left)), *jobs[first + CHUNK :]]
+                    if len(left) < len(jobs):
+                        raise _in_part(error, left) from error
+                    raise
+        finally:
+            ring_all(self._layouts, woken)
+
+    def _store(self, chunk: Parcel, woken: set[str]) -> None:
+        several = len({(job.queue, job.key) for job in chunk.jobs}) > 1
+        checked = not several or all(job.kind is Kind.PLAIN for job in chunk.jobs)
+        for _ in range(_TRIES):
+            stale = self.round([chunk], woken, check=True) if not checked else ()
+            if not stale and not chunk.refused and not chunk.trouble:
+                checked = True
+                stale = self.round([chunk], woken)
+            if chunk.refused:
+                raise another_kind(chunk.jobs[chunk.refused[0]], chunk.refused[1])
+            if chunk.trouble:
+                raise chunk.trouble
+            if not chunk.left:
+                return
+            for layout in stale:
+                self._layouts.refresh(layout)
+        raise outdated(chunk.jobs[0].queue)
+
+    def check(self, jobs: Sequence[NewJob], worker: str, ending: Ending) -> tuple[int, Kind] | None:
+        """Which of these jobs cannot be stored, once those runs of the worker have ended; the first that is found."""
+        parcel = Parcel(jobs, 0)
+        for _ in range(_TRIES):
+            stale = self.round([parcel], set(), check=True, worker=worker, ending=ending)
+            if parcel.trouble:
+                raise parcel.trouble
+            if parcel.refused or not stale:
+                return parcel.refused
+            for layout in stale:
+                self._layouts.refresh(layout)
+        raise outdated(jobs[0].queue)
+
+    def round(
+        self,
+        parcels: Sequence[Parcel],
+        woken: set[str],
+        *,
+        check: bool = False,
+        worker: str = "",
+        ending: Ending | None = None,
+    ) -> list[Layout]:
+        """Store what is left of the parcels, in their order, and note what happened in them; returns the layouts that
+        proved outdated. `check`: only see whether it could be stored."""
+        used: dict[str, Layout] = {}
+        outdated_queues: set[str] = set()
+        before = [list(parcel.left) for parcel in parcels]
+        direct, moving = self._spread(parcels, used, check)
+        # What a resharding has not moved yet stays where it is, and what is added to it goes there too.
+        for some in (moving, direct):
+            for part, answer in zip(some, self._call(some, check, worker, ending or {}), strict=True):
+                parcel, numbers = part.parcel, part.numbers
+                if isinstance(answer, BrokerError):
+                    parcel.fail(numbers, answer)
+                elif answer[0] == b"stale":
+                    parcel.left += numbers
+                    outdated_queues.add(parcel.jobs[numbers[0]].queue)
+                elif answer[0] == b"kind":
+                    parcel.refuse(numbers, answer[1], answer[2])
+                else:
+                    if answer[1]:
+                        woken.add(parcel.jobs[numbers[0]].queue)
+                    if part.present:
+                        self._move_on(parcel, [numbers[place - 1] for place in answer[2:]], direct, used)
+        if check:
+            for parcel, left in zip(parcels, before, strict=True):
+                parcel.left = left
+        return [used[queue] for queue in outdated_queues]
+
+    def _spread(
+        self, parcels: Sequence[Parcel], used: dict[str, Layout], check: bool
+    ) -> tuple[list[_Part], list[_Part]]:
+        """The calls that store what is left of the parcels: those for good, and those that must be made before them."""
+        direct: list[_Part] = []
+        moving: list[_Part] = []
+        for parcel in parcels:
+            parts: dict[tuple[str, bool], _Part] = {}
+            for number in sorted(parcel.left):
+                job = parcel.jobs[number]
+                layout = used.get(job.queue)
+                if layout is None:
+                    layout = used[job.queue] = self._layouts.declare(job.queue, DEFAULT_SHARDS)
+                home = layout.homes(job.key)[0], layout.record.resharding > 0
+                part = parts.get(home)
+                if part is None:
+                    part = parts[home] = _Part(parcel, *home, [])
+                part.numbers.append(number)
+            parcel.left = []
+            for part in parts.values():
+                if not check or any(parcel.jobs[number].kind is not Kind.PLAIN for number in part.numbers):
+                    (moving if part.present else direct).append(part)
+        return direct, moving
+
+    @staticmethod
+    def _move_on(parcel: Parcel, absent: Sequence[int], direct: list[_Part], used: Mapping[str, Layout]) -> None:
+        """What is not where it would have been before the queue began to move goes where it is moved to."""
+        parts: dict[str, _Part] = {}
+        for number in absent:
+            job = parcel.jobs[number]
+            tag = used[job.queue].homes(job.key)[1]
+            part = parts.get(tag)
+            if part is None:
+                part = parts[tag] = _Part(parcel, tag, False, [])
+                direct.append(part)
+            part.numbers.append(number)
+
+    def _call(self, parts: Sequence[_Part], check: bool, worker: str, ending: Ending) -> list[Any]:
+        calls = []
+        for part in parts:
+            parcel = part.parcel
+            args: dict[str, object] = {
+                "jobs": [new_job(parcel.jobs[n], 1, None, parcel.first + n) for n in part.numbers],
+            }
+            if check:
+                args |= {"check": True, "worker": worker, "ending": ending.get(part.tag, ())}
+            if part.present:  # it may be repeated as it is: nothing is handed out of a queue that is being moved
+                args["present"] = True
+            elif not check:
+                part.sender = None if parcel.sender else self._senders.take()
+                args["sender"], args["seq"] = part.sender or (parcel.sender, 1)
+            if parcel.now is not None:
+                args["now"] = parcel.now
+            calls.append((load("enqueue"), [part.tag], [self._layouts.args(**args)]))
+        answers = self._layouts.server.try_all(calls)
+        for part, answer in zip(parts, answers, strict=True):
+            if part.sender and not isinstance(answer, BrokerError):
+                self._senders.give(*part.sender)
+        return answers
+
+
+def _in_part(error: BrokerError | EnqueueError, left: Sequence[NewJob]) -> Exception:
+    """The same error, for a call of which a part was stored."""
+    keys = ", ".join(repr(job.key) for job in left[:_NAMED]) + (", …" if len(left) > _NAMED else "")
+    text = f"{error} The other jobs were stored; these {len(left)} may not have been: {keys}."
+    if isinstance(error, EnqueueError):
+        return EnqueueError(text, place=error.place)
+    return BrokerAwayError(text) if isinstance(error, BrokerAwayError) else BrokerError(text)
+
+
+def by_home(jobs: Iterable[NewJob], layouts: Layouts) -> list[list[NewJob]]:
+    """Jobs that can be stored in one call each, as far as is known now; in order within a key."""
+    groups: dict[str, list[NewJob]] = {}
+    for job in jobs:
+        groups.setdefault(layouts.declare(job.queue, DEFAULT_SHARDS).homes(job.key)[-1], []).append(job)
+    return [group[first : first + CHUNK] for group in groups.values() for first in range(0, len(group), CHUNK)]

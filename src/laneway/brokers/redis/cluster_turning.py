@@ -1,0 +1,301 @@
+"""The verb `turn` on a Cluster: two steps in each shard, sent to all of them at once.
+
+The first settles and says what is due, and tells the token that it knows of. From that it is decided here what is
+claimed where, in which order, and under which token; the second step claims it. Each shard remembers both, so that a
+turn may be repeated from any point: what was settled is not settled again, and once a shard has claimed for a turn, a
+repeat brings those claims and no others.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from ...broker import Answer, Turn
+from ...errors import BrokerError
+from ...job import Claim, Kind, NewJob
+from ...outcome import Settlement
+from ..common import another_kind, storable
+from .bells import rings
+from .choosing import Due, choose
+from .cluster_storing import ClusterStoring
+from .layout import Layout, Layouts, Stale
+from .outbox import Entry, Outbox, text_of
+from .records import claim_of
+from .scripts import load
+from .turning import dead, in_order, take_turn
+
+#: What one turn brings at most: both sides must hold it in memory.
+_CLAIM_CHARS = 16_000_000
+
+_read_due = msgspec.msgpack.Decoder(list[float]).decode
+
+
+class _Told:
+    """What a turn says to one shard."""
+
+    def __init__(self, tag: str) -> None:
+        self.tag = tag
+        #: Keys of which all was done, and that send nothing: by token.
+        self.groups: dict[int, list[str]] = {}
+        self.others: list[Sequence[object]] = []
+        #: What the others were made from: their places among the settlements of the turn.
+        self.sources: list[int] = []
+        #: What is sent by them.
+        self.outbox: list[Entry] = []
+
+    def args(self) -> dict[str, object]:
+        return {
+            "finished": [(1, token, keys) for token, keys in self.groups.items()],
+            "settlements": self.others,
+        }
+
+
+class _Said:
+    """What a shard answered to the first step."""
+
+    def __init__(self, answer: Sequence[Any]) -> None:
+        _, self.token, self.claimed, self.refused, self.resharding, self.woken, due, *self.claims = answer
+        told = iter(_read_due(due))
+        self.due: list[Due] = [(int(level), at, int(seq)) for level, at, seq in zip(told, told, told, strict=True)]
+
+
+class ClusterTurning:
+    """Turns on a Cluster."""
+
+    def __init__(self, layouts: Layouts, storing: ClusterStoring, outbox: Outbox) -> None:
+        self._layouts = layouts
+        self._storing = storing
+        self._outbox = outbox
+        self._lock = threading.Lock()
+        #: The largest token that this process has given.
+        self._token = 0
+
+    def turn(self, turn: Turn) -> Answer:
+        return take_turn(self._layouts, turn, self._take)
+
+    def _take(self, turn: Turn, layout: Layout, used: dict[str, Layout]) -> Answer:
+        shards = range(layout.shards) if turn.shards is None else dict.fromkeys(turn.shards)
+        wanted = [layout.tags[shard] for shard in shards if 0 <= shard < layout.shards]
+        limit = turn.limit if turn.epoch in (0, layout.epoch) else 0
+        first = wanted[0] if wanted else layout.tags[0]
+        told, gone = self._told(turn, first, used)
+        self._check(turn, told)
+        said, woken = self._settle(turn, told, wanted, limit, first)
+        refused = [*gone, *(key for shard in said.values() for key in shard.refused)]
+        # What is stored may be newer than what a shard has been told.
+        resharding = max(layout.record.resharding, *(said[tag].resharding for tag in {first, *wanted}))
+        token, claims = self._claim(turn, layout, said, wanted, 0 if resharding else limit, woken)
+        return Answer(
+            claims,
+            token,
+            in_order(refused, turn.settlements) if refused else [],
+            layout.epoch,
+            layout.shards,
+            resharding,
+        )
+
+    # -- the first step --------------------------------------------------------------------------------
+
+    def _told(self, turn: Turn, first: str, used: dict[str, Layout]) -> tuple[dict[str, _Told], list[bytes]]:
+        """What is said to each shard, and the keys whose shard does not exist any more."""
+        told = {first: _Told(first)}
+        gone: list[bytes] = []
+        arrival = self._storing.arrivals.take(len(turn.settlements))
+        for number, settlement in enumerate(turn.settlements):
+            claim = settlement.claim
+            layout = used.get(claim.queue)
+            if layout is None:
+                layout = used[claim.queue] = self._layouts.get(claim.queue)
+            if claim.ref != layout.epoch or claim.shard >= layout.shards:
+                gone.append(claim.key.encode())  # somebody has taken the claim back, and resharded the queue
+                continue
+            tag = layout.tags[claim.shard]
+            shard = told.get(tag)
+            if shard is None:
+                shard = told[tag] = _Told(tag)
+            if settlement.verdict == "done" and not settlement.outbox:
+                shard.groups.setdefault(claim.token, []).append(claim.key)
+                continue
+            name = f"{turn.worker}:{turn.queue}:{turn.seq}:{number}"
+            entries = self._outbox.entries(tag, name, settlement.outbox or ())
+            shard.outbox += entries
+            shard.sources.append(number)
+            shard.others.append(_settlement(settlement, entries, arrival + number))
+        return told, gone
+
+    def _check(self, turn: Turn, told: Mapping[str, _Told]) -> None:
+        """Refuse the turn, before anything of it is settled, if something that its runs have sent cannot be stored."""
+        ignored: set[int] = set()
+        while True:
+            sent: list[tuple[int, NewJob]] = [
+                (number, job)
+                for number, settlement in enumerate(turn.settlements)
+                if number not in ignored
+                for job in settlement.outbox or ()
+            ]
+            if all(job.kind is Kind.PLAIN for _, job in sent):
+                return
+            ending = {
+                shard.tag: [part for other in shard.others if other[3] in ("done", "bury") for part in other[1:3]]
+                + [part for token, keys in shard.groups.items() for key in keys for part in (key, token)]
+                for shard in told.values()
+            }
+            refused = self._storing.check([job for _, job in sent], turn.worker, ending)
+            if refused is None:
+                return
+            number, job = sent[refused[0]]
+            if self._is_held(turn, told, number):
+                raise another_kind(job, refused[1])
+            # It was settled before, or never will be: what it has sent is not sent now.
+            ignored.add(number)
+
+    def _is_held(self, turn: Turn, told: Mapping[str, _Told], number: int) -> bool:
+        for tag, shard in told.items():
+            if number in shard.sources:
+                args = {**shard.args(), "look": True, "floor": 0, "peek": 0}
+                answer = self._call("settle", turn, {tag: args})[tag]
+                return shard.sources.index(number) + 1 in answer[1:]
+        return False
+
+    def _settle(
+        self, turn: Turn, told: Mapping[str, _Told], wanted: Sequence[str], limit: int, first: str
+    ) -> tuple[dict[str, _Said], set[str]]:
+        """Settle, and find out what is due, including what the runs have sent, which is delivered in between. Also
+        returns the queues into which something was put back."""
+        outbox = [entry for shard in told.values() for entry in shard.outbox]
+        shared = {"floor": self._token, "peek": 0 if outbox else limit}
+        calls: dict[str, dict[str, object]] = {
+            tag: {**shard.args(), **shared, "remember": tag == first} for tag, shard in told.items()
+        }
+        nothing = {"finished": (), "settlements": ()}
+        if not outbox:
+            calls |= {tag: {**nothing, **shared} for tag in wanted if tag not in told}
+        said = {tag: _Said(answer) for tag, answer in self._call("settle", turn, calls).items()}
+        woken = {_queue(tag) for tag, shard in said.items() if shard.woken}
+        if outbox:
+            self._deliver(outbox)
+            # What was settled just now is remembered: this only looks.
+            looks = {tag: {**nothing, "floor": self._token, "peek": limit} for tag in dict.fromkeys((first, *wanted))}
+            said |= {tag: _Said(answer) for tag, answer in self._call("settle", turn, looks).items()}
+        return said, woken
+
+    def _deliver(self, entries: Sequence[Entry]) -> None:
+        """Deliver what the runs have sent that are settled now, in the order of the settlements."""
+        try:
+            # Of a run that was refused, or settled long ago, nothing is there.
+            self._outbox.deliver(sorted(self._outbox.still_there(entries), key=_place))
+        except BrokerError:
+            pass  # it is in the outbox: whoever sweeps next delivers it
+
+    # -- the second step -------------------------------------------------------------------------------
+
+    def _claim(
+        self, turn: Turn, layout: Layout, said: Mapping[str, _Said], wanted: Sequence[str], limit: int, woken: set[str]
+    ) -> tuple[int, list[Claim]]:
+        """The token of the turn, and its claims in order."""
+        claimed = {tag: shard for tag, shard in said.items() if shard.claimed}
+        found: dict[str, tuple[int, Sequence[Any]]] = {}
+        if claimed:
+            # A repeat. Of an earlier try that got no further, only the last one counts; what another one may have
+            # claimed is given back when the worker renews, because nobody knows of it.
+            token = max(shard.token for shard in claimed.values())
+            found = {tag: (shard.token, shard.claims) for tag, shard in claimed.items()}
+            # Should a call of that try still be on its way, it comes too late.
+            places: dict[str, list[int]] = {tag: [] for tag in wanted if tag not in claimed}
+        elif limit == 0 or not wanted:
+            token = said[wanted[0] if wanted else layout.tags[0]].token  # which is remembered
+            with self._lock:
+                self._token = max(self._token, token)
+            places = {}
+        else:
+            token = self._next_token(*(shard.token for shard in said.values()))
+            chosen = choose([said[tag].due for tag in wanted], limit, turn.batch, turn.in_order)
+            # The first remembers that the turn is over, also if nothing is due.
+            places = {tag: some for tag, some in zip(wanted, chosen, strict=True) if some or tag == wanted[0]}
+            if sum(map(len, chosen)) >= limit:
+                woken.add(layout.queue)  # there may be more, and somebody else who is idle
+        shared = {
+            "token": token,
+            "max_payloads": turn.max_payloads,
+            "chars": _CLAIM_CHARS // max(1, sum(map(bool, places.values()))),
+        }
+        calls = {tag: {**shared, "places": some} for tag, some in places.items()}
+        for tag, answer in self._call("take", turn, calls, woken).items():
+            found[tag] = answer[1], answer[3:]
+        handed_out = [
+            (place, layout.shard(tag), key, blob)
+            for tag, (under, claims) in found.items()
+            if under == token
+            for key, place, blob in zip(claims[::3], claims[1::3], claims[2::3], strict=True)
+        ]
+        handed_out.sort()
+        return token, [claim_of(layout.queue, layout.epoch, shard, key, blob) for _, shard, key, blob in handed_out]
+
+    def _next_token(self, *least: int) -> int:
+        """The largest of what the shards have proposed; in this process no two turns get the same."""
+        with self._lock:
+            self._token = max(*least, self._token + 1)
+            return self._token
+
+    # -- calls -----------------------------------------------------------------------------------------
+
+    def _call(
+        self, script: str, turn: Turn, calls: Mapping[str, Mapping[str, object]], woken: Iterable[str] = ()
+    ) -> dict[str, list[Any]]:
+        """Call a script for each tag; a worker that a shard does not know is made known there, if it is alive. Rings
+        for the queues that are `woken`."""
+        server = self._layouts.server
+        answers: dict[str, list[Any]] = {}
+        for last in (False, True):
+            left = [tag for tag in calls if tag not in answers]
+            packed = [self._layouts.args(worker=turn.worker, seq=turn.seq, **calls[tag]) for tag in left]
+            asked = [(load(script), [tag], [args]) for tag, args in zip(left, packed, strict=True)]
+            some = server.try_all([*asked, *rings(self._layouts, () if last else woken)])
+            for tag, answer in zip(left, some, strict=False):
+                if isinstance(answer, BrokerError):
+                    raise answer
+                if answer[0] == b"stale":
+                    raise Stale
+                if answer[0] != b"unknown":
+                    answers[tag] = answer
+            unknown = [tag for tag in left if tag not in answers]
+            if not unknown:
+                break
+            if last or not server.do("HEXISTS", self._layouts.keys.leases, turn.worker):
+                raise dead(turn.worker)
+            server.do_all([("HSET", f"{tag}:meta", f"w:{turn.worker}", 1) for tag in unknown])
+        return answers
+
+
+def _settlement(settlement: Settlement, entries: Sequence[Entry], arrival: int) -> Sequence[object]:
+    """A settlement as the script takes it."""
+    claim = settlement.claim
+    return (
+        1,
+        claim.key,
+        claim.token,
+        settlement.verdict,
+        settlement.delay_s,
+        settlement.retry_count,
+        storable(settlement.error),
+        settlement.done,
+        settlement.buried,
+        settlement.died,
+        None,
+        [part for entry in entries for part in (entry.id, text_of(entry))],
+        arrival,
+    )
+
+
+def _place(entry: Entry) -> tuple[int, int]:
+    """Where an entry stands among all that a turn sends."""
+    *_, settlement, part = entry.id.split(":")
+    return int(settlement), int(part)
+
+
+def _queue(tag: str) -> str:
+    return tag.split(":")[-3]

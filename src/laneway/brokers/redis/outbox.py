@@ -1,0 +1,144 @@
+"""What runs have sent, on a Cluster: it lies in an outbox beside the job whose run sent it, until it is delivered.
+
+The script that settles a run puts it there in the same step. Whoever has settled delivers it at once; if that process
+dies first, or a shard is away, any worker does it in its next sweep. Delivering is: store, then remove from the
+outbox. Should it be done twice, whoever comes second within ten minutes stores nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import msgspec
+
+from ...errors import BrokerAwayError, BrokerError
+from ...job import NewJob
+from ..common import another_kind
+from .bells import ring_all
+from .cluster_storing import ClusterStoring, Parcel, by_home
+from .layout import Layouts
+
+#: What has lain in an outbox for so many seconds was left behind.
+LEFT_BEHIND_S = 5.0
+#: How many entries of a shard are read at a time: each may be large.
+_SOME = 10
+_TRIES = 20
+
+_log = logging.getLogger("laneway")
+_write = msgspec.json.Encoder().encode  # a text, because scripts cannot be given bytes in their arguments
+_read = msgspec.json.Decoder(list[NewJob]).decode
+
+
+class Entry:
+    """What lies in the outbox of a shard under one id: jobs that went to one shard when they were sent."""
+
+    __slots__ = ("id", "jobs", "sent_at", "tag")
+
+    def __init__(self, tag: str, id: str, jobs: Sequence[NewJob]) -> None:
+        self.tag = tag
+        self.id = id
+        self.jobs = jobs
+        #: By the clock of the shard's server.
+        self.sent_at: float | None = None
+
+
+class Outbox:
+    """The outboxes of all shards."""
+
+    def __init__(self, layouts: Layouts, storing: ClusterStoring) -> None:
+        self._layouts = layouts
+        self._storing = storing
+
+    def entries(self, tag: str, name: str, jobs: Iterable[NewJob]) -> list[Entry]:
+        """What a run has sent, as it will lie in the outbox of its shard; `name` is never used for another run."""
+        return [Entry(tag, f"{name}:{n}", group) for n, group in enumerate(by_home(jobs, self._layouts))]
+
+    def still_there(self, entries: Sequence[Entry]) -> list[Entry]:
+        """Those that nobody has delivered yet, with their times."""
+        found = self._layouts.server.do_all([("HGET", f"{entry.tag}:outbox", entry.id) for entry in entries])
+        left = []
+        for entry, stored in zip(entries, found, strict=True):
+            if stored is not None:
+                entry.sent_at = float(stored.partition(b"\n")[0])
+                left.append(entry)
+        return left
+
+    def deliver(self, entries: Sequence[Entry]) -> None:
+        """Store what lies there, in order, and remove it. What cannot be stored now stays for a later sweep.
+
+        A job whose key has come to belong to another kind is given up: its run is settled and cannot fail any more.
+        """
+        parcels = {entry.id: Parcel(entry.jobs, 0, f"outbox:{entry.id}", entry.sent_at) for entry in entries}
+        for parcel in parcels.values():
+            parcel.first = self._storing.arrivals.take(len(parcel.jobs))
+        woken: set[str] = set()
+        for _ in range(_TRIES):
+            todo = [parcel for parcel in parcels.values() if parcel.left and not parcel.trouble]
+            if not todo:
+                break
+            stale = self._storing.round(todo, woken)
+            for parcel in todo:
+                self._give_up(parcel)
+            for layout in stale:
+                self._layouts.refresh(layout)
+        delivered: dict[str, list[str]] = {}
+        for entry in entries:
+            if not parcels[entry.id].left:
+                delivered.setdefault(entry.tag, []).append(entry.id)
+        self._layouts.server.do_all([("HDEL", f"{tag}:outbox", *ids) for tag, ids in delivered.items()])
+        ring_all(self._layouts, woken)
+        for parcel in parcels.values():
+            if parcel.trouble and not isinstance(parcel.trouble, BrokerAwayError):
+                _log.warning("What a run has sent is kept, and will be stored later: %s", parcel.trouble)
+
+    @staticmethod
+    def _give_up(parcel: Parcel) -> None:
+        if parcel.refused is not None:
+            number, kind = parcel.refused
+            parcel.left.remove(number)
+            parcel.refused = None
+            _log.error("What a run has sent cannot be stored: %s", another_kind(parcel.jobs[number], kind))
+
+    def sweep(self, now: float) -> None:
+        """Deliver what others have left behind."""
+        tags = [tag for layout in self._layouts.read_all() for tag in layout.all_tags]
+        while tags:
+            left: list[Entry] = []
+            found = self._layouts.server.do_all([("HRANDFIELD", f"{tag}:outbox", _SOME, "WITHVALUES") for tag in tags])
+            stored = [
+                (tag, rows[n], *rows[n + 1].split(b"\n", 2))
+                for tag, rows in zip(tags, found, strict=True)
+                for n in range(0, len(rows), 2)
+            ]
+            living = self._living({worker for *_, worker, _ in stored})
+            for tag, id, sent_at, worker, text in stored:
+                if worker not in living or float(sent_at) < now - LEFT_BEHIND_S:
+                    entry = Entry(tag, id.decode(), _read(text))
+                    entry.sent_at = float(sent_at)
+                    left.append(entry)
+            left.sort(key=lambda entry: entry.sent_at or 0.0)
+            try:
+                self.deliver(left)
+            except BrokerError as error:
+                _log.warning("What runs have sent is kept, and will be stored later: %s", error)
+                return
+            # Where there may be more. What could not be delivered is left for the next sweep.
+            gone = {entry.tag for entry in left if self._is_gone(entry)} if left else set()
+            tags = [tag for tag, rows in zip(tags, found, strict=True) if len(rows) >= 2 * _SOME and tag in gone]
+
+    def _is_gone(self, entry: Entry) -> bool:
+        return not self._layouts.server.do("HEXISTS", f"{entry.tag}:outbox", entry.id)
+
+    def _living(self, workers: set[bytes]) -> set[bytes]:
+        if not workers:
+            return set()
+        names = list(workers)
+        counters: list[Any] = self._layouts.server.do("HMGET", self._layouts.keys.leases, *names)
+        return {name for name, counter in zip(names, counters, strict=True) if counter is not None}
+
+
+def text_of(entry: Entry) -> str:
+    """An entry's jobs as they are stored."""
+    return _write(entry.jobs).decode()
