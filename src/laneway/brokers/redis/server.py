@@ -93,9 +93,9 @@ class Server(Caller):
                 script, keys, args = call
                 send(connection, [("EVALSHA", script.sha, len(keys), *keys, *args)])
                 if len(sent) > AHEAD:
-                    yield self._next(connection, sent)
+                    yield from self._next(connection, sent)
             while sent:
-                yield self._next(connection, sent)
+                yield from self._next(connection, sent)
         except (RedisError, OSError):  # whatever was not answered is run again, with patience
             self.connections.drop(connection)
         except BaseException:
@@ -107,12 +107,14 @@ class Server(Caller):
         for script, keys, args in chain(sent, calls):
             yield self.run(script, keys, args)
 
-    def _next(self, connection: Connection, sent: deque[Call]) -> Any:
-        answer = receive(connection, 1)[0]
-        call = sent.popleft()
-        if isinstance(answer, Exception):
-            return self.run(*call)
-        return answer
+    def _next(self, connection: Connection, sent: deque[Call]) -> Iterator[Any]:
+        """The next answer; those of all that were sent, if nothing was done: nothing may overtake what is run again."""
+        answers = receive(connection, 1)
+        if isinstance(answers[0], Exception) or answers[0][0] == b"stale":
+            answers += receive(connection, len(sent) - 1)
+        for answer in answers:
+            call = sent.popleft()
+            yield self.run(*call) if isinstance(answer, Exception) else answer
 
     def _deliver(self, commands: Sequence[Command], began: float, patient: bool) -> list[Any]:
         pauses = None

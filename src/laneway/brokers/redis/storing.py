@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -72,8 +73,11 @@ class Storing:
             self._store(chunks[0])
             return
         stored = 0
+        # One each: of those that are under way at the same time, a later one may succeed and an earlier one not.
+        senders = deque[tuple[str, int]]()
         try:
-            for chunk, answer in zip(chunks, self._layouts.server.run_each(self._calls(chunks)), strict=True):
+            for chunk, answer in zip(chunks, self._layouts.server.run_each(self._calls(chunks, senders)), strict=True):
+                self._senders.give(*senders.popleft())
                 if answer[0] == b"kind":
                     raise another_kind(chunk[answer[1] - 1], Kind(answer[2]))
                 if answer[0] == b"stale":
@@ -82,12 +86,10 @@ class Storing:
         except (EnqueueError, BrokerError) as error:
             raise partly_stored(error, stored, jobs) from error
 
-    def _calls(self, chunks: Sequence[Sequence[NewJob]]) -> Iterator[Call]:
-        name, seq = self._senders.take()
+    def _calls(self, chunks: Sequence[Sequence[NewJob]], senders: deque[tuple[str, int]]) -> Iterator[Call]:
         for chunk in chunks:
-            yield self._call(chunk, {}, name, seq)
-            seq += 1
-        self._senders.give(name, seq)
+            senders.append(self._senders.take())
+            yield self._call(chunk, {}, *senders[-1])
 
     def _store(self, jobs: Sequence[NewJob]) -> None:
         name, seq = self._senders.take()
