@@ -77,13 +77,11 @@ class Turning:
         return take_turn(self._layouts, turn, self._take)
 
     def _take(self, turn: Turn, layout: Layout, used: dict[str, Layout]) -> Answer:
-        tags = Tags(layout.tags[0])
+        tags = Tags(*layout.tags)  # all must agree that nothing moves
         told = self._told(turn.settlements, tags, used)
         limit = turn.limit if turn.epoch in (0, layout.epoch) else 0
         shards = range(layout.shards) if turn.shards is None else dict.fromkeys(turn.shards)
         wanted = [tags.place(layout.tags[shard]) for shard in shards if 0 <= shard < layout.shards]
-        for tag in layout.tags:  # all must agree that nothing moves
-            tags.place(tag)
         args = self._layouts.args(
             worker=turn.worker,
             seq=turn.seq,
@@ -96,6 +94,7 @@ class Turning:
             in_order=turn.in_order,
             max_payloads=turn.max_payloads,
             floor=self._token,
+            own=layout.shards,
             resharding=layout.record.resharding,
             bells=self._storing.bells(tags),
         )

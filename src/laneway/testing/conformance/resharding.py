@@ -229,6 +229,17 @@ class Reshards(Kit):
         finish(broker, 7)
         assert keys(Hand(broker).claim()) == ["a"]
 
+    def test_a_queue_that_sends_to_it_meanwhile_is_not_held_up(self, broker: Broker) -> None:
+        """It is another queue's affair: the answer does not speak of it, and brings what is next."""
+        put(broker, "a", "b")
+        put(broker, "x", "y", queue="two")
+        hand = Hand(broker)
+        (claim,) = hand.claim(limit=1)
+        assert not broker.reshard("two", 7, limit=1).done
+        answer = hand.turn(1, done(claim, [job("z", queue="two")]))
+        assert (keys(answer.claims), answer.resharding) == (["b"], 0)
+        assert numbers(broker, "two").length == 3
+
     def test_an_answer_that_was_lost_meanwhile_is_the_same(self, broker: Broker) -> None:
         """The claims of the turn are held until they are settled."""
         calls(broker, "k", "a")

@@ -7,13 +7,14 @@
 --@include turning
 -- Settle what is finished and claim what is next, in one step.
 --
--- KEYS  the tags; the first one remembers the turn
+-- KEYS  the tags: those of the queue, of which the first remembers the turn, then those that something is sent to
 -- args  worker, seq   who, and the number of its turn on this queue: the same one again gets the same answer
 --       finished      {tag, token, {key, …}}: claims of which all was done, and that send nothing
 --       settlements   others: {tag, key, token, verdict, delay, retry, error, done, buried, died, jobs to send}
 --       gone          keys of claims whose shard does not exist any more
 --       claim         the tags to claim from, in their order; limit, batch, in_order, max_payloads
 --       floor         the token must be larger
+--       own           how many tags are the queue's
 --       resharding    what the client knows of it: the tags may not have been told
 --       bells, now    see enqueue
 -- Answers {'ok', token, refused keys, resharding, tag, key, claim, tag, key, claim, …} · {'stale', tag} ·
@@ -31,8 +32,8 @@ if not known[1] then
 end
 
 local resharding = args.resharding or 0
-for _, tag in ipairs(tags) do
-  resharding = math.max(resharding, tag.moving)
+for i = 1, args.own do
+  resharding = math.max(resharding, tags[i].moving)
 end
 
 local function answer(token, refused, claims)
