@@ -147,8 +147,8 @@ class RedisBroker:
             self._give_back([worker], before=before, held=list(held))
 
     def leave(self, worker: str, died: Collection[Started] = ()) -> int:
-        # It is dead from here on: should this process end in between, whoever looks next goes on.
-        if not self._end_lease(worker, None):
+        # It is dead from here on: should this process end in between, whoever looks next goes on and counts the deaths.
+        if not self._end_lease(worker, None, died):
             return 0
         count = self._give_back([worker], died=died, leaves=True)
         self._forget([worker])
@@ -170,19 +170,27 @@ class RedisBroker:
         self._server.do_all([("HDEL", f"{tag}:meta", f"w:{worker}") for tag in tags])
         return True
 
-    def _end_lease(self, worker: str, counter: int | None) -> bool:
+    def _end_lease(self, worker: str, counter: int | None, died: Collection[Started] = ()) -> bool:
         keys = [self._keys.leases, self._keys.times, self._keys.dead]
-        return bool(self._server.run(load("expire"), keys, [self._layouts.args(id=worker, counter=counter)]))
+        left = msgspec.json.encode(list(died)).decode() if counter is None else None
+        return bool(self._server.run(load("expire"), keys, [self._layouts.args(id=worker, counter=counter, left=left)]))
 
     def reclaim(self) -> int:
         found = self._server.do("ZRANGE", self._keys.dead, 0, -1, "WITHSCORES")
         ended = {found[i].decode(): float(found[i + 1]) for i in range(0, len(found), 2)}
-        count = self._give_back(list(ended), leaves=True, tidy=True)
+        count = self._give_back(list(ended), self._died_of(list(ended)), leaves=True, tidy=True)
         now = self._now()
         self._forget([worker for worker, at in ended.items() if at < now - REMEMBER_DEAD_S])
         if self._outbox is not None:
             self._outbox.sweep(now)
         return count
+
+    def _died_of(self, workers: Sequence[str]) -> list[Started]:
+        """What died with workers that were about to leave, if whoever said so did not come to the end of it."""
+        if not workers:
+            return []
+        left = self._server.do("HMGET", self._keys.times, *(f"left:{worker}" for worker in workers))
+        return [run for died in left if died is not None for run in _read_died(died)]
 
     def _give_back(self, workers: Sequence[str], died: Collection[Started] = (), **how: Any) -> int:
         layouts = self._layouts.read_all()
@@ -204,7 +212,7 @@ class RedisBroker:
 
     def _forget(self, workers: Sequence[str]) -> None:
         if workers:
-            fields = [field for name in workers for field in (f"started:{name}", f"seen:{name}")]
+            fields = [field for name in workers for field in (f"started:{name}", f"seen:{name}", f"left:{name}")]
             self._server.do_all(
                 [
                     ("HDEL", self._keys.workers, *workers, *(f"shards:{name}" for name in workers)),
@@ -303,3 +311,4 @@ class RedisBroker:
 
 
 _read_view = msgspec.json.Decoder(WorkerView).decode
+_read_died = msgspec.json.Decoder(list[Started]).decode
