@@ -87,9 +87,13 @@ class Storing:
             raise partly_stored(error, stored, jobs) from error
 
     def _calls(self, chunks: Sequence[Sequence[NewJob]], senders: deque[tuple[str, int]]) -> Iterator[Call]:
+        after = None
         for chunk in chunks:
-            senders.append(self._senders.take())
-            yield self._call(chunk, {}, *senders[-1])
+            name, seq = self._senders.take()
+            senders.append((name, seq))
+            call = self._call(chunk, {}, name, seq, after)
+            after = f"{call[1][0]!s}:sent:{name}", seq
+            yield call
 
     def _store(self, jobs: Sequence[NewJob]) -> None:
         name, seq = self._senders.take()
@@ -106,10 +110,12 @@ class Storing:
             return
         raise outdated(jobs[0].queue)
 
-    def _call(self, jobs: Sequence[NewJob], used: dict[str, Layout], name: str, seq: int) -> Call:
+    def _call(
+        self, jobs: Sequence[NewJob], used: dict[str, Layout], name: str, seq: int, after: tuple[str, int] | None = None
+    ) -> Call:
         tags = Tags()
         news = self.encode(jobs, tags, used)
-        args = self._layouts.args(jobs=news, sender=name, seq=seq, bells=self.bells(tags))
+        args = self._layouts.args(jobs=news, sender=name, seq=seq, after=after, bells=self.bells(tags))
         return load("enqueue"), tags.names, [args]
 
     def bells(self, tags: Tags) -> list[str]:

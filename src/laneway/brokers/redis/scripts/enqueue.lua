@@ -7,13 +7,14 @@
 -- KEYS  the tags that they belong to, and may belong to
 -- args  jobs    new jobs, see adding
 --       sender  whoever sends; seq: the number of this call among its calls. A repeated call does nothing.
+--       after   {its key, seq} of the call that must have been made before, if any: nothing may overtake it
 --       bells   for each tag, what to ring when something is queued; nil where the client rings
 --       now     instead of the server's time
 --       present only those whose key is here (Cluster, while the queue is being resharded)
 --       check   store nothing, and say whether all could be stored: after these runs have ended, {key, token, …} of
 --               args.worker in `ending`, which are plain jobs' and done or buried (Cluster)
--- Answers {'ok', woken, job that is not here, …} · {'stale', tag} · {'kind', job, kind}: the key of this job belongs to a
--- job of that kind.
+-- Answers {'ok', woken, job that is not here, …} · {'stale', tag}, 0: the call before was not made ·
+-- {'kind', job, kind}: the key of this job belongs to a job of that kind.
 -- Changes the jobs, their indices and payloads.
 
 -- The jobs whose key will be free when the runs of `ending` have ended.
@@ -35,6 +36,9 @@ end
 local sent = args.sender and KEYS[1] .. ':sent:' .. args.sender
 if sent and tonumber(call('GET', sent) or 0) >= args.seq then
   return {'ok', 0}
+end
+if args.after and tonumber(call('GET', args.after[1]) or 0) < args.after[2] then
+  return {'stale', 0}
 end
 local news = args.jobs
 local stale = stale_tag() or meet(news)
