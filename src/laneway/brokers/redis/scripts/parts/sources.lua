@@ -89,19 +89,21 @@ local function ready_source(tag, value)
   return {size = call('LLEN', name), first = 0, read = read}
 end
 
--- What runs is in no index: it is never much. A claim may be large, so that few of them are held at a time.
+-- What runs is in no index: it is never much.
 local function running_source(tag, by_key)
   local name, items = tag.name .. ':running', {}
   local keys = call('HKEYS', name)
-  for i = 1, #keys, 50 do
-    for j, blob in ipairs(call('HMGET', name, unpack(keys, i, math.min(i + 49, #keys)))) do
-      local key = keys[i + j - 1]
-      if by_key then
-        items[#items + 1] = of_keys(key)
-      else
+  if by_key then
+    for i, key in ipairs(keys) do
+      items[i] = of_keys(key)
+    end
+  else
+    -- A claim may be large, so that few of them are held at a time.
+    for i = 1, #keys, 50 do
+      for j, blob in ipairs(call('HMGET', name, unpack(keys, i, math.min(i + 49, #keys)))) do
         local _, _, _, record = claim_parts(blob)
         local at, seq = struct.unpack('>dI7', record, 2)
-        items[#items + 1] = {value = at, at = at, seq = seq, key = key}
+        items[#items + 1] = {value = at, at = at, seq = seq, key = keys[i + j - 1]}
       end
     end
   end
