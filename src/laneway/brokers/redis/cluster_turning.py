@@ -267,7 +267,8 @@ class ClusterTurning:
                 break
             if last or not server.do("HEXISTS", self._layouts.keys.leases, turn.worker):
                 raise dead(turn.worker)
-            server.do_all([("HSET", f"{tag}:meta", f"w:{turn.worker}", 1) for tag in unknown])
+            args = self._layouts.args(worker=turn.worker)
+            server.run_all([(load("admit"), [tag], [args]) for tag in unknown])
         return answers
 
 

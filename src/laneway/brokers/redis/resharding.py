@@ -111,7 +111,8 @@ def _move_marks(layouts: Layouts, layout: Layout) -> bool:
         for mark, when in zip(pairs[::2], pairs[1::2], strict=True):
             key = mark.rpartition(b"\0")[0] if mark.endswith(b"\0") else mark.partition(b"\0")[0]
             marks.setdefault(layout.next_home(key.decode()), []).extend((when, mark))
-        server.do_all([("ZADD", f"{tag}:cancelled", *there) for tag, there in marks.items()])
+        args = layouts.args()
+        server.run_all([(load("reshard_marks"), [tag], [args, *there]) for tag, there in marks.items()])
         server.do_all(
             [("ZREM", f"{tag}:cancelled", *page[::2]) for tag, page in zip(layout.tags, found, strict=True) if page]
         )

@@ -162,7 +162,7 @@ class Turning:
         """Have a shard know a worker, if it is alive."""
         if not self._layouts.server.do("HEXISTS", self._layouts.keys.leases, worker):
             raise dead(worker)
-        self._layouts.server.do("HSET", f"{tag}:meta", f"w:{worker}", 1)
+        self._layouts.server.run(load("admit"), [tag], [self._layouts.args(worker=worker)])
 
 
 def in_order(refused: Sequence[bytes], settlements: Sequence[Settlement]) -> list[str]:

@@ -6,6 +6,7 @@
 --       tell    also those that were open before; else they know better
 -- Changes :meta.
 
+make_room()
 for _, name in ipairs(KEYS) do
   if call('HEXISTS', name .. ':meta', 'closed') == 0 then
     local is_new = call('HSETNX', name .. ':meta', 'open', 1) == 1

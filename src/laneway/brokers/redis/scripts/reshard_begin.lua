@@ -13,5 +13,6 @@ if not queue then
 end
 if queue[RESHARDING] == 0 and queue[SHARDS] ~= args.shards and queue[CLOSING] == 0 then
   queue[RESHARDING], queue[TO_MOVE], queue[MOVED] = args.shards, -1, 0
+  write_queue(queue)
 end
-return write_queue(queue)
+return pack(queue)

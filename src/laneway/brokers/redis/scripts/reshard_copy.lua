@@ -27,8 +27,7 @@ for i = 3, #ARGV, 3 do
     calls[#calls + 1], calls[#calls + 2] = ARGV[i]:sub(8), ARGV[i + 2]
   end
 end
--- It only makes room for what follows: the same will soon be dropped where it comes from.
-call('UNLINK', KEYS[1] .. ':nothing')
+make_room() -- the same will soon be dropped where it comes from
 each('ZADD', order_key(job), members)
 each('HSET', calls_key(job), calls)
 return {'ok'}

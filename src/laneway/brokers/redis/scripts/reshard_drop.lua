@@ -17,7 +17,10 @@ for i, blob in ipairs(values_of(leaving, args.keys_gone)) do
     gone[#gone + 1] = key
     for _, dead in ipairs({false, true}) do
       local job = {tag = tags[1], key = key, dead = dead}
-      call('UNLINK', order_key(job), calls_key(job))
+      -- Unless it belonged here, and has come back.
+      if not is_spilled(call('HGET', KEYS[1] .. (dead and ':morgue' or ':jobs'), key)) then
+        call('UNLINK', order_key(job), calls_key(job))
+      end
     end
   end
 end

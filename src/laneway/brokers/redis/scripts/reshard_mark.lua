@@ -12,6 +12,7 @@
 if not tags[1].is_open then
   return {'stale', 1}
 end
+make_room()
 call('HSET', KEYS[1] .. ':meta', 'moving', args.shards)
 local count = count_keys(KEYS[1])
 return {'ok', count.left + count.running}

@@ -23,6 +23,7 @@ local may_come, has_begun = is_awaited(tag.name, args.source, args.batch)
 if not may_come then
   return {'ok'}
 end
+make_room() -- the same will soon be dropped where it comes from
 local arrived = tag.name .. ':arrived:' .. args.source
 if not has_begun then
   -- The batch before has arrived as a whole, or this one would not have been taken.

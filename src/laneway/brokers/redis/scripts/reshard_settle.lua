@@ -15,6 +15,7 @@ if not tag.is_open then
   return {'stale', 1}
 end
 local meta = tag.name .. ':meta'
+make_room()
 call('HSET', meta, 'arrivals', 0, 'seq', math.max(tag.seq, args.seq), 'token', math.max(tag.token, args.token))
 for _, source in ipairs(args.sources) do
   call('HDEL', meta, 'b:' .. source)

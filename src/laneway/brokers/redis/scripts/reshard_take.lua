@@ -93,6 +93,7 @@ if #keys == 0 then
   return answer({})
 end
 
+make_room()
 local batch, bytes, taken = next_seq(tag), 0, {}
 local jobs, graves = values_of(tag.name .. ':jobs', keys), values_of(tag.name .. ':morgue', keys)
 load(tag, keys)

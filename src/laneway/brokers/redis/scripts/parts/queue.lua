@@ -20,6 +20,7 @@ end
 
 local function write_queue(queue)
   local stored = pack(queue)
+  make_room() -- what has begun must come to its end
   call('HSET', KEYS[1], args.queue, stored)
   return stored
 end
