@@ -18,7 +18,7 @@ from ...clock import Clock
 from ...config import Url
 from ...job import JobView, NewJob, QueueStats, Started, Status, WorkerView
 from ..common import REMEMBER_DEAD_S, check_jobs, check_shards
-from . import acting, looking, resharding
+from . import acting, checking, looking, mending, resharding
 from .bells import ring_all
 from .calling import Caller
 from .cluster import ClusterServer
@@ -122,13 +122,15 @@ class RedisBroker:
         bells = None if self._server.is_cluster else [self._keys.bell(layout.queue) for layout in wanted]
         groups = self._layouts.together(home)
         args = [self._layouts.args(bells=bells)]
-        ready, soonest = set(), LOOK_S
+        # If whoever began to reshard it has died, its shards may not know of it.
+        ready, soonest = {layout.queue for layout in wanted if layout.record.resharding}, LOOK_S
         answers = self._server.run_all([(load("peek"), group, args) for group in groups])
         for group, answer in zip(groups, answers, strict=True):
             now = float(answer[-1])
             for tag, due in zip(group, answer[:-1], strict=True):
                 if due == b"stale":
                     self._layouts.refresh(home[tag])
+                    ready.discard(home[tag].queue)
                     soonest = 0.0
                 elif due:
                     if float(due) <= now:
@@ -303,6 +305,14 @@ class RedisBroker:
         return resharding.reshard(self._layouts, queue, shards, limit)
 
     # -- itself ----------------------------------------------------------------------------------------
+
+    def check(self) -> list[str]:
+        """What is unsafe about the servers, and what is unwell with the jobs: all of them are looked through."""
+        return checking.problems(self._server) + mending.check(self._layouts)
+
+    def repair(self) -> list[str]:
+        """Mend what is unwell with the jobs; the servers' settings are left alone."""
+        return mending.repair(self._layouts, lambda workers: self._give_back(workers, leaves=True))
 
     def close(self) -> None:
         """Close all connections; the next call opens new ones."""

@@ -1,0 +1,52 @@
+--@include base
+--@include payloads
+--@include jobs
+--@include settling
+--@include moving
+-- Payloads without a job, or a grave, that they would be of.
+--
+-- KEYS  the tag
+-- args  queued, buried  keys that have payloads there
+--       mend   put them into the morgue
+--       error  what is said of them there
+--       now    see enqueue
+-- Answers {'ok', how many keys} · {'stale', tag}.
+-- Changes the morgue.
+
+local tag = tags[1]
+if not tag.is_open or tag.moving > 0 then
+  return {'stale', 1}
+end
+
+local function is_orphan(job)
+  if is_spilled(call('HGET', tag.name .. (job.dead and ':morgue' or ':jobs'), job.key)) then
+    return false
+  end
+  -- What is on its way has left its payloads until it has arrived.
+  return call('EXISTS', order_key(job)) == 1 and call('HEXISTS', tag.name .. ':leaving', job.key) == 0
+end
+
+local count = 0
+local function look(keys, dead)
+  for _, key in ipairs(keys) do
+    local job = new_job(tag, key)
+    job.dead = dead
+    if is_orphan(job) then
+      count = count + 1
+      job.kind = call('EXISTS', calls_key(job)) == 1 and KEYED or COLLECTING
+      job.size = call('ZCARD', order_key(job))
+      local grave = grave_of(tag, key)
+      -- Another kind's grave would be lost, and so these stay where they are.
+      if args.mend and (grave.size == 0 or grave.kind == job.kind) then
+        local found = first_payloads(job, job.size)
+        call('UNLINK', order_key(job), calls_key(job))
+        job.dead, job.at = nil, now
+        bury(job, found, -1, args.error)
+      end
+    end
+  end
+  flush(tag)
+end
+look(args.queued, nil)
+look(args.buried, true)
+return {'ok', count}

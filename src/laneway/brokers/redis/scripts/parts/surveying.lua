@@ -1,0 +1,71 @@
+-- What is wrong with a job, a grave, or an entry of an index.
+
+-- What the indices should say of a queued job, or a grave: index -> {member, score}. (The list is looked at elsewhere.)
+local function entries_for(job, where)
+  local key = job.key
+  if job.dead then
+    return {[':dead'] = {ordered(job.seq) .. key, job.updated}, [':dkeys'] = {key, 0}}
+  elseif where == ASIDE then
+    return {[':aside'] = {key, job.at}}
+  end
+  local entries = {[':keys'] = {key, 0}}
+  if where == DUE then
+    entries[index_of(job.priority)] = {ordered(job.seq) .. key, job.at}
+  end
+  if job.retry >= 0 then
+    entries[':failed'] = {ordered(job.seq) .. key, job.at}
+    entries[':failures'] = {by_time(job.at, job.seq) .. key, job.retry}
+    entries[':fkeys'] = {key, 0}
+  end
+  return entries
+end
+
+local function is_level(tag, level)
+  for _, known in ipairs(tag.levels) do
+    if known == level then return true end
+  end
+  return level == 0
+end
+
+local function is_indexed(job, where)
+  if where == DUE and not job.dead and not is_level(job.tag, job.priority) then
+    return false -- nobody would look there
+  end
+  for index, entry in pairs(entries_for(job, where)) do
+    if tonumber(call('ZSCORE', job.tag.name .. index, entry[1]) or nil) ~= entry[2] then
+      return false
+    end
+  end
+  return true
+end
+
+-- A job, or a grave, as it is stored; and where.
+local function stored_job(tag, key, blob, dead)
+  local job = new_job(tag, key)
+  job.dead = dead
+  return job, (read_job(job, blob))
+end
+
+-- How many payloads there really are.
+local function true_size(job)
+  return job.lone and 1 or call('ZCARD', order_key(job))
+end
+
+local function is_priority(index) return index == ':due' or index:sub(1, 5) == ':due:' end
+
+-- Whether an entry of an index says what is not so.
+local function is_stray(tag, index, member)
+  local key = member
+  if index == ':failures' then
+    key = member:sub(16)
+  elseif is_priority(index) or index == ':failed' or index == ':dead' then
+    key = member:sub(8)
+  end
+  local dead = index == ':dead' or index == ':dkeys'
+  local blob = call('HGET', tag.name .. (dead and ':morgue' or ':jobs'), key)
+  if not blob then
+    return true
+  end
+  local entry = entries_for(stored_job(tag, key, blob, dead))[index]
+  return not entry or entry[1] ~= member
+end

@@ -1,0 +1,72 @@
+--@include base
+--@include payloads
+--@include jobs
+--@include surveying
+-- Look through a part of a shard for what is unwell. It takes as many calls as there are pages, and each is short.
+--
+-- KEYS  the tag
+-- args  what    ':jobs', ':morgue', ':running', or an index
+--       cursor  where to go on; '0' at first
+-- Answers {'ok', where to go on or '0', what, text, …} · {'stale', tag}: it is no shard, or being
+-- left, when only claims can be looked at.
+-- What is said: key: one that is queued or dead here · ready: an entry that the list must have · job, grave: a key whose
+-- job or grave is not as it should be · hollow, hollow grave: one without payloads · claim: worker, NUL, token, NUL, key ·
+-- unlisted: the key of a claim that its worker's list does not have · stray: a member that says what is not so.
+-- Changes nothing.
+
+local tag = tags[1]
+if not tag.is_open or (tag.moving > 0 and args.what ~= ':running') then
+  return {'stale', 1}
+end
+local said = {'ok', '0'}
+local function say(what, text)
+  said[#said + 1], said[#said + 2] = what, text
+end
+
+local look = {}
+look[':jobs'] = function(key, blob)
+  local job, where = stored_job(tag, key, blob)
+  local runs = call('HEXISTS', tag.name .. ':running', key) == 1
+  local size = true_size(job)
+  if where ~= ASIDE then
+    say('key', key)
+  end
+  if size == 0 then
+    say('hollow', key)
+  elseif size ~= job.size or runs ~= (where == ASIDE) or not is_indexed(job, where) then
+    say('job', key)
+  elseif where == READY then
+    say('ready', blob:sub(2, 16) .. key)
+  end
+end
+look[':morgue'] = function(key, blob)
+  local grave = stored_job(tag, key, blob, true)
+  local size = true_size(grave)
+  if call('HEXISTS', tag.name .. ':running', key) == 0 then
+    say('key', key)
+  end
+  if size == 0 then
+    say('hollow grave', key)
+  elseif size ~= grave.size or not is_indexed(grave) then
+    say('grave', key)
+  end
+end
+look[':running'] = function(key, blob)
+  local token, worker = claim_parts(blob)
+  say('claim', worker .. '\0' .. string.format('%.17g', token) .. '\0' .. key)
+  if tonumber(call('ZSCORE', tag.name .. ':w:' .. worker, key) or nil) ~= token then
+    say('unlisted', key)
+  end
+end
+
+local scan = look[args.what] and 'HSCAN' or 'ZSCAN'
+local page = call(scan, tag.name .. args.what, args.cursor, 'COUNT', 500)
+said[2] = page[1]
+for i = 1, #page[2], 2 do
+  if look[args.what] then
+    look[args.what](page[2][i], page[2][i + 1])
+  elseif is_stray(tag, args.what, page[2][i]) then
+    say('stray', page[2][i])
+  end
+end
+return said
