@@ -19,10 +19,12 @@ from hypothesis.stateful import run_state_machine_as_test
 from laneway.brokers.memory import MemoryBroker
 from laneway.brokers.redis import RedisBroker, mending
 from laneway.brokers.redis.server import Server
+from laneway.brokers.redis.urls import Settings
 from laneway.brokers.sqlite import SQLiteBroker
 from laneway.clock import Clock
+from laneway.config import Url
 from laneway.testing.machine import MakeBroker, broker_machine
-from tests.servers import RedisServer
+from tests.servers import RedisCluster, RedisServer
 
 pytestmark = pytest.mark.property
 
@@ -86,6 +88,19 @@ def emptied(redis_server: RedisServer) -> Iterator[MakeBroker]:
     server.close()
 
 
+@pytest.fixture
+def emptied_cluster(redis_cluster: RedisCluster) -> Iterator[MakeBroker]:
+    cluster = Settings.from_url(Url.parse(redis_cluster.url), environ={}).open()
+
+    def on(clock: Clock) -> RedisBroker:
+        for server in cluster.servers():
+            server.do("FLUSHALL")
+        return Kept(cluster, clock=clock)
+
+    yield on
+    cluster.close()
+
+
 def test_the_memory_broker_is_the_model() -> None:
     hold_against_the_model(MemoryBroker, 300)
 
@@ -96,3 +111,7 @@ def test_the_sqlite_broker_is_the_model(wiped: Wiped) -> None:
 
 def test_the_redis_broker_is_the_model(emptied: MakeBroker) -> None:
     hold_against_the_model(emptied, 100)
+
+
+def test_the_redis_broker_on_a_cluster_is_the_model(emptied_cluster: MakeBroker) -> None:
+    hold_against_the_model(emptied_cluster, 50)
