@@ -40,6 +40,7 @@ class Entry(msgspec.Struct, array_like=True):
 class Record(msgspec.Struct, array_like=True):
     """What follows the first 16 bytes of a job's record; see scripts/parts/jobs.lua."""
 
+    #: Of the payload that is alone.
     body: str | bool = False
     identity: str | bool = False
     score: float | bool = False
@@ -100,9 +101,9 @@ class View(msgspec.Struct, array_like=True):
             size=self.size,
             deaths=self.deaths,
             priority=self.priority,
-            error=self.error if isinstance(self.error, str) else None,
+            error=text(self.error),
             updated_at=self.buried_at,
-            worker=self.worker if isinstance(self.worker, str) else None,
+            worker=text(self.worker),
         )
 
 
@@ -111,8 +112,13 @@ _stamp = struct.Struct(">Bd").unpack_from
 _KINDS = tuple(Kind)
 
 
+def text(stored: str | bool) -> str | None:
+    """A text that Lua has, or has not."""
+    return stored if isinstance(stored, str) else None
+
+
 def headers_of(stored: str | bool) -> Headers | None:
-    return _read_headers(stored) if stored and isinstance(stored, str) else None
+    return _read_headers(stored) if isinstance(stored, str) else None
 
 
 def claim_of(queue: str, epoch: int, shard: int, key: bytes, blob: bytes) -> Claim:
@@ -126,24 +132,17 @@ def claim_of(queue: str, epoch: int, shard: int, key: bytes, blob: bytes) -> Cla
     if isinstance(record.entries, list):
         payloads = [entry.payload(kind, 1) for entry in record.entries]
     else:
+        body, identity = text(record.body) or "", text(record.identity) or ""
         score = record.score
         if score is False:
             score = 0.0 if kind is Kind.PLAIN else at
         if not keyed:
-            payloads = [Payload(record.body, score, record.identity or "")]  # type: ignore[arg-type]  # it is a text
+            payloads = [Payload(body, score, identity)]
         else:
             if score == HEAD:
                 score = at if record.call_at is False else record.call_at
-            payloads = [
-                Payload(
-                    record.body,  # type: ignore[arg-type]  # a lone payload lies in its record
-                    score,
-                    record.identity,  # type: ignore[arg-type]
-                    record.call_attempt + 1,
-                    headers_of(record.headers),
-                    record.call_deaths,
-                )
-            ]
+            headers = headers_of(record.headers)
+            payloads = [Payload(body, score, identity, record.call_attempt + 1, headers, record.call_deaths)]
     return Claim(
         queue,
         epoch,
@@ -154,7 +153,7 @@ def claim_of(queue: str, epoch: int, shard: int, key: bytes, blob: bytes) -> Cla
         record.attempt + 1,
         record.deaths,
         payloads,
-        record.error or None,  # type: ignore[arg-type]  # True is never stored
+        text(record.error),
         None if keyed else headers_of(record.headers),
         kind,
         shard,
