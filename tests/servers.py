@@ -30,6 +30,8 @@ PORTS = range(12_000, 22_000)
 BUS = 10_000
 SLOTS = 16_384
 IN_MEMORY = ("--save", "", "--appendonly", "no")
+#: What `check` takes for safe.
+LOGGED = ("--appendonly", "yes", "--appendfsync", "everysec")
 #: Nothing that was answered is lost with the process.
 DURABLE = ("--appendonly", "yes", "--appendfsync", "always")
 

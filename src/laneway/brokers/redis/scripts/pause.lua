@@ -15,5 +15,6 @@ if record[4] == args.paused then
   return 0
 end
 record[4] = args.paused
+make_room()
 call('HSET', KEYS[1], args.queue, pack(record))
 return 1
