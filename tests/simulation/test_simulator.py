@@ -6,39 +6,54 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from laneway.testing.simulator import Report, in_memory, main, on_sqlite, simulate
+from laneway.testing.simulator import Connect, Report, in_memory, main, on_redis, on_sqlite, simulate
+from tests.servers import LOGGED, RedisServer, servers
 
 pytestmark = pytest.mark.simulation
 
-SEEDS = int(os.environ.get("LANEWAY_SEEDS", "30"))
+MANY = os.environ.get("LANEWAY_SEEDS")
+#: One on Redis takes as long as ten others.
+SEEDS = {"memory": 30, "sqlite": 30, "valkey": 6, "redis": 2}
 
 
-@pytest.fixture(params=["sqlite", "memory"])
-def run(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[int], Report]:
-    def run(seed: int, name: str = "jobs") -> Report:
-        connect = in_memory() if request.param == "memory" else on_sqlite(tmp_path / f"{name}-{seed}.db")
-        return simulate(seed, connect, steps=300)
-
-    return run
+@pytest.fixture(params=["sqlite", "memory", *servers()])
+def seeds(request: pytest.FixtureRequest) -> range:
+    """How many; the broker is their parameter."""
+    return range(int(MANY or SEEDS[request.param]))
 
 
-def test_nothing_goes_wrong(run: Callable[[int], Report]) -> None:
-    reports = [run(seed) for seed in range(SEEDS)]
+@pytest.fixture
+def run(request: pytest.FixtureRequest, seeds: range, tmp_path: Path) -> Iterator[Callable[..., Report]]:
+    broker = request.node.callspec.params["seeds"]
+    server = RedisServer.start(servers()[broker], tmp_path, *LOGGED) if broker in servers() else None
+
+    def connect(name: str) -> Connect:
+        if server is not None:
+            return on_redis(f"{server.url}?prefix={name}")
+        return in_memory() if broker == "memory" else on_sqlite(tmp_path / f"{name}.db")
+
+    yield lambda seed, name="jobs": simulate(seed, connect(f"{name}-{seed}"), steps=300)
+    if server is not None:
+        server.end()
+
+
+def test_nothing_goes_wrong(seeds: range, run: Callable[[int], Report]) -> None:
+    reports = [run(seed) for seed in seeds]
     assert {report.seed: report.findings for report in reports if report.findings} == {}
     # And it was put to the test.
-    assert sum(report.accepted for report in reports) > 50 * SEEDS
-    assert sum(report.crashes for report in reports) > SEEDS
-    assert sum(report.pauses for report in reports) > SEEDS
-    assert sum(report.refused for report in reports) > SEEDS / 4
-    assert sum(report.repeats for report in reports) > SEEDS / 2
-    assert sum(report.reshardings for report in reports) > SEEDS
-    assert sum(report.deaths for report in reports) > SEEDS / 4
-    assert sum(report.paused_turns for report in reports) > SEEDS
+    assert sum(report.accepted for report in reports) > 50 * len(seeds)
+    assert sum(report.crashes for report in reports) > len(seeds)
+    assert sum(report.pauses for report in reports) > len(seeds)
+    assert sum(report.refused for report in reports) > len(seeds) / 4
+    assert sum(report.repeats for report in reports) > len(seeds) / 2
+    assert sum(report.reshardings for report in reports) > len(seeds)
+    assert sum(report.deaths for report in reports) > len(seeds) / 4
+    assert sum(report.paused_turns for report in reports) > len(seeds)
 
 
 def test_a_seed_says_everything(run: Callable[..., Report]) -> None:
