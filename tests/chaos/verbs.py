@@ -72,6 +72,7 @@ class World:
             "pages": {(queue, page): broker.listing(queue, page).jobs for queue in broker.queues() for page in pages},
             "workers": broker.workers(),
             "leases": {worker: lease_s for worker, (_, lease_s) in broker.leases().items()},
+            "unwell": broker.check(),
         }
 
     def drain(self) -> list[Any]:
@@ -197,6 +198,8 @@ VERBS: dict[str, Callable[[World], Any]] = {
     "resume": lambda world: (world.broker.pause("q"), world.broker.resume("q"))[1],
     "reshard, while something runs": _reshard,
     "reshard": _reshard_at_rest,
+    "check": lambda world: world.broker.check(),
+    "repair": lambda world: world.broker.repair(),
     "stats": lambda world: world.broker.stats(),
     "lags": lambda world: world.broker.lags("q"),
     "leases": lambda world: len(world.broker.leases()),

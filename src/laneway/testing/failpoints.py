@@ -16,7 +16,11 @@ from collections.abc import Callable, Mapping
 from ..errors import ConfigError
 from ..failpoints import armed
 
-PLACES = ("after claim", "mid job", "before settle", "inside settle", "after settle", "during renew", "after renew")
+#: "inside settle" is inside SQLite's transaction; "inside call" is when Redis was asked and has not answered.
+PLACES = (
+    *("after claim", "mid job", "before settle", "inside settle", "after settle", "during renew", "after renew"),
+    "inside call",
+)
 
 
 def arm_from_environment(environ: Mapping[str, str], *, kill: Callable[[], None] | None = None) -> None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from redis.exceptions import RedisError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
+from ...failpoints import armed, reach
 from .calling import Call, Caller, Key
 from .connections import Address, Command, Connection, Connections, receive, send
 from .trouble import explain, is_away, is_lost
@@ -122,6 +123,8 @@ class Server(Caller):
             connection, used = self.connections.take()
             try:
                 send(connection, commands)
+                if armed:
+                    reach("inside call")
                 answers = receive(connection, len(commands))
             except (RedisError, OSError) as error:
                 self.connections.drop(connection)
