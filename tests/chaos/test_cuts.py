@@ -105,7 +105,12 @@ def test_a_verb_is_harmless_when_repeated(
     # And somebody flushes the scripts before every request: there is no more to that than one more request.
     world = begin("flushed")
     with redis_server.client() as client:
-        proxy.before = lambda words: client.script_flush() if words[0] == b"EVALSHA" else None
+
+        def flush(words: list[bytes]) -> None:
+            if words[0] == b"EVALSHA":
+                client.script_flush()
+
+        proxy.before = flush
         again = act(world)
     proxy.before = lambda words: None
     assert (again, world.look(), world.drain()) == (answer, seen, ran)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -45,7 +46,7 @@ def make_room(server: RedisServer) -> None:
         client.config_set("maxmemory", 0)
 
 
-def keys_of(server: RedisServer) -> dict[bytes, bytes | None]:
+def keys_of(server: RedisServer) -> dict[Any, Any]:
     with server.client() as client:
         return {key: client.dump(key) for key in sorted(client.keys())}
 

@@ -1,4 +1,4 @@
-"""The simulator sees what is wrong in a script of the Redis broker: each of these has one mistake, and a check turns red.
+"""The simulator sees what is wrong in a script of the Redis broker: each has one mistake, and a check turns red.
 
 The scripts are copied, and a few words of one of them are changed.
 """
