@@ -12,6 +12,7 @@ from laneway.broker import Turn
 from laneway.brokers.redis import RedisBroker
 from laneway.brokers.redis.calling import Caller, Key
 from laneway.brokers.redis.connections import Command
+from laneway.brokers.redis.outbox import Outbox
 from laneway.brokers.redis.server import Server
 from laneway.clock import ManualClock
 from laneway.errors import BrokerAwayError
@@ -48,6 +49,8 @@ class Cut(Caller):
         #: At which exchange from now on, and how; None: never.
         self.at: int | None = None
         self.how = CUTS["after"]
+        #: What did not get through then.
+        self.late: Sequence[Command] = ()
 
     def exchange(self, commands: Sequence[Command]) -> list[Any]:
         if self.at is not None:
@@ -55,7 +58,9 @@ class Cut(Caller):
         if self.at is None or self.at >= 0 or not commands:
             return self.inner.exchange(commands)
         self.at = None
-        self.inner.exchange(commands[: self.how(len(commands))])
+        through = self.how(len(commands))
+        self.late = commands[through:]
+        self.inner.exchange(commands[:through])
         raise BrokerAwayError("The connection was cut, as it was told to be.")
 
     def servers(self) -> list[Server]:
@@ -81,7 +86,7 @@ class Scene:
         self.broker = RedisBroker(self.cut, clock=self.clock)
         self.broker.declare("q", 5)
         self.broker.declare("far", 2)
-        self.hand = Hand(self.broker)
+        self.hand, self.other = Hand(self.broker), Hand(self.broker, "worker-2")
         #: What was run, by body.
         self.ran: Counter[str] = Counter()
 
@@ -105,12 +110,13 @@ class Scene:
         self.clock.advance(10)  # what lies in an outbox for so long was left behind
         self.broker.reclaim()
         self.clock.advance(1_000)
-        other = Hand(self.broker, "worker-2")
-        for queue in ("q", "far"):
-            while claims := other.claim(queue=queue):
+        self.work("q", "far")
+
+    def work(self, *queues: str) -> None:
+        for queue in queues:
+            while claims := self.other.claim(queue=queue):
                 self.run(*claims)
-                assert other.settle(*(done(claim) for claim in claims), queue=queue) == []
-        self.hand.name = "worker-2"
+                assert self.other.settle(*(done(claim) for claim in claims), queue=queue) == []
 
 
 @pytest.mark.parametrize("how", CUTS)
@@ -136,14 +142,14 @@ def outbox() -> list[NewJob]:
     return [*sent, job("far away", "far away", queue="far")]
 
 
-def settle_and_claim(scene: Scene, at: int, how: str) -> bool:
-    """Take a turn with every verdict and an outbox, cut somewhere; says whether it was."""
+def settle_and_claim(scene: Scene, at: int, how: str, sends: bool) -> bool:
+    """Take a turn with every verdict, and perhaps an outbox, cut somewhere; says whether it was."""
     scene.broker.enqueue(JOBS)
     claims = {claim.key: claim for claim in scene.hand.claim(limit=12)}
     assert len(claims) == 12
     settlements = [
-        done(claims.pop("plain-0"), outbox()[:5]),
-        failed(claims.pop("plain-1"), "no", 5, 60.0, outbox=outbox()[5:]),
+        done(claims.pop("plain-0"), outbox()[:5] if sends else None),
+        failed(claims.pop("plain-1"), "no", 5, 60.0, outbox=outbox()[5:] if sends else None),
         buried(claims.pop("plain-2"), "no"),
         released(claims.pop("plain-3")),
         done(claims.pop("keyed-0")),
@@ -156,6 +162,9 @@ def settle_and_claim(scene: Scene, at: int, how: str) -> bool:
     assert len(answer.claims) == 3 or (was_cut and how == "amid" and answer.claims)
     assert {claim.token for claim in answer.claims} == {answer.token}
     assert scene.broker.turn(turn) == answer
+    scene.cut.inner.exchange(scene.cut.late)  # what was thought to be lost arrives after all
+    assert scene.broker.turn(turn) == answer
+    assert numbers(scene.broker).busy == len(claims) + len(answer.claims)
     assert (numbers(scene.broker).processed, numbers(scene.broker).failed) == (2, 2)
     scene.hand.seq += 1
     # All of it is known to be held, and can be settled.
@@ -165,21 +174,22 @@ def settle_and_claim(scene: Scene, at: int, how: str) -> bool:
     return was_cut
 
 
+@pytest.mark.parametrize("sends", [True, False])
 @pytest.mark.parametrize("how", CUTS)
-def test_a_turn_is_cut(redis_cluster: RedisCluster, open_url: Opener, how: str) -> None:
+def test_a_turn_is_cut(redis_cluster: RedisCluster, open_url: Opener, how: str, sends: bool) -> None:
     server = open_url(redis_cluster.url)
-    expected = Counter(new.body for new in [*JOBS, *outbox()])
+    expected = Counter(new.body for new in [*JOBS, *(outbox() if sends else [])])
     del expected["plain-2"]  # it is in the morgue
     at, was_cut = 0, True
     while was_cut:
         scene = Scene(redis_cluster, server)
-        was_cut = settle_and_claim(scene, at, how)
+        was_cut = settle_and_claim(scene, at, how, sends)
         scene.drain()
         assert scene.ran == expected
         assert places(scene.broker, "plain-2") == {"dead": ["plain-2"]}
         assert keys_in_outboxes(scene) == 0
         at += 1
-    assert at > 6
+    assert at > (6 if sends else 2)
 
 
 @pytest.mark.parametrize("how", CUTS)
@@ -191,9 +201,13 @@ def test_delivering_what_was_left_behind_is_cut(redis_cluster: RedisCluster, ope
         scene = Scene(redis_cluster, server)
         leave_behind(scene)
         scene.clock.advance(10)
-        _, was_cut = scene.repeat(scene.broker.reclaim, at, how)
-        scene.clock.advance(10)
-        scene.broker.reclaim()  # what could not be delivered is for a later sweep
+        scene.cut.at, scene.cut.how = at, CUTS[how]
+        try:
+            scene.broker.reclaim()
+        except BrokerAwayError:
+            pass
+        was_cut, scene.cut.at = scene.cut.at is None, None
+        scene.work("q", "far")  # what has been delivered is gone when it is delivered again
         scene.drain()
         assert scene.ran == Counter(new.body for new in outbox())
         at += 1
@@ -205,11 +219,9 @@ def leave_behind(scene: Scene) -> None:
     put(scene.broker, "a")
     claim = scene.hand.one()
     turn = Turn(scene.hand.name, "q", scene.hand.seq + 1, [done(claim, outbox())])
-    outboxes = scene.broker._outbox
-    assert outboxes is not None
-    deliver, outboxes.deliver = outboxes.deliver, lambda entries: None  # type: ignore[method-assign]  # it dies here
-    scene.broker.turn(turn)
-    outboxes.deliver = deliver  # type: ignore[method-assign]  # and this is another one
+    with pytest.MonkeyPatch.context() as dying:
+        dying.setattr(Outbox, "deliver", lambda *_: None)  # it dies before that
+        scene.broker.turn(turn)
     assert keys_in_outboxes(scene) > 0
     assert keys(scene.broker.listing("q", "queued").jobs) == []
 

@@ -97,33 +97,32 @@ class ClusterStoring:
         self.arrivals = Arrivals()
 
     def enqueue(self, jobs: Sequence[NewJob]) -> None:
+        chunks = [Parcel(jobs[n : n + CHUNK], self.arrivals.take(CHUNK)) for n in range(0, len(jobs), CHUNK)]
+        several = len({(job.queue, job.key) for job in jobs}) > 1
+        for chunk in chunks:
+            if several and any(job.kind is not Kind.PLAIN for job in chunk.jobs):
+                self._carry_out(chunk, set(), check=True)
         woken: set[str] = set()
         try:
-            for first in range(0, len(jobs), CHUNK):
-                chunk = Parcel(jobs[first : first + CHUNK], self.arrivals.take(CHUNK))
-                try:
-                    self._store(chunk, woken)
-                except (BrokerError, EnqueueError) as error:
-                    left = [*(chunk.jobs[n] for n in sorted(chunk.left)), *jobs[first + CHUNK :]]
-                    if len(left) < len(jobs):
-                        raise _in_part(error, left) from error
-                    raise
+            for chunk in chunks:
+                self._carry_out(chunk, woken)
+        except (BrokerError, EnqueueError) as error:
+            left = [chunk.jobs[n] for chunk in chunks for n in sorted(chunk.left)]
+            if len(left) < len(jobs):
+                raise _in_part(error, left) from error
+            raise
         finally:
             ring_all(self._layouts, woken)
 
-    def _store(self, chunk: Parcel, woken: set[str]) -> None:
-        several = len({(job.queue, job.key) for job in chunk.jobs}) > 1
-        checked = not several or all(job.kind is Kind.PLAIN for job in chunk.jobs)
+    def _carry_out(self, chunk: Parcel, woken: set[str], *, check: bool = False) -> None:
+        """Store a chunk, or see whether it can be stored."""
         for _ in range(_TRIES):
-            stale = self.round([chunk], woken, check=True) if not checked else ()
-            if not stale and not chunk.refused and not chunk.trouble:
-                checked = True
-                stale = self.round([chunk], woken)
+            stale = self.round([chunk], woken, check=check)
             if chunk.refused:
                 raise another_kind(chunk.jobs[chunk.refused[0]], chunk.refused[1])
             if chunk.trouble:
                 raise chunk.trouble
-            if not chunk.left:
+            if not stale:
                 return
             for layout in stale:
                 self._layouts.refresh(layout)

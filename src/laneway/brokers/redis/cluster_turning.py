@@ -180,7 +180,10 @@ class ClusterTurning:
             self._deliver(outbox)
             # What was settled just now is remembered: this only looks.
             looks = {tag: {**nothing, "floor": self._token, "peek": limit} for tag in dict.fromkeys((first, *wanted))}
-            said |= {tag: _Said(answer) for tag, answer in self._call("settle", turn, looks).items()}
+            for tag, answer in self._call("settle", turn, looks).items():
+                now = _Said(answer)
+                now.refused = said[tag].refused if tag in said else []
+                said[tag] = now
         return said, woken
 
     def _deliver(self, entries: Sequence[Entry]) -> None:
