@@ -118,7 +118,8 @@ def _look(layouts: Layouts, queues: Sequence[Layout]) -> Findings:
             continue
         for each in looks:
             found.surveys.append((layout, each))
-            astray = [key for key in each.keys if shard_of(key, layout.shards) != layout.shard(each.tag)]
+            shard = layout.shard(each.tag)
+            astray = [key for key in each.keys if shard_of(key, layout.shards) != shard]
             if astray:
                 found.astray[each.tag] = astray
     _sort_claims(layouts, found)

@@ -16,9 +16,7 @@ if not tag.is_open or (tag.moving > 0 and #args.jobs + #args.graves > 0) then
   return {'stale', 1}
 end
 for i = 2, #ARGV, 2 do
-  if is_stray(tag, ARGV[i], ARGV[i + 1]) then
-    call('ZREM', tag.name .. ARGV[i], ARGV[i + 1])
-  end
+  each('ZREM', tag.name .. ARGV[i], strays_of(tag, ARGV[i], {ARGV[i + 1]}))
 end
 for i, blob in ipairs(values_of(tag.name .. ':running', args.unlisted)) do
   if blob then

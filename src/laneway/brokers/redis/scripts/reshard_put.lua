@@ -36,12 +36,22 @@ end
 if args.token > tag.token then
   call('HSET', tag.name .. ':meta', 'token', args.token)
 end
+local keys = {}
 for i = 2, #ARGV, 2 do
-  local key = ARGV[i]
-  if call('SADD', arrived, key) == 1 then
-    local _, job, grave = unpack(unpack_blob(ARGV[i + 1]))
+  keys[#keys + 1] = ARGV[i]
+end
+local is_here = {}
+if has_begun then
+  for i, here in ipairs(call('SMISMEMBER', arrived, unpack(keys))) do
+    is_here[keys[i]] = here == 1
+  end
+end
+load(tag, keys)
+for i, key in ipairs(keys) do
+  if not is_here[key] then
+    local _, job, grave = unpack(unpack_blob(ARGV[2 * i + 1]))
     if job then
-      arrive(job_of(tag, key), job)
+      arrive(tag.jobs[key], job)
     end
     if grave then
       rest_here(grave_of(tag, key), grave)
@@ -49,4 +59,5 @@ for i = 2, #ARGV, 2 do
   end
 end
 flush(tag)
+each('SADD', arrived, keys)
 return {'ok'}

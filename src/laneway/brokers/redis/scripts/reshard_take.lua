@@ -105,11 +105,10 @@ for i, key in ipairs(keys) do
     bytes = bytes + #(jobs[i] or '') + #(graves[i] or '')
     taken[#taken + 1] = key
     taken[#taken + 1] = pack({batch, jobs[i], graves[i]})
-    local job, grave = tag.jobs[key], grave_of(tag, key)
-    for _, each_of in ipairs({job, grave}) do
-      each_of.size, each_of.lone = 0, nil
-      if each_of.was then
-        change(each_of)
+    for _, gone in pairs({job = jobs[i] and tag.jobs[key], grave = graves[i] and grave_of(tag, key)}) do
+      if gone then
+        gone.size, gone.lone = 0, nil
+        change(gone)
       end
     end
   else

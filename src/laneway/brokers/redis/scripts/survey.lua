@@ -24,25 +24,31 @@ local function say(what, text)
 end
 
 local look = {}
-look[':jobs'] = function(key, blob)
-  local job, where = stored_job(tag, key, blob)
-  local runs = call('HEXISTS', tag.name .. ':running', key) == 1
-  local size = true_size(job)
+look[':jobs'] = function(key, blob, runs)
+  local where, size, is_well = where_of(blob), 1, nil
+  if blob:byte(1) < FAILED and where == READY then
+    -- Most are so, and are not unpacked.
+    is_well = not runs and call('ZSCORE', tag.name .. ':keys', key)
+  else
+    local job = stored_job(tag, key, blob)
+    size = true_size(job)
+    is_well = size == job.size and runs == (where == ASIDE) and is_indexed(job, where)
+  end
   if where ~= ASIDE then
     say('key', key)
   end
   if size == 0 then
     say('hollow', key)
-  elseif size ~= job.size or runs ~= (where == ASIDE) or not is_indexed(job, where) then
+  elseif not is_well then
     say('job', key)
   elseif where == READY then
     say('ready', blob:sub(2, 16) .. key)
   end
 end
-look[':morgue'] = function(key, blob)
+look[':morgue'] = function(key, blob, runs)
   local grave = stored_job(tag, key, blob, true)
   local size = true_size(grave)
-  if call('HEXISTS', tag.name .. ':running', key) == 0 then
+  if not runs then
     say('key', key)
   end
   if size == 0 then
@@ -62,11 +68,18 @@ end
 local scan = look[args.what] and 'HSCAN' or 'ZSCAN'
 local page = call(scan, tag.name .. args.what, args.cursor, 'COUNT', 500)
 said[2] = page[1]
+local names, values = {}, {}
 for i = 1, #page[2], 2 do
-  if look[args.what] then
-    look[args.what](page[2][i], page[2][i + 1])
-  elseif is_stray(tag, args.what, page[2][i]) then
-    say('stray', page[2][i])
+  names[#names + 1], values[#values + 1] = page[2][i], page[2][i + 1]
+end
+if look[args.what] then
+  local claims = values_of(tag.name .. ':running', names)
+  for i, key in ipairs(names) do
+    look[args.what](key, values[i], claims[i] and true)
+  end
+else
+  for _, member in ipairs(strays_of(tag, args.what, names)) do
+    say('stray', member)
   end
 end
 return said

@@ -53,19 +53,33 @@ end
 
 local function is_priority(index) return index == ':due' or index:sub(1, 5) == ':due:' end
 
--- Whether an entry of an index says what is not so.
-local function is_stray(tag, index, member)
-  local key = member
+local function key_in(index, member)
   if index == ':failures' then
-    key = member:sub(16)
+    return member:sub(16)
   elseif is_priority(index) or index == ':failed' or index == ':dead' then
-    key = member:sub(8)
+    return member:sub(8)
+  end
+  return member
+end
+
+-- The members of an index that say what is not so.
+local function strays_of(tag, index, members)
+  local keys, strays = {}, {}
+  for i, member in ipairs(members) do
+    keys[i] = key_in(index, member)
   end
   local dead = index == ':dead' or index == ':dkeys'
-  local blob = call('HGET', tag.name .. (dead and ':morgue' or ':jobs'), key)
-  if not blob then
-    return true
+  for i, blob in ipairs(values_of(tag.name .. (dead and ':morgue' or ':jobs'), keys)) do
+    local is_so
+    if blob and (index == ':keys' or index == ':dkeys') then
+      is_so = dead or where_of(blob) ~= ASIDE
+    elseif blob then
+      local entry = entries_for(stored_job(tag, keys[i], blob, dead))[index]
+      is_so = entry and entry[1] == members[i]
+    end
+    if not is_so then
+      strays[#strays + 1] = members[i]
+    end
   end
-  local entry = entries_for(stored_job(tag, key, blob, dead))[index]
-  return not entry or entry[1] ~= member
+  return strays
 end
