@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
+
+from ...errors import ConfigError
+
+_PREFIX = re.compile(r"[A-Za-z0-9_.-]{1,80}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -10,6 +15,10 @@ class Keys:
     """The keys of one prefix. Those of one shard share a hash tag, and so do those that are about all queues."""
 
     prefix: str
+
+    def __post_init__(self) -> None:
+        if not _PREFIX.fullmatch(self.prefix):  # it stands in hash tags
+            raise ConfigError(f"prefix must be 1 to 80 letters, digits, '_', '-' or '.', not {self.prefix!r}.")
 
     @property
     def queues(self) -> str:

@@ -20,6 +20,7 @@ from ...config import Url
 from ...errors import ConfigError
 from .cluster import ClusterServer, Place
 from .connections import Address
+from .keys import Keys
 from .server import Server
 
 OPTIONS = ("prefix", "pool", "pool_timeout", "timeout", "ca", "cert", "key", "verify")
@@ -31,7 +32,6 @@ MAX_TIMEOUT_S = 3_600
 USERNAME_VARIABLE = "LANEWAY_REDIS_USERNAME"
 PASSWORD_VARIABLE = "LANEWAY_REDIS_PASSWORD"
 
-_PREFIX = re.compile(r"[A-Za-z0-9_.-]{1,80}")
 _HOST = re.compile(r"(?:\[(?P<six>[0-9A-Fa-f:.]+(?:%[\w.-]+)?)\]|(?P<name>[A-Za-z0-9_.-]*))(?::(?P<port>[0-9]*))?")
 _LOOKS = "a redis URL looks like redis://user:password@host:6379/0"
 _QUOTED = "special characters in a user or password must be percent-quoted, such as %40 for @"
@@ -170,9 +170,7 @@ def _database(text: str, cluster: bool) -> int:
 def _checked(options: Mapping[str, str], tls: bool) -> dict[str, Any]:
     settings: dict[str, Any] = {}
     if "prefix" in options:
-        if not _PREFIX.fullmatch(options["prefix"]):
-            raise ConfigError(f"prefix must be 1 to 80 letters, digits, '_', '-' or '.', not {options['prefix']!r}.")
-        settings["prefix"] = options["prefix"]
+        settings["prefix"] = Keys(options["prefix"]).prefix
     if "pool" in options:
         text = options["pool"]
         if not re.fullmatch(r"[0-9]{1,9}", text) or not 1 <= int(text) <= MAX_POOL:
