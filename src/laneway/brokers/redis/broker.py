@@ -180,12 +180,21 @@ class RedisBroker:
     def reclaim(self) -> int:
         found = self._server.do("ZRANGE", self._keys.dead, 0, -1, "WITHSCORES")
         ended = {found[i].decode(): float(found[i + 1]) for i in range(0, len(found), 2)}
-        count = self._give_back(list(ended), self._died_of(list(ended)), leaves=True, tidy=True)
+        lost = [*ended, *self._forgotten(ended)]
+        count = self._give_back(lost, self._died_of(list(ended)), leaves=True, tidy=True)
         now = self._now()
         self._forget([worker for worker, at in ended.items() if at < now - REMEMBER_DEAD_S])
         if self._outbox is not None:
             self._outbox.sweep(now)
         return count
+
+    def _forgotten(self, ended: Collection[str]) -> list[str]:
+        """Workers that shards know and nobody else does: they were let in at the moment in which they left."""
+        tags = [tag for layout in self._layouts.read_all() for tag in layout.all_tags]
+        fields = self._server.do_all([("HKEYS", f"{tag}:meta") for tag in tags])
+        known = {field[2:].decode() for found in fields for field in found if field.startswith(b"w:")}
+        # Asked last: whoever is let in later has a lease.
+        return sorted(known - {worker.decode() for worker in self._server.do("HKEYS", self._keys.leases)} - set(ended))
 
     def _died_of(self, workers: Sequence[str]) -> list[Started]:
         """What died with workers that were about to leave, if whoever said so did not come to the end of it."""

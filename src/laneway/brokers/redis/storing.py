@@ -17,8 +17,9 @@ from .layout import Layout, Layouts, outdated
 from .records import new_job
 from .scripts import load
 
-#: A million at once must not stop the server.
+#: What is stored in one step: a million jobs at once must not stop the server, and a gigabyte it would not take.
 CHUNK = 1_000
+CHUNK_CHARS = 16_000_000
 _TRIES = 20
 
 
@@ -68,9 +69,12 @@ class Storing:
         self._senders = Senders()
 
     def enqueue(self, jobs: Sequence[NewJob]) -> None:
-        chunks = [jobs[first : first + CHUNK] for first in range(0, len(jobs), CHUNK)]
-        if len(chunks) == 1:  # most are
-            self._store(chunks[0])
+        if len(jobs) == 1:
+            self._store(jobs)
+            return
+        chunks = chunks_of(jobs)
+        if len(chunks) == 1:
+            self._store(jobs)
             return
         stored = 0
         # One each: of those that are under way at the same time, a later one may succeed and an earlier one not.
@@ -135,6 +139,17 @@ class Storing:
             else:
                 news.append(new_job(job, tags.place(layout.tags[shard_of(job.key, layout.shards)]), None))
         return news
+
+
+def chunks_of(jobs: Sequence[NewJob]) -> list[Sequence[NewJob]]:
+    """Jobs in the portions in which they are stored."""
+    chunks, first, chars = [], 0, 0
+    for n, job in enumerate(jobs):
+        if n - first == CHUNK or (chars > CHUNK_CHARS and n > first):
+            chunks.append(jobs[first:n])
+            first, chars = n, 0
+        chars += len(job.body)
+    return [*chunks, jobs[first:]] if len(jobs) > first else chunks
 
 
 def partly_stored(error: EnqueueError | BrokerError, stored: int, jobs: Sequence[NewJob]) -> EnqueueError | BrokerError:

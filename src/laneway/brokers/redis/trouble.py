@@ -26,7 +26,7 @@ _AWAY_WORDS = frozenset(
 #: Before version 7 Redis wrapped the error of a command that a script had called.
 _WRAPPED = re.compile(r"^(?:ERR )?Error running script .*?: -?(?=[A-Z]+ )")
 #: Since then it adds where in the script that was.
-_WHERE = re.compile(r"\.? script: [0-9a-f]{40}, on @?\w+:\d+\.?$")
+_WHERE = re.compile(r"\.? script: (?:[0-9a-f]{40},? ?)?on @?\w+:\d+\.?$")
 
 
 class RefusedError(BrokerError):

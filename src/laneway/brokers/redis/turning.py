@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ...broker import Answer, Turn
-from ...errors import LeaseLost
+from ...errors import BrokerError, EnqueueError, LeaseLost
 from ...job import Kind
 from ...outcome import Settlement
 from ..common import another_kind, check_jobs, storable
@@ -16,6 +16,8 @@ from .records import claim_of
 from .scripts import load
 from .storing import Storing, Tags
 
+#: What the runs that a turn settles may send, in all.
+OUTBOX_CHARS = 100_000_000
 _TRIES = 20
 
 
@@ -40,6 +42,7 @@ def take_turn(layouts: Layouts, turn: Turn, take: Callable[[Turn, Layout, dict[s
     layouts of other queues that it goes by."""
     for settlement in turn.settlements:
         check_jobs(settlement.outbox or ())
+    _see_not_too_much(turn.settlements)
     for attempt in range(_TRIES):
         layout = layouts.get(turn.queue)
         used = {turn.queue: layout}
@@ -51,6 +54,18 @@ def take_turn(layouts: Layouts, turn: Turn, take: Callable[[Turn, Layout, dict[s
             for each in used.values():
                 layouts.refresh(each)
     raise outdated(turn.queue)
+
+
+def _see_not_too_much(settlements: Sequence[Settlement]) -> None:
+    """Refuse what Redis would not take: it reads half a gigabyte at once, and a turn is one step."""
+    sent = [(sum(len(job.body) for job in outbox), outbox) for each in settlements if (outbox := each.outbox)]
+    if sum(chars for chars, _ in sent) > OUTBOX_CHARS:
+        chars, most = max(sent, key=lambda each: each[0])
+        raise EnqueueError(
+            f"A run has sent {chars:,} characters in {len(most):,} jobs, and what is sent at once may be "
+            f"{OUTBOX_CHARS:,} at most; store what is large elsewhere, and send where it is.",
+            place=(most[0].queue, most[0].key),
+        )
 
 
 def _expect_known_epochs(layouts: Layouts, settlements: Sequence[Settlement], used: dict[str, Layout]) -> None:
@@ -106,6 +121,8 @@ class Turning:
             raise dead(turn.worker)
         if answer[0] == b"stale":
             raise Stale
+        if answer[0] == b"late":
+            raise BrokerError(f"The worker {turn.worker} has taken another turn since; give it the next number.")
         if answer[0] == b"kind":
             outbox = told.sources[answer[1] - 1].outbox or []
             raise another_kind(outbox[answer[2] - 1], Kind(answer[3]))
@@ -160,9 +177,9 @@ class Turning:
 
     def _admit(self, worker: str, tag: str) -> None:
         """Have a shard know a worker, if it is alive."""
-        if not self._layouts.server.do("HEXISTS", self._layouts.keys.leases, worker):
+        layouts = self._layouts
+        if not layouts.server.run(load("admit"), [tag], [layouts.args(worker=worker, leases=layouts.keys.leases)]):
             raise dead(worker)
-        self._layouts.server.run(load("admit"), [tag], [self._layouts.args(worker=worker)])
 
 
 def in_order(refused: Sequence[bytes], settlements: Sequence[Settlement]) -> list[str]:

@@ -3,8 +3,13 @@
 --
 -- KEYS  the tag
 -- args  worker
+--       leases  the key of the leases, on one server: then it is seen here that it lives
+-- Answers 0 when it does not.
 -- Changes :meta.
 
+if args.leases and call('HEXISTS', args.leases, args.worker) == 0 then
+  return 0
+end
 make_room()
 call('HSET', KEYS[1] .. ':meta', 'w:' .. args.worker, 1)
 return 1

@@ -18,7 +18,8 @@
 --       resharding    what the client knows of it: the tags may not have been told
 --       bells, now    see enqueue
 -- Answers {'ok', token, refused keys, resharding, tag, key, claim, tag, key, claim, …} · {'stale', tag} ·
--- {'unknown', tag}: the worker is not known here · {'kind', settlement, job, kind}: see enqueue.
+-- {'unknown', tag}: the worker is not known here · {'kind', settlement, job, kind}: see enqueue ·
+-- {'late'}: the worker has taken another turn since.
 -- Changes everything but other workers' claims.
 
 local stale = stale_tag()
@@ -50,6 +51,9 @@ for i, tag in ipairs(tags) do
 end
 
 local last = known[2] and unpack_blob(known[2]) or {}
+if last[1] and args.seq < last[1] then
+  return {'late'} -- a copy of a call whose repeat was answered long ago; nobody waits for it
+end
 if last[1] == args.seq then
   local wanted = {}
   for n, i in ipairs(args.claim) do

@@ -123,13 +123,13 @@ end
 local LIMITS = {[PLAIN] = 1, [KEYED] = 100, [COLLECTING] = 1000}
 
 -- Queued → running, with its first payloads: calls only if they are due.
-local function start(job, worker, token, pos, max_payloads)
+local function start(job, worker, token, pos, max_payloads, most)
   local limit = LIMITS[job.kind]
   if max_payloads and job.kind ~= PLAIN then
     limit = math.max(max_payloads, 1)
   end
   job.since, job.next_at, job.floor = nil, nil, nil
-  job.running = take_payloads(job, limit, job.kind == KEYED and now or nil)
+  job.running = take_some(job, limit, job.kind == KEYED and now or nil, most)
   job.worker, job.token, job.pos = worker, token, pos
   job.claim_blob, job.claim_changed = pack_claim(job), true
   if job.size > 0 then
@@ -209,7 +209,7 @@ local function claim(wanted, worker, token, limit, batch, in_order, max_payloads
           blob = start_lone(lane, item, worker, head_of_claim, pos, token)
         else
           local job = job_of(tag, item.key)
-          start(job, worker, token, pos, max_payloads)
+          start(job, worker, token, pos, max_payloads, most - chars)
           blob = job.claim_blob
         end
         chars = chars + #blob

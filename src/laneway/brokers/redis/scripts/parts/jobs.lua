@@ -350,12 +350,16 @@ local function by_time(at, seq)
 end
 
 local function add_level(tag, level)
-  for _, known in ipairs(tag.levels) do
-    if known == level then return end
+  if not tag.has_level then
+    tag.has_level = {}
+    for _, known in ipairs(tag.levels) do
+      tag.has_level[known] = true
+    end
   end
-  tag.levels[#tag.levels + 1] = level
-  table.sort(tag.levels, function(one, other) return one > other end)
-  tag.levels_changed = true
+  if not tag.has_level[level] then
+    tag.has_level[level], tag.levels_changed = true, true
+    tag.levels[#tag.levels + 1] = level
+  end
 end
 
 local function drop_index(job, removes)

@@ -173,6 +173,23 @@ local function take_payloads(job, count, until_score)
   return taken
 end
 
+-- The same, but no more once they have so many characters; at least one, if there is one.
+local function take_some(job, count, until_score, most)
+  local taken, chars, step = {}, 0, 8
+  while #taken < count and (chars < most or #taken == 0) do
+    local more = take_payloads(job, math.min(step, count - #taken), until_score)
+    if #more == 0 then
+      break
+    end
+    for _, entry in ipairs(more) do
+      taken[#taken + 1] = entry
+      chars = chars + #entry.body
+    end
+    step = math.floor((most - chars) / (chars / #taken + 1)) + 1 -- as many as fit, if they are like those before
+  end
+  return taken
+end
+
 local function remove_payload(job, entry)
   change(job)
   job.size = job.size - 1
