@@ -87,6 +87,11 @@ class Resharding(msgspec.Struct):
     done: bool
 
 
+def is_remote(broker: Broker) -> bool:
+    """Whether others may reach a broker while this process cannot, if it says so."""
+    return getattr(broker, "remote", False)
+
+
 @runtime_checkable
 class Broker(Protocol):
     """Where jobs are kept."""
@@ -95,6 +100,9 @@ class Broker(Protocol):
     max_body: int
     #: Whether other processes that open the same URL see the same jobs.
     shared: bool
+    #: Whether others may reach it while this process cannot, and so take over what it runs: a supervisor that is cut
+    #: off ends its children before that. Without this attribute, as in strangers' brokers, it is False.
+    remote: bool
 
     # -- jobs in ---------------------------------------------------------------------------------------
 

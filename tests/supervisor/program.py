@@ -91,6 +91,15 @@ def call(context: Context, key: Annotated[str, Key], seq: int, takes_s: float = 
     ended(context, seq)
 
 
+@app.task(context=True, queue="orders")
+def call_until(context: Context, key: Annotated[str, Key], seq: int, path: str) -> None:
+    """Runs until there is such a file."""
+    began(context, seq)
+    while not os.path.exists(path):  # noqa: PTH110 - as it is
+        time.sleep(0.01)
+    ended(context, seq)
+
+
 @app.task(context=True)
 def spin(context: Context, takes_s: float) -> None:
     """Pure Python that never waits."""

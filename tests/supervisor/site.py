@@ -76,10 +76,10 @@ class Server:
 class Site:
     """A place for a test: a database, a history, and whatever was started there."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, url: str | None = None) -> None:
         self.folder = folder
         self.database = folder / "jobs.db"
-        self.url = f"sqlite:///{self.database}"
+        self.url = url or f"sqlite:///{self.database}"
         self.history = History(folder / "history")
         self.app = Laneway(self.url)
         self.broker = self.app.broker
@@ -219,11 +219,15 @@ class Site:
 
     def findings(self) -> list[str]:
         """All that must never be, whatever happened."""
+        return self.broken() + self.broker.check()
+
+    def broken(self) -> list[str]:
+        """The promises that were not kept, as the history has it."""
         events, dead = self.events(), self.dead()
         buried = [payload.identity or job.key for job in dead for payload in job.payloads]
         keyed = [event for event in events if event.seq >= 0 or event.what in "KP"]
         found = lost(self.accepted, events, Snapshot(dead=frozenset(buried)))
-        return found + overlap(events) + out_of_order(keyed) + stale(events) + self.broker.check()
+        return found + overlap(events) + out_of_order(keyed) + stale(events)
 
 
 def stale(events: list[Event]) -> list[str]:

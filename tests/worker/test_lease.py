@@ -89,7 +89,7 @@ def test_a_renewal_judges_only_what_was_answered(holdings, held, before):
     assert broker.renewals == [("me", held, before)]
 
 
-def keeper_of(broker, fetchers, clock) -> Keeper:
+def keeper_of(broker, fetchers, clock, **options) -> Keeper:
     app = Laneway(broker=broker)
     return Keeper(
         app,
@@ -99,6 +99,7 @@ def keeper_of(broker, fetchers, clock) -> Keeper:
         lease_s=30,
         worker_id=lambda: "me",
         lost=lambda worker: None,
+        **options,
     )
 
 
@@ -188,3 +189,10 @@ def test_a_claim_is_valid_for_a_lease_from_the_beginning_of_the_renewal():
     clock.advance(12)
     keeper.renew("me")
     assert keeper.valid_until == clock.monotonic() + 30
+
+
+def test_nothing_is_begun_when_a_supervisor_would_end_it():
+    clock = ManualClock()
+    keeper = keeper_of(Others(), [FakeFetcher(set(), False, 0)], clock, ended_in_time=True)
+    keeper.renew("me")
+    assert keeper.valid_until == clock.monotonic() + 20

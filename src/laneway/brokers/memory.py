@@ -34,6 +34,7 @@ class MemoryBroker:
 
     max_body = MAX_BODY
     shared = False
+    remote = False
 
     def __init__(self, clock: Clock | None = None) -> None:
         self._clock = clock or SystemClock()

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-from ..broker import Broker
+from ..broker import Broker, is_remote
 from ..errors import BrokerAwayError
 
 #: Verbs that concern this process alone, and so cannot be lost.
@@ -26,6 +26,7 @@ class FaultyBroker:
         self.inner = broker
         self.max_body = broker.max_body
         self.shared = broker.shared
+        self.remote = is_remote(broker)
         #: While True, nothing gets through.
         self.away = False
         #: How often each verb was called.

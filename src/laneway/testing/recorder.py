@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-from ..broker import Answer, Broker, Turn
+from ..broker import Answer, Broker, Turn, is_remote
 from ..job import Kind
 from ..outcome import Settlement
 from .history import Event, What
@@ -75,6 +75,7 @@ class Recorder:
         self.inner = broker
         self.max_body = broker.max_body
         self.shared = broker.shared
+        self.remote = is_remote(broker)
         self._ledger = ledger
 
     def turn(self, turn: Turn) -> Answer:

@@ -146,9 +146,9 @@ class Child:
     def _take_in(self, message: Message) -> None:
         self.heard_at = self._clock.monotonic()
         match message:
-            case Joined(id=name):
+            case Joined(id=name, asked_at=asked_at):
                 self.ids.append(name)
-                self.renewed_at = self.heard_at
+                self.renewed_at = min(asked_at, self.heard_at)
             case Beat():
                 self.beat = message
             case Leaving():
@@ -178,6 +178,18 @@ class Child:
         if self.lost and self.lost == self.id and self.board.started():
             return "has lost its lease while it was running jobs"
         return None
+
+    def cut_off_s(self, now: float) -> float | None:
+        """For how long nobody could renew its lease, if so long that what it runs must be ended; None: it need not.
+
+        If it runs nothing, it may stay: it begins nothing more before the lease is renewed, and what it has finished
+        can still be settled if nobody was quicker.
+        """
+        silent_s = now - max(self.renewed_at, min(self.beat.renewed_at, self.heard_at))
+        if silent_s < self._options.lease_s * 2 / 3:
+            return None
+        # What runs apart, in processes of its own, is not on the board.
+        return silent_s if self.beat.running or self.board.started() else None
 
     def is_mute(self, now: float) -> bool:
         """Whether it is not able to say anything, or to hear."""

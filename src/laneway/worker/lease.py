@@ -78,6 +78,7 @@ class Keeper:
         worker_id: Callable[[], str],
         lost: Callable[[str], None],
         sweeps: bool = True,
+        ended_in_time: bool = False,
     ) -> None:
         self._app = app
         self._clock = clock
@@ -88,23 +89,26 @@ class Keeper:
         self._lost = lost
         #: Whether it looks after the leases of others; a child leaves that to its supervisor.
         self._sweeps = sweeps
+        #: How long something may still be begun after a renewal. A supervisor ends what runs at two thirds of the lease
+        #: if the broker is out of reach: what began later would be seen too late.
+        self._begins_s = lease_s * 2 / 3 if ended_in_time else lease_s
         self.name = "lease"
         #: Since when it waits for the broker.
         self.asked_at: float | None = None
         self._observer = Observer(clock)
         #: When the last renewal that succeeded was begun.
-        self._renewed_at = clock.monotonic()
+        self.renewed_at = clock.monotonic()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._main, name="laneway-lease", daemon=True)
 
     @property
     def valid_until(self) -> float:
         """Until then nobody else takes our claims, on the monotonic clock. What is started later may run twice."""
-        return self._renewed_at + self._lease_s
+        return self.renewed_at + self._begins_s
 
     def joined(self, began: float) -> None:
         """The worker has a new lease, asked for at `began`."""
-        self._renewed_at = began
+        self.renewed_at = began
         self._observer.reset()
 
     def start(self) -> None:
@@ -126,7 +130,7 @@ class Keeper:
         worker = self._worker_id()
         self.asked_at = self._clock.monotonic()
         try:
-            if self._clock.monotonic() - self._renewed_at >= self._lease_s / 3:
+            if self._clock.monotonic() - self.renewed_at >= self._lease_s / 3:
                 self.renew(worker)
             if self._sweeps:
                 self.sweep(worker)
@@ -150,13 +154,13 @@ class Keeper:
             held |= tokens
             if limit is not None:
                 limits.append(limit)
-        before, began = self._renewed_at, self._clock.monotonic()
+        before, began = self.renewed_at, self._clock.monotonic()
         if armed:
             reach("during renew")
         self._app.broker.renew(worker, held, min(limits))
         if armed:
             reach("after renew")
-        self._renewed_at = began
+        self.renewed_at = began
         if self._clock.monotonic() - before > self._lease_s * 2 / 3:
             # The broker was away, or this process was stopped: what was seen before that says nothing of the others.
             self._observer.reset()

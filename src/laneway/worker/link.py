@@ -48,6 +48,8 @@ class Joined(msgspec.Struct, tag="joined"):
     """The child is known to the broker under this id, from now on."""
 
     id: str
+    #: When it asked for that, on the monotonic clock, which is the same for all processes of a machine.
+    asked_at: float
 
 
 class Beat(msgspec.Struct, tag="beat"):
@@ -60,6 +62,8 @@ class Beat(msgspec.Struct, tag="beat"):
     away: str = ""
     #: What it has counted, when metrics are wanted.
     tally: dict[str, Any] | None = None
+    #: When it began the last renewal of its lease that succeeded, on the monotonic clock.
+    renewed_at: float = 0.0
 
 
 class Leaving(msgspec.Struct, tag="leaving"):

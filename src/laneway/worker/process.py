@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from ..broker import is_remote
 from ..clock import Clock, SystemClock
 from ..config import WorkerOptions, raise_problems
 from ..errors import BrokerAwayError, ConfigError, LanewayError
@@ -195,6 +196,7 @@ class Worker:
             worker_id=worker_id,
             lost=self._lease_lost,
             sweeps=self._link is None,
+            ended_in_time=self._link is not None and is_remote(self.app.broker),
         )
         self._pulse = Pulse(
             self._clock, [*self._fetchers, self._keeper], self._outage, self.options.lease_s, self._tell_beat
@@ -321,7 +323,7 @@ class Worker:
         self._keeper.joined(began)
         if self._link is not None:
             # Before anything is claimed: a supervisor that has not heard of the id could not give its claims back.
-            self._link.tell(Joined(self.id))
+            self._link.tell(Joined(self.id, began))
 
     def _lease_lost(self, lost: str) -> None:
         """Others have what was claimed under this id, or will: go on under another one, unless something runs."""
@@ -339,7 +341,8 @@ class Worker:
             processed = sum(fetcher.processed for fetcher in self._fetchers)
             failed = sum(fetcher.failed for fetcher in self._fetchers)
             away = self._outage.error if self._outage else ""
-            self._link.tell(Beat(processed, failed, len(self._runner.running), away, self._link.counted()))
+            running, counted, renewed_at = len(self._runner.running), self._link.counted(), self._keeper.renewed_at
+            self._link.tell(Beat(processed, failed, running, away, counted, renewed_at))
 
     def _counted(self) -> None:
         """Tell at once when another process is to take this one's place: a second is many jobs, if they are small."""

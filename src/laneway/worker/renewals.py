@@ -34,6 +34,8 @@ class Renewals:
         self._observer = Observer(clock)
         #: When the broker last did all that it was asked.
         self._answered_at = clock.monotonic()
+        #: Since when it has been asking, this time and each time before without getting it all; None: it is not.
+        self._asking_since: float | None = None
         self._ended: list[tuple[str, list[Started]]] = []
         self._wake = threading.Event()
         self._stopping = False
@@ -50,6 +52,14 @@ class Renewals:
         self._thread.join(timeout_s)
         return not self._thread.is_alive() and not self._ended
 
+    def in_vain(self, now: float) -> bool:
+        """Whether it has tried for a while, without an answer or with an error.
+
+        If not, it may only have been held up together with the whole supervisor, and leases are renewed in a moment.
+        """
+        since = self._asking_since
+        return since is not None and now - since >= self._lease_s / 12
+
     def give_back(self, ids: Sequence[str], died: list[Started]) -> None:
         """These workers' process is gone: nothing of what they held runs any more, and `died` count a death."""
         self._ended += [(worker, died) for worker in ids]
@@ -64,6 +74,8 @@ class Renewals:
 
     def round(self) -> None:
         """Do what is to be done now. What fails is tried again in the next one."""
+        if self._asking_since is None:
+            self._asking_since = self._clock.monotonic()
         try:
             self._renew()
             self._leave()
@@ -73,6 +85,7 @@ class Renewals:
         except Exception as error:
             self._outage.away("lease", error)
         else:
+            self._asking_since = None
             self._outage.back("lease")
             self._answered_at = self._clock.monotonic()
 

@@ -1,8 +1,8 @@
 """The supervisor: a process that starts others, which run jobs, and looks after them.
 
 It starts another when one has ended, renews their leases so that a busy interpreter does not lose them, and ends one
-that is stopped or hangs before anybody else may take its jobs. It never runs a job, and nothing that a job does can
-harm it.
+that is stopped, hangs or is cut off from the broker before anybody else may take its jobs. It never runs a job, and
+nothing that a job does can harm it.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from ..broker import is_remote
 from ..clock import Clock, SystemClock
 from ..config import WorkerOptions
 from ..logs import EventLog
@@ -266,14 +267,26 @@ class Supervisor:
             if child.lingers(now) and not child.given_up:
                 child.lingered = True
                 self._end(child, "has finished and does not end")
+            if child.given_up or not child.ids:
+                continue
             why = child.trouble(now)
-            if why is None or child.given_up or not child.ids:
+            if why is None:
+                self._judge_cut_off(child, now)
                 continue
             lost = child.lost == child.id
             if not lost and child.deaf_since is None and now < child.renewed_at + self.options.lease_s * 2 / 3:
                 continue
             self._end(child, why)
             child.blameless = lost
+
+    def _judge_cut_off(self, child: Child, now: float) -> None:
+        """End one whose lease cannot be renewed, if others may still reach the broker: they take over what it runs."""
+        if not is_remote(self.app.broker) or not self._renewals.in_vain(now):
+            return
+        silent_s = child.cut_off_s(now)
+        if silent_s is not None:
+            self._end(child, f"has been cut off from the broker for {silent_s:.1f} s, and others may take its jobs")
+            child.blameless = True
 
     def _end(self, child: Child, why: str) -> None:
         child.given_up = True

@@ -43,6 +43,7 @@ class RedisBroker:
 
     max_body = MAX_BODY
     shared = True
+    remote = True
 
     def __init__(self, server: Caller, *, prefix: str = "laneway", clock: Clock | None = None) -> None:
         self._server = server

@@ -36,6 +36,7 @@ class SQLiteBroker:
 
     max_body = MAX_BODY
     shared = True
+    remote = False
 
     def __init__(
         self,
