@@ -38,7 +38,7 @@ class Entry(msgspec.Struct, array_like=True):
 
 
 class Record(msgspec.Struct, array_like=True):
-    """What follows the first 16 bytes of a job's record; see scripts/parts/jobs.lua."""
+    """What follows the first 16 bytes of a job's record; see scripts/parts/records.lua."""
 
     #: Of the payload that is alone.
     body: str | bool = False

@@ -1,0 +1,222 @@
+-- How changed jobs and graves get into their tag again, with all their indices.
+
+local function index_of(level) return level == 0 and ':due' or ':due:' .. level end
+
+local function push(lists, name, one, other)
+  local list = lists[name]
+  if not list then
+    list = {}
+    lists[name] = list
+  end
+  list[#list + 1] = one
+  if other then
+    list[#list + 1] = other
+  end
+end
+
+-- Time and arrival as bytes that sort as they do.
+local function by_time(at, seq)
+  local bytes = struct.pack('>d', at + 0) -- which makes 0 of -0
+  -- A negative number's bits sort the other way round.
+  if at < 0 then
+    bytes = bytes:gsub('.', function(byte) return string.char(255 - byte:byte()) end)
+  else
+    bytes = string.char(bytes:byte(1) + 128) .. bytes:sub(2)
+  end
+  return bytes .. ordered(seq)
+end
+
+local function add_level(tag, level)
+  if not tag.has_level then
+    tag.has_level = {}
+    for _, known in ipairs(tag.levels) do
+      tag.has_level[known] = true
+    end
+  end
+  if not tag.has_level[level] then
+    tag.has_level[level], tag.levels_changed = true, true
+    tag.levels[#tag.levels + 1] = level
+  end
+end
+
+local function drop_index(job, removes)
+  local was, key = job.was, job.key
+  if was.where == ASIDE then
+    push(removes, 'ZREM :aside', key)
+    return
+  end
+  if was.where == DUE then
+    push(removes, 'ZREM ' .. index_of(was.priority), ordered(was.seq) .. key)
+  end
+  push(removes, 'ZREM :keys', key)
+  if was.retry >= 0 then
+    push(removes, 'ZREM :failed', ordered(was.seq) .. key)
+    push(removes, 'ZREM :failures', by_time(was.at, was.seq) .. key)
+    push(removes, 'ZREM :fkeys', key)
+  end
+end
+
+local function add_index(job, where, at, adds)
+  local key = job.key
+  if where == ASIDE then
+    push(adds, 'ZADD :aside', at, key)
+    return
+  end
+  if where == DUE then
+    push(adds, 'ZADD ' .. index_of(job.priority), at, ordered(job.seq) .. key)
+    if job.priority ~= 0 then
+      add_level(job.tag, job.priority)
+    end
+  else
+    push(adds, 'RPUSH :ready', stamp(at, job.seq) .. key)
+    job.tag.ready_at = at
+    job.tag.ready_changed = true
+  end
+  push(adds, 'ZADD :keys', 0, key)
+  if job.retry >= 0 then
+    push(adds, 'ZADD :failed', at, ordered(job.seq) .. key)
+    push(adds, 'ZADD :failures', job.retry, by_time(at, job.seq) .. key)
+    push(adds, 'ZADD :fkeys', 0, key)
+  end
+  job.tag.woken = true
+end
+
+-- Where a job belongs now: nowhere, in one of the indices of queued jobs, or beside the one that runs.
+local function place_of(job)
+  if job.worker then
+    return job.next_at and ASIDE, job.next_at
+  end
+  if job.size == 0 then
+    return nil
+  end
+  local was = job.was
+  if was and was.where ~= ASIDE and was.at == job.at and was.priority == job.priority then
+    return was.where, job.at
+  end
+  -- The list is for those that have just come; others would not be in order there.
+  local comes = job.is_new and job.priority == 0 and job.at <= now and job.at >= job.tag.ready_at
+  return comes and READY or DUE, job.at
+end
+
+local function write_job(job, removes, adds)
+  if job.size == 1 and not job.lone then
+    job.lone = take_payloads(job, 1)[1]
+    job.size = 1
+  end
+  local where, at = place_of(job)
+  local was = job.was
+  local same = was and where == was.where and at == was.at and was.retry == job.retry and was.priority == job.priority
+  if where == ASIDE then
+    same = was and was.where == ASIDE and was.at == at
+  end
+  if was and not same then
+    drop_index(job, removes)
+    if not where then
+      push(removes, 'HDEL :jobs', job.key)
+    end
+  end
+  if where then
+    push(adds, 'HSET :jobs', job.key, pack_job(job, where, at))
+    if not same then
+      add_index(job, where, at, adds)
+    end
+    job.was = {where = where, at = at, priority = job.priority, retry = where == ASIDE and -1 or job.retry, seq = job.seq}
+  else
+    job.was = nil
+  end
+  job.is_new = nil
+  if job.worker and job.claim_changed then
+    push(adds, 'HSET :running', job.key, job.claim_blob)
+    push(adds, 'ZADD :w:' .. job.worker, job.token, job.key)
+    job.claim_changed = nil
+  end
+end
+
+local function write_grave(grave, removes, adds)
+  local was, key = grave.was, grave.key
+  if was then
+    push(removes, 'ZREM :dead', ordered(was.seq) .. key)
+  end
+  if grave.size == 1 and not grave.lone then
+    grave.lone, grave.size = take_payloads(grave, 1)[1], 1
+  end
+  if grave.size > 0 then
+    push(adds, 'HSET :morgue', key, pack_job(grave, DUE, grave.at))
+    push(adds, 'ZADD :dead', grave.updated, ordered(grave.seq) .. key)
+    push(adds, 'ZADD :dkeys', 0, key)
+    grave.was = {seq = grave.seq}
+  elseif was then
+    push(removes, 'HDEL :morgue', key)
+    push(removes, 'ZREM :dkeys', key)
+    grave.was = nil
+  end
+end
+
+-- By time and arrival.
+local function sort_ready(list)
+  table.sort(list, function(one, other)
+    local at, seq = struct.unpack('>dI7', one)
+    local other_at, other_seq = struct.unpack('>dI7', other)
+    return at < other_at or (at == other_at and seq < other_seq)
+  end)
+end
+
+-- Removing comes first: then a server that is out of memory lets the rest pass.
+local function flush(tag)
+  local removes, adds = {}, tag.adds
+  local mixed = #tag.new > 0 and adds['RPUSH :ready']
+  for _, grave in pairs(tag.graves_changed) do
+    write_grave(grave, removes, adds)
+  end
+  tag.graves_changed = {}
+  for _, job in pairs(tag.changed) do
+    if not job.is_new then
+      write_job(job, removes, adds)
+    end
+  end
+  for _, job in ipairs(tag.new) do -- in the order in which they came
+    write_job(job, removes, adds)
+  end
+  tag.changed, tag.new, tag.adds = {}, {}, {}
+  if mixed then
+    sort_ready(adds['RPUSH :ready'])
+  end
+  for what, list in pairs(removes) do
+    each(what:sub(1, 4), tag.name .. what:sub(6), list)
+  end
+  for what, list in pairs(adds) do
+    local command, name = what:match('^(%u+) (.*)$')
+    each(command, tag.name .. name, list)
+  end
+  local meta = {}
+  if tag.seq_changed then
+    meta[#meta + 1], meta[#meta + 2] = 'seq', tag.seq
+  end
+  if tag.ready_changed then
+    meta[#meta + 1], meta[#meta + 2] = 'ready', tag.ready_at
+  end
+  if tag.levels_changed then
+    meta[#meta + 1], meta[#meta + 2] = 'levels', pack(tag.levels)
+  end
+  if #meta > 0 then
+    call('HSET', tag.name .. ':meta', unpack(meta))
+  end
+  tag.seq_changed, tag.ready_changed, tag.levels_changed = nil, nil, nil
+end
+
+-- A claim has ended: it is nobody's any more. At once, because it makes room for all that follows.
+local function drop_claim(job)
+  call('HDEL', job.tag.name .. ':running', job.key)
+  call('ZREM', job.tag.name .. ':w:' .. job.worker, job.key)
+  job.claim_blob = nil
+end
+
+-- Have somebody look who waits for work, once for each queue.
+local function wake()
+  for i, tag in ipairs(tags) do
+    local bell = tag.woken and args.bells and args.bells[i]
+    if bell and call('EXISTS', bell) == 0 then
+      call('LPUSH', bell, 1)
+    end
+  end
+end
