@@ -52,8 +52,8 @@ class Parcel:
     jobs: Sequence[NewJob]
     #: Arrival of the first.
     first: int
-    #: Known to whoever repeats this; None: whoever stores it takes any.
-    sender: str | None = None
+    #: Under this name each job is stored once, by its number, whoever sends it how often; None: it is sent once.
+    name: str | None = None
     #: When it was sent, if that was not now.
     now: float | None = None
     #: Those that are not stored yet.
@@ -223,11 +223,12 @@ class ClusterStoring:
             }
             if check:
                 args |= {"check": True, "worker": worker, "ending": ending.get(part.tag, ())}
-            if part.present:  # it may be repeated as it is: nothing is handed out of a queue that is being moved
+            elif parcel.name:
+                args |= {"parcel": parcel.name, "numbers": part.numbers}
+            else:
+                part.sender = args["sender"], args["seq"] = self._senders.take()
+            if part.present:
                 args["present"] = True
-            elif not check:
-                part.sender = None if parcel.sender else self._senders.take()
-                args["sender"], args["seq"] = part.sender or (parcel.sender, 1)
             if parcel.now is not None:
                 args["now"] = parcel.now
             calls.append((load("enqueue"), [part.tag], [self._layouts.args(**args)]))

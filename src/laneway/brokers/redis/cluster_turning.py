@@ -58,7 +58,7 @@ class _Said:
     """What a shard answered to the first step."""
 
     def __init__(self, answer: Sequence[Any]) -> None:
-        _, self.token, self.claimed, self.refused, self.resharding, self.woken, due, *self.claims = answer
+        _, self.token, self.claimed, self.refused, self.resharding, self.woken, due, self.again, *self.claims = answer
         told = iter(_read_due(due))
         self.due: list[Due] = [(int(level), at, int(seq)) for level, at, seq in zip(told, told, told, strict=True)]
 
@@ -120,8 +120,7 @@ class ClusterTurning:
             if settlement.verdict == "done" and not settlement.outbox:
                 shard.groups.setdefault(claim.token, []).append(claim.key)
                 continue
-            name = f"{turn.worker}:{turn.queue}:{turn.seq}:{number}"
-            entries = self._outbox.entries(tag, name, settlement.outbox or ())
+            entries = self._outbox.entries(tag, f"{_sender(turn)}{number}", settlement.outbox or ())
             shard.outbox += entries
             shard.sources.append(number)
             shard.others.append(_settlement(settlement, entries, arrival + number))
@@ -177,7 +176,7 @@ class ClusterTurning:
         said = {tag: _Said(answer) for tag, answer in self._call("settle", turn, calls).items()}
         woken = {_queue(tag) for tag, shard in said.items() if shard.woken}
         if outbox:
-            self._deliver(outbox)
+            self._deliver(turn, told, said)
             # What was settled just now is remembered: this only looks.
             looks = {tag: {**nothing, "floor": self._token, "peek": limit} for tag in dict.fromkeys((first, *wanted))}
             for tag, answer in self._call("settle", turn, looks).items():
@@ -186,11 +185,17 @@ class ClusterTurning:
                 said[tag] = now
         return said, woken
 
-    def _deliver(self, entries: Sequence[Entry]) -> None:
+    def _deliver(self, turn: Turn, told: Mapping[str, _Told], said: Mapping[str, _Said]) -> None:
         """Deliver what the runs have sent that are settled now, in the order of the settlements."""
+        ids: list[tuple[str, str]] = []
         try:
+            for tag, shard in told.items():
+                if said[tag].again and shard.outbox:  # what lies there may have been divided otherwise
+                    ids += [(tag, id) for id in self._outbox.ids(tag, _sender(turn))]
+                else:
+                    ids += [(tag, entry.id) for entry in shard.outbox]
             # Of a run that was refused, or settled long ago, nothing is there.
-            self._outbox.deliver(sorted(self._outbox.still_there(entries), key=_place))
+            self._outbox.deliver(sorted(self._outbox.still_there(ids), key=_place))
         except BrokerError:
             pass  # it is in the outbox: whoever sweeps next delivers it
 
@@ -293,6 +298,11 @@ def _settlement(settlement: Settlement, entries: Sequence[Entry], arrival: int) 
         [part for entry in entries for part in (entry.id, text_of(entry))],
         arrival,
     )
+
+
+def _sender(turn: Turn) -> str:
+    """What the names of all that a turn sends begin with."""
+    return f"{turn.worker}:{turn.queue}:{turn.seq}:"
 
 
 def _place(entry: Entry) -> tuple[int, int]:

@@ -2,7 +2,8 @@
 
 The script that settles a run puts it there in the same step. Whoever has settled delivers it at once; if that process
 dies first, or a shard is away, any worker does it in its next sweep. Delivering is: store, then remove from the
-outbox. Should it be done twice, whoever comes second within ten minutes stores nothing.
+outbox. Should it be done twice, whoever comes second within ten minutes stores nothing. What lies there is delivered,
+never what a repeated turn says: that may have been divided otherwise, because a queue has other shards now.
 """
 
 from __future__ import annotations
@@ -55,22 +56,22 @@ class Outbox:
         """What a run has sent, as it will lie in the outbox of its shard; `name` is never used for another run."""
         return [Entry(tag, f"{name}:{n}", group) for n, group in enumerate(by_home(jobs, self._layouts))]
 
-    def still_there(self, entries: Sequence[Entry]) -> list[Entry]:
-        """Those that nobody has delivered yet, with their times."""
-        found = self._layouts.server.do_all([("HGET", f"{entry.tag}:outbox", entry.id) for entry in entries])
-        left = []
-        for entry, stored in zip(entries, found, strict=True):
-            if stored is not None:
-                entry.sent_at = float(stored.partition(b"\n")[0])
-                left.append(entry)
-        return left
+    def ids(self, tag: str, start: str) -> list[str]:
+        """What lies in the outbox of a shard and begins so."""
+        names: list[bytes] = self._layouts.server.do("HKEYS", f"{tag}:outbox")
+        return [name.decode() for name in names if name.startswith(start.encode())]
+
+    def still_there(self, ids: Sequence[tuple[str, str]]) -> list[Entry]:
+        """Those, by tag and id, that nobody has delivered yet: as they are stored."""
+        found = self._layouts.server.do_all([("HGET", f"{tag}:outbox", id) for tag, id in ids])
+        return [_stored(tag, id, value) for (tag, id), value in zip(ids, found, strict=True) if value is not None]
 
     def deliver(self, entries: Sequence[Entry]) -> None:
         """Store what lies there, in order, and remove it. What cannot be stored now stays for a later sweep.
 
         A job whose key has come to belong to another kind is given up: its run is settled and cannot fail any more.
         """
-        parcels = {entry.id: Parcel(entry.jobs, 0, f"outbox:{entry.id}", entry.sent_at) for entry in entries}
+        parcels = {entry.id: Parcel(entry.jobs, 0, entry.id, entry.sent_at) for entry in entries}
         for parcel in parcels.values():
             parcel.first = self._storing.arrivals.take(len(parcel.jobs))
         woken: set[str] = set()
@@ -108,16 +109,15 @@ class Outbox:
             left: list[Entry] = []
             found = self._layouts.server.do_all([("HRANDFIELD", f"{tag}:outbox", _SOME, "WITHVALUES") for tag in tags])
             stored = [
-                (tag, rows[n], *rows[n + 1].split(b"\n", 2))
+                (tag, rows[n].decode(), rows[n + 1])
                 for tag, rows in zip(tags, found, strict=True)
                 for n in range(0, len(rows), 2)
             ]
-            living = self._living({worker for *_, worker, _ in stored})
-            for tag, id, sent_at, worker, text in stored:
+            living = self._living({value.split(b"\n", 2)[1] for *_, value in stored})
+            for tag, id, value in stored:
+                sent_at, worker, _ = value.split(b"\n", 2)
                 if worker not in living or float(sent_at) < now - LEFT_BEHIND_S:
-                    entry = Entry(tag, id.decode(), _read(text))
-                    entry.sent_at = float(sent_at)
-                    left.append(entry)
+                    left.append(_stored(tag, id, value))
             left.sort(key=lambda entry: entry.sent_at or 0.0)
             try:
                 self.deliver(left)
@@ -137,6 +137,14 @@ class Outbox:
         names = list(workers)
         counters: list[Any] = self._layouts.server.do("HMGET", self._layouts.keys.leases, *names)
         return {name for name, counter in zip(names, counters, strict=True) if counter is not None}
+
+
+def _stored(tag: str, id: str, value: bytes) -> Entry:
+    """An entry as it lies in the outbox: when and by whom it was sent, and what."""
+    sent_at, _, text = value.split(b"\n", 2)
+    entry = Entry(tag, id, _read(text))
+    entry.sent_at = float(sent_at)
+    return entry
 
 
 def text_of(entry: Entry) -> str:

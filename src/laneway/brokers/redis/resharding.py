@@ -9,6 +9,7 @@ takes the next step does again what may not have been done.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import chain
 from typing import Any
 
@@ -23,6 +24,8 @@ from .scripts import load
 _TRIES = 20
 #: What was cancelled is moved so much at a time, and in one step no more than so many times.
 _MARKS, _PAGES = 1_000, 10
+#: How long a shard remembers what was delivered to it; see `note_delivered` in scripts/enqueue.lua.
+_DELIVERED_S = 600
 _NOTHING = Resharding(total=0, moved=0, running=0, done=True)
 
 
@@ -98,23 +101,38 @@ def _look(layouts: Layouts, layout: Layout) -> list[tuple[int, int, bool]]:
 
 
 def _move_marks(layouts: Layouts, layout: Layout) -> bool:
-    """Move what is remembered of cancelled jobs. False: there is more than one step should take."""
+    """Move what is remembered of jobs that were cancelled, and of what was delivered. False: there is more than one
+    step should take."""
+    cancelled = _move_index(layouts, layout, ":cancelled", None, _cancelled_key)
+    return cancelled and _move_index(layouts, layout, ":delivered", _DELIVERED_S, _delivered_key)
+
+
+def _cancelled_key(mark: bytes) -> bytes:
+    return mark.rpartition(b"\0")[0] if mark.endswith(b"\0") else mark.partition(b"\0")[0]
+
+
+def _delivered_key(mark: bytes) -> bytes:
+    return mark.partition(b"\0")[2]
+
+
+def _move_index(
+    layouts: Layouts, layout: Layout, index: str, ttl: int | None, key_of: Callable[[bytes], bytes]
+) -> bool:
     server = layouts.server
     for _ in range(_PAGES):
         found = server.do_all(
-            [("ZRANGE", f"{tag}:cancelled", 0, _MARKS - 1, "WITHSCORES") for tag in layout.tags],
+            [("ZRANGE", f"{tag}{index}", 0, _MARKS - 1, "WITHSCORES") for tag in layout.tags],
         )
         if not any(found):
             return True
         marks: dict[str, list[Any]] = {}
         pairs = list(chain.from_iterable(found))
         for mark, when in zip(pairs[::2], pairs[1::2], strict=True):
-            key = mark.rpartition(b"\0")[0] if mark.endswith(b"\0") else mark.partition(b"\0")[0]
-            marks.setdefault(layout.next_home(key.decode()), []).extend((when, mark))
-        args = layouts.args()
+            marks.setdefault(layout.next_home(key_of(mark).decode()), []).extend((when, mark))
+        args = layouts.args(index=index, ttl=ttl)
         server.run_all([(load("reshard_marks"), [tag], [args, *there]) for tag, there in marks.items()])
         server.do_all(
-            [("ZREM", f"{tag}:cancelled", *page[::2]) for tag, page in zip(layout.tags, found, strict=True) if page]
+            [("ZREM", f"{tag}{index}", *page[::2]) for tag, page in zip(layout.tags, found, strict=True) if page]
         )
     return False
 

@@ -7,6 +7,8 @@
 -- KEYS  the tags that they belong to, and may belong to
 -- args  jobs    new jobs, see adding
 --       sender  whoever sends; seq: the number of this call among its calls. A repeated call does nothing.
+--       parcel  instead of a sender: what the jobs are part of; numbers: which parts. Each is stored once, in whatever
+--               calls it comes (Cluster: what runs have sent)
 --       after   {its key, seq} of the call that must have been made before, if any: nothing may overtake it
 --       bells   for each tag, what to ring when something is queued; nil where the client rings
 --       now     instead of the server's time
@@ -32,15 +34,60 @@ local function ending_jobs()
   return ending
 end
 
+-- What is remembered of a sender: the number of its last call, then the jobs of it that were not here.
+local function last_call(name)
+  local numbers = {}
+  for number in (call('GET', name) or '0'):gmatch('%d+') do
+    numbers[#numbers + 1] = tonumber(number)
+  end
+  return numbers
+end
+
+-- Those that were not delivered before.
+local function undelivered(news)
+  local marks, left = {}, {}
+  for i, new in ipairs(news) do
+    marks[i] = args.parcel .. ':' .. args.numbers[i] .. '\0' .. new[4]
+  end
+  for i, known in ipairs(call('ZMSCORE', KEYS[1] .. ':delivered', unpack(marks))) do
+    if not known then
+      news[i].place, news[i].mark = i, marks[i]
+      left[#left + 1] = news[i]
+    end
+  end
+  return left
+end
+
+-- Those that are delivered now. Of what was delivered long ago nobody comes with a copy any more.
+local function note_delivered(news)
+  local name, marks = KEYS[1] .. ':delivered', {}
+  for _, new in ipairs(news) do
+    marks[#marks + 1] = micros
+    marks[#marks + 1] = new.mark
+  end
+  each('ZADD', name, marks)
+  call('ZREMRANGEBYSCORE', name, '-inf', '(' .. string.format('%.17g', micros - 6e8))
+  call('EXPIRE', name, 600)
+end
+
 -- First: if this is a repeat, the shard may be closed by now.
 local sent = args.sender and KEYS[1] .. ':sent:' .. args.sender
-if sent and tonumber(call('GET', sent) or 0) >= args.seq then
-  return {'ok', 0}
+if sent then
+  local last = last_call(sent)
+  if last[1] >= args.seq then
+    return {'ok', 0, unpack(last, 2)}
+  end
 end
-if args.after and tonumber(call('GET', args.after[1]) or 0) < args.after[2] then
+if args.after and last_call(args.after[1])[1] < args.after[2] then
   return {'stale', 0}
 end
 local news = args.jobs
+if args.parcel then
+  news = undelivered(news)
+  if #news == 0 then
+    return {'ok', 0}
+  end
+end
 local stale = stale_tag() or meet(news)
 if stale then
   return {'stale', stale}
@@ -49,11 +96,11 @@ local said = {'ok', 0}
 if args.present then
   local here = {}
   for i, new in ipairs(news) do
+    new.place = new.place or i
     if new.stays then
-      new.place = i
       here[#here + 1] = new
     else
-      said[#said + 1] = i
+      said[#said + 1] = new.place
       if not args.check then
         uncancel(new)
       end
@@ -75,8 +122,10 @@ for _, tag in ipairs(tags) do
   flush(tag)
 end
 wake()
-if sent then
-  call('SET', sent, args.seq, 'EX', 600)
+if sent and #news > 0 then
+  call('SET', sent, table.concat({args.seq, unpack(said, 3)}, ' '), 'EX', 600)
+elseif args.parcel and #news > 0 then
+  note_delivered(news)
 end
 for _, tag in ipairs(tags) do
   if tag.woken then

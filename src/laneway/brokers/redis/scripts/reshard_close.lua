@@ -20,7 +20,7 @@ for _, level in ipairs(tag.levels) do
   call('UNLINK', tag.name .. index_of(level))
 end
 for _, name in ipairs({'jobs', 'ready', 'due', 'keys', 'failed', 'failures', 'fkeys', 'aside', 'dead', 'dkeys',
-  'cancelled', 'meta'}) do
+  'cancelled', 'delivered', 'meta'}) do
   call('UNLINK', tag.name .. ':' .. name)
 end
 call('HSET', tag.name .. ':meta', 'closed', 1)

@@ -15,8 +15,8 @@
 --       peek                   of how many due jobs to tell
 --       floor                  the token must be larger
 --       now                    see enqueue
--- Answers {'ok', token, claimed, refused keys, resharding, woken, due, key, place, claim, key, place, claim, …}:
--- `due` is packed, see due_jobs. `claimed` is 1 when this turn has taken its second step here, and then the claims that
+-- Answers {'ok', token, claimed, refused keys, resharding, woken, due, again, key, place, claim, key, place, claim, …}:
+-- `due` is packed, see due_jobs. `again` is 1 when this turn was known here, `claimed` is 1 when this turn has taken its second step here, and then the claims that
 -- it brought follow. Or {'held', settlement, …} · {'stale'} · {'unknown'}: the worker is not known here.
 -- Changes everything but other workers' claims. What a run has sent lies in the outbox from here on, until somebody
 -- has delivered it: this worker at once or, if it dies here, any other in its next sweep.
@@ -63,7 +63,7 @@ end
 local claimed = again and last[4]
 local peeks = not claimed and args.peek > 0 and tag.moving == 0 and not tag.paused
 local said = {'ok', token, claimed and 1 or 0, refused, tag.moving, tag.woken and 1 or 0,
-  pack(peeks and due_jobs(tag, args.peek) or {})}
+  pack(peeks and due_jobs(tag, args.peek) or {}), again and 1 or 0}
 for _, held in ipairs(claimed and claims_under(token, worker, tags) or {}) do
   local n = #said
   said[n + 1], said[n + 2], said[n + 3] = held[2], held[4], held[3]
