@@ -16,7 +16,7 @@ from pathlib import Path
 from laneway import Laneway
 from laneway.errors import BrokerAwayError
 from laneway.testing.checkers import Accepted, conservation, repeats
-from laneway.testing.history import Event, read_history
+from laneway.testing.history import Event, parse_line
 from laneway.testing.snapshots import snapshot
 from tests.chaos.chaos import PROGRAM, check, new_call
 from tests.supervisor.site import PATIENCE_S, wait_until
@@ -40,6 +40,10 @@ class Load:
         #: Calls of `enqueue` that were not answered, and so repeated.
         self.unanswered = 0
         self._trouble: list[BaseException] = []
+        self._path.touch()
+        self._reading = threading.Lock()
+        self._read_to = self._ended = 0
+        self._events: list[Event] = []
         self._stop = threading.Event()
         (folder / "deaths").mkdir()
         told = {"LANEWAY_URL": url, "HISTORY": str(self._path), "TAKES_S": "0.002", "DEATHS": str(folder / "deaths")}
@@ -59,7 +63,7 @@ class Load:
             while not self._stop.is_set():
                 self._enqueue([Accepted(key, seq, f"{key}#{seq}") for key in KEYS])
                 seq += 1
-                while not self._stop.wait(0.01) and len(self.accepted) - len(self.events("E")) > MOST:
+                while not self._stop.wait(0.01) and len(self.accepted) - self.ended() > MOST:
                     pass
         except BaseException as error:
             self._trouble.append(error)
@@ -74,10 +78,20 @@ class Load:
             self.accepted += calls
             return
 
-    def events(self, what: str = "") -> list[Event]:
-        """The history, or a part of it."""
-        events = read_history(self._path) if self._path.exists() else []
-        return [event for event in events if not what or event.what in what]
+    def events(self) -> list[Event]:
+        """The history so far."""
+        with self._reading, self._path.open(encoding="utf-8") as file:
+            file.seek(self._read_to)
+            *lines, _ = file.read().split("\n")
+            self._read_to += sum(len(line) + 1 for line in lines)  # nothing but ASCII is in it
+            self._events += map(parse_line, lines)
+            self._ended += sum(line.startswith("E") for line in lines)
+            return list(self._events)
+
+    def ended(self) -> int:
+        """How many runs have ended well."""
+        self.events()
+        return self._ended
 
     def log(self) -> str:
         """What the workers say."""
@@ -85,16 +99,18 @@ class Load:
 
     def goes_on(self) -> None:
         """Wait until calls are accepted and end that were not there before."""
-        accepted, ended = len(self.accepted), len(self.events("E"))
+        accepted, ended = len(self.accepted), self.ended()
         wait_until(lambda: self._trouble or len(self.accepted) > accepted, self.log)
-        wait_until(lambda: self._trouble or len(self.events("E")) > ended + MOST // 10, self.log)
+        wait_until(lambda: self._trouble or self.ended() > ended + MOST // 10, self.log)
         assert not self._trouble, self._trouble
 
     def missing(self) -> list[str]:
         """What was accepted, and is not there though nobody has run it."""
         accepted = {each.job for each in list(self.accepted)}
         there = snapshot(self._app.broker, [("orders", key) for key in KEYS])
-        done = {event.job for event in self.events("E")}  # read last: whatever was not there had ended before
+        done = {
+            event.job for event in self.events() if event.what == "E"
+        }  # read last: whatever was not there had ended before
         return [finding for finding in conservation(accepted, done, there) if "was accepted" in finding]
 
     # -- what came of it ---------------------------------------------------------------------------------
