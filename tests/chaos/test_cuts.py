@@ -18,6 +18,7 @@ from laneway.brokers.redis.scripts import load
 from laneway.brokers.redis.server import PAUSES_S, Server
 from laneway.clock import ManualClock
 from laneway.errors import BrokerAwayError
+from laneway.ids import new_id
 from laneway.job import Started
 from laneway.outcome import done
 from laneway.testing.conformance.kit import Hand, bodies, calls, job, keys, numbers, put
@@ -126,7 +127,7 @@ def with_prefix(broker: RedisBroker, prefix: str, clock: ManualClock) -> RedisBr
 
 def finish(broker: RedisBroker, *queues: str) -> list[str]:
     """Run all that is due, elsewhere."""
-    hand, ran = Hand(broker, "elsewhere"), list[str]()
+    hand, ran = Hand(broker, new_id()), list[str]()
     for queue in queues:
         claims = hand.claim(queue=queue)
         hand.settle(*map(done, claims), queue=queue)
