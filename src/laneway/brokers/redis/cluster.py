@@ -1,6 +1,11 @@
-"""A Redis Cluster: finds the server of each key, follows keys that move, and asks many servers at once.
+"""A Redis Cluster: finds the server of each key, follows slots that have moved, and asks many servers at once.
 
 All keys of one call must lie in one slot. Calls of one pipeline have no order among themselves.
+
+While a slot is being moved key by key, its keys lie on two servers, and a script that touches several would find some
+of them. So no script runs in it until it has moved: each names a key that never exists, and for such a key the server
+that gives the slot away points to the other one (ASK), where we never go. A single command is safe: it is carried out
+where its key is whole, or waits too.
 """
 
 from __future__ import annotations
@@ -12,7 +17,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from redis.crc import key_slot
-from redis.exceptions import MovedError, RedisError
+from redis.exceptions import MovedError, RedisError, TryAgainError
 
 from ...errors import BrokerAwayError, BrokerError
 from .calling import Caller, Key
@@ -77,18 +82,17 @@ class ClusterServer(Caller):
         began = time.monotonic()
         answers: list[Any] = [None] * len(commands)
         todo: Iterable[int] = range(len(commands))
-        asking: dict[int, Server] = {}  # the calls whose keys are moving right now, and where to
+        commands = [_guarded(command) for command in commands]
         moves, pauses = 0, None
         while todo:
             groups: dict[Server, list[int]] = {}
             for n in todo:
-                groups.setdefault(asking.get(n) or self._server(_key(commands[n])), []).append(n)
-            stale = self._round(groups, commands, answers, asking)
+                groups.setdefault(self._server(_key(commands[n])), []).append(n)
+            stale = self._round(groups, commands, answers)
             stale = stale if not moves else set()
-            asking.clear()
             wrong = [(n, answers[n], server) for server, numbers in groups.items() for n in numbers]
             wrong = [(n, answer, server) for n, answer, server in wrong if isinstance(answer, Exception)]
-            moved = self._follow(wrong, asking) if moves < _MOST_MOVES else []
+            moved = self._follow(wrong) if moves < _MOST_MOVES else []
             away = [n for n, answer, _ in wrong if is_away(answer) and n not in stale]
             if away:
                 self._slots = []  # others may have taken over
@@ -98,13 +102,7 @@ class ClusterServer(Caller):
             todo = sorted({*moved, *away, *stale})
         return answers
 
-    def _round(
-        self,
-        groups: dict[Server, list[int]],
-        commands: Sequence[Command],
-        answers: list[Any],
-        asking: dict[int, Server],
-    ) -> set[int]:
+    def _round(self, groups: dict[Server, list[int]], commands: Sequence[Command], answers: list[Any]) -> set[int]:
         """Ask all servers, then read from all; the calls that met a connection which may have been closed long ago."""
         stale: set[int] = set()
         sent: list[tuple[Server, list[int], Connection, bool]] = []
@@ -122,14 +120,14 @@ class ClusterServer(Caller):
                 connection, used = server.connections.take()
                 sent.append((server, numbers, connection, used))
                 try:
-                    send(connection, [part for n in numbers for part in _parts(commands[n], n in asking)])
+                    send(connection, [commands[n] for n in numbers])
                 except (RedisError, OSError) as error:
                     fail(*sent.pop(), error)
             while sent:
                 server, numbers, connection, used = sent[0]
                 try:
                     for n in numbers:
-                        answers[n] = receive(connection, 2 if n in asking else 1)[-1]
+                        answers[n] = _unfollowed(receive(connection, 1)[0])
                 except (RedisError, OSError) as error:
                     fail(*sent.pop(0), error)
                 else:
@@ -141,17 +139,15 @@ class ClusterServer(Caller):
             raise
         return stale
 
-    def _follow(self, wrong: list[tuple[int, Exception, Server]], asking: dict[int, Server]) -> list[int]:
-        """Note where keys have moved to; the calls that are to be made there."""
+    def _follow(self, wrong: list[tuple[int, Exception, Server]]) -> list[int]:
+        """Note where slots have moved to; the calls that are to be made there."""
         moved = []
         for n, answer, server in wrong:
             if found := redirection(answer):
                 host = str(found.host) or server.connections.address.arguments["host"]
                 to = self._node((host, int(found.port)))
                 moved.append(n)
-                if not isinstance(found, MovedError):
-                    asking[n] = to
-                elif slots := self._slots:
+                if slots := self._slots:
                     slots[int(found.slot_id)] = to
         return moved
 
@@ -219,8 +215,11 @@ class ClusterServer(Caller):
                 return server.wait(keys, timeout_s, lambda: nudges != self._nudges or (unless is not None and unless()))
             except BrokerError as error:
                 self._slots = []
-                if not redirection(error.__cause__):
+                found = redirection(error.__cause__)
+                if found is None:
                     raise
+                if not isinstance(found, MovedError):
+                    raise explain(_unfollowed(found), self.place) from error
         raise BrokerAwayError(f"{self.place} keeps moving the keys that Laneway waits for; try again in a while.")
 
     def nudge(self) -> None:
@@ -240,5 +239,23 @@ def _key(command: Command) -> Key | None:
     return key if isinstance(key, (bytes, str)) else None
 
 
-def _parts(command: Command, asking: bool) -> list[Command]:
-    return [("ASKING",), command] if asking else [command]
+def _guarded(command: Command) -> Command:
+    """A script that names, after its other keys, one that never exists: their hash tag alone. If it is named already,
+    as a shard's is, nothing is added."""
+    key = _key(command) if command[0] in ("EVAL", "EVALSHA") else None
+    if key is None:
+        return command
+    text = key.decode() if isinstance(key, bytes) else key
+    tag = text[: text.find("}") + 1]
+    if tag in ("", text):
+        return command
+    kind, script, count, *rest = command
+    assert isinstance(count, int)
+    return (kind, script, count + 1, *rest[:count], tag, *rest[count:])
+
+
+def _unfollowed(answer: Any) -> Any:
+    """An answer, with one that points to where a slot is being moved to replaced by what that means: not now."""
+    if isinstance(answer, Exception) and (found := redirection(answer)) and not isinstance(found, MovedError):
+        return TryAgainError(f"slot {found.slot_id} is on its way to {found.host}:{found.port}")
+    return answer

@@ -75,6 +75,11 @@ def explain(error: Exception, place: str) -> BrokerError:
         return BrokerAwayError(f"{place} is busy with a long script; wait for it to end ({about}).")
     if word == "MISCONF":
         return BrokerAwayError(f"{place} cannot write to its disk and so takes no jobs; look at its log ({about}).")
+    if isinstance(error, redis_errors.TryAgainError) or word == "TRYAGAIN":
+        return BrokerAwayError(
+            f"{place} is moving a slot to another node, and work on what lies in it waits until it has moved; "
+            f"see that the move comes to its end ({about})."
+        )
     if is_away(error):
         return BrokerAwayError(f"{place} is away; see that it runs and can be reached from here ({about}).")
     if isinstance(error, redis_errors.OutOfMemoryError) or word == "OOM":
