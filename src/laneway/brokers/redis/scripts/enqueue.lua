@@ -1,7 +1,4 @@
 --@include base
---@include payloads
---@include jobs
---@include adding
 -- Store new jobs: all of them, or none.
 --
 -- KEYS  the tags that they belong to, and may belong to
@@ -19,6 +16,31 @@
 -- {'kind', job, kind}: the key of this job belongs to a job of that kind.
 -- Changes the jobs, their indices and payloads.
 
+-- What is remembered of a sender: the number of its last call, then the jobs of it that were not here.
+local function last_call(name)
+  local numbers = {}
+  for number in (call('GET', name) or '0'):gmatch('%d+') do
+    numbers[#numbers + 1] = tonumber(number)
+  end
+  return numbers
+end
+
+-- First: if this is a repeat, the shard may be closed by now.
+local sent = args.sender and KEYS[1] .. ':sent:' .. args.sender
+if sent then
+  local last = last_call(sent)
+  if last[1] >= args.seq then
+    return {'ok', 0, unpack(last, 2)}
+  end
+end
+if args.after and last_call(args.after[1])[1] < args.after[2] then
+  return {'stale', 0}
+end
+--@include alone
+--@include payloads
+--@include jobs
+--@include adding
+
 -- The jobs whose key will be free when the runs of `ending` have ended.
 local function ending_jobs()
   local ending, told = {}, args.ending or {}
@@ -32,15 +54,6 @@ local function ending_jobs()
     end
   end
   return ending
-end
-
--- What is remembered of a sender: the number of its last call, then the jobs of it that were not here.
-local function last_call(name)
-  local numbers = {}
-  for number in (call('GET', name) or '0'):gmatch('%d+') do
-    numbers[#numbers + 1] = tonumber(number)
-  end
-  return numbers
 end
 
 -- Those that were not delivered before.
@@ -70,17 +83,6 @@ local function note_delivered(news)
   call('EXPIRE', name, 600)
 end
 
--- First: if this is a repeat, the shard may be closed by now.
-local sent = args.sender and KEYS[1] .. ':sent:' .. args.sender
-if sent then
-  local last = last_call(sent)
-  if last[1] >= args.seq then
-    return {'ok', 0, unpack(last, 2)}
-  end
-end
-if args.after and last_call(args.after[1])[1] < args.after[2] then
-  return {'stale', 0}
-end
 local news = args.jobs
 if args.parcel then
   news = undelivered(news)
