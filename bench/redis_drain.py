@@ -1,8 +1,9 @@
 """How fast jobs go in and out of Redis: `python bench/redis_drain.py [--jobs N] [--threads N] [kind …]`.
 
-Kinds: collecting (a key each, batch_size 1), plain, keyed (a key each). Each is enqueued with `enqueue_many` into a queue of
-5 shards, then drained with one worker in this process. For scale the same jobs are drained once more by a bare loop around the
-broker, which settles a hundred and claims the next hundred in one turn, without a worker; and by redis-py asking and waiting.
+Kinds: collecting (a key each, batch_size 1), plain, keyed (a key each). Each is enqueued with `enqueue_many` into a
+queue of 5 shards, then drained with one worker in this process. For scale the same jobs are drained once more by a
+bare loop around the broker, which settles a hundred and claims the next hundred in one turn, without a worker; and
+by redis-py asking and waiting.
 """
 
 from __future__ import annotations
@@ -87,7 +88,9 @@ def measure(server: RedisServer, kind: str, jobs: int, threads: int) -> None:
 def bare_loop(app: Laneway, most: int | None = None) -> int:
     """Claim and settle up to `most` jobs, or all there are; returns how many."""
     broker, worker = app.broker, "bare"
-    broker.join(WorkerView(id=worker, host="", pid=0, queues=["bench"], concurrency=1, lease_s=600, started_at=0, seen_at=0))
+    broker.join(
+        WorkerView(id=worker, host="", pid=0, queues=["bench"], concurrency=1, lease_s=600, started_at=0, seen_at=0)
+    )
     ended, turn = 0, Turn(worker, "bench", 1, limit=TURN)
     while True:
         claims = broker.turn(turn).claims

@@ -1,8 +1,9 @@
-"""How fast jobs go into Redis, one by one and many at once: `python bench/redis_enqueue.py [--jobs N] [--peers PYTHON]`.
+"""How fast jobs go into Redis, one by one and many at once: `python bench/redis_enqueue.py [--jobs N] [--peers
+PYTHON]`.
 
-One by one is `task.enqueue(number)` from one thread, and so what the answer of Redis takes is in it. With `--peers` the same is
-done with the systems that this Python has (see redis_peers.py), in turn with Laneway on the same server, several rounds of each;
-what counts is the best round of each.
+One by one is `task.enqueue(number)` from one thread, and so what the answer of Redis takes is in it. With `--peers`
+the same is done with the systems that this Python has (see redis_peers.py), in turn with Laneway on the same
+server, several rounds of each; what counts is the best round of each.
 """
 
 from __future__ import annotations
@@ -85,7 +86,14 @@ def single(server: RedisServer, options: argparse.Namespace) -> None:
         for name in PEERS if options.peers else ():
             with Meter(server) as meter:
                 said = subprocess.run(
-                    [options.peers, Path(__file__).with_name("redis_peers.py"), "enqueue", name, server.url, str(count)],
+                    [
+                        options.peers,
+                        Path(__file__).with_name("redis_peers.py"),
+                        "enqueue",
+                        name,
+                        server.url,
+                        str(count),
+                    ],
                     check=True,
                     capture_output=True,
                     text=True,

@@ -1,8 +1,9 @@
 """How soon an idle worker begins a job on Redis: `python bench/redis_latency.py [--jobs N] [--peers PYTHON]`.
 
-Starts `laneway worker` as a process of its own, and sends it one job at a time from here, with pauses of 20 to 60 ms. The job writes
-down how long ago it was sent, by the same clock. With `--peers` the same is done with huey and taskiq (see redis_peers.py), each
-in its own processes, in turn with Laneway and job by job, so that whoever else uses the machine disturbs all of them alike.
+Starts `laneway worker` as a process of its own, and sends it one job at a time from here, with pauses of 20 to 60
+ms. The job writes down how long ago it was sent, by the same clock. With `--peers` the same is done with huey and
+taskiq (see redis_peers.py), each in its own processes, in turn with Laneway and job by job, so that whoever else
+uses the machine disturbs all of them alike.
 """
 
 from __future__ import annotations
@@ -53,7 +54,9 @@ class Runner:
         deadline = time.monotonic() + PATIENCE_S
         while not self.marks.exists() or self.marks.read_bytes().count(b"\n") < self._ended:
             if self.worker.poll() is not None or time.monotonic() > deadline:
-                raise RuntimeError(f"The worker of {self.name} does not run its job; it has ended: {self.worker.poll()}.")
+                raise RuntimeError(
+                    f"The worker of {self.name} does not run its job; it has ended: {self.worker.poll()}."
+                )
             time.sleep(0.001)
 
     def cpu_s(self) -> float:

@@ -2,8 +2,9 @@
 
     python -m venv /tmp/peers && /tmp/peers/bin/pip install huey taskiq taskiq-redis 'dramatiq[redis]' rq arq hiredis
 
-`enqueue NAME URL COUNT` sends no-ops one by one and prints seconds and CPU seconds. `send NAME URL` sends a job for each line of
-its input, with the time; `work NAME URL FILE` runs them and adds to a file how long each took to start. Nothing of Laneway is here.
+`enqueue NAME URL COUNT` sends no-ops one by one and prints seconds and CPU seconds. `send NAME URL` sends a job for
+each line of its input, with the time; `work NAME URL FILE` runs them and adds to a file how long each took to
+start. Nothing of Laneway is here.
 """
 
 from __future__ import annotations

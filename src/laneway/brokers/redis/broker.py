@@ -103,7 +103,8 @@ class RedisBroker:
     def wait(self, queues: Collection[str], timeout_s: float) -> set[str]:
         deadline = time.monotonic() + timeout_s
         nudges = self._nudges
-        bells = {self._keys.bell(queue): queue for queue in queues}
+        dues = {self._keys.due_bell(queue).encode(): queue for queue in queues}
+        bells = [*dues, *map(self._keys.bell, queues)]
         while True:
             ready, soonest = self._look(queues)
             left = deadline - time.monotonic()
@@ -111,7 +112,9 @@ class RedisBroker:
                 return ready
             if not bells:
                 return set()
-            self._server.wait(list(bells), min(left, soonest, LOOK_S), lambda: nudges != self._nudges)
+            rung = self._server.wait(bells, min(left, soonest, LOOK_S), lambda: nudges != self._nudges)
+            if rung in dues:
+                return {dues[rung]}
 
     def _look(self, queues: Collection[str]) -> tuple[set[str], float]:
         """The queues that have something due, and in how many seconds another one has."""

@@ -49,6 +49,10 @@ class Keys:
         """List: rung when something is put into a queue; it never holds more than one element."""
         return f"{{{self.prefix}}}:bell:{queue}"
 
+    def due_bell(self, queue: str) -> str:
+        """List: rung instead by scripts that know that something is due."""
+        return f"{self.bell(queue)}:due"
+
     def tag(self, queue: str, epoch: int, shard: int) -> str:
         """What every key of one shard begins with. Shards of different epochs never share a key."""
         return f"{{{self.prefix}:{queue}:{epoch}:{shard}}}"

@@ -36,7 +36,7 @@ for i, tag in ipairs(tags) do
 end
 if args.bells and not is_due then
   for _, bell in pairs(args.bells) do
-    call('UNLINK', bell)
+    call('UNLINK', bell, bell .. ':due')
   end
 end
 said[#said + 1] = string.format('%.17g', now)

@@ -98,7 +98,7 @@ if #taken > 0 then
     end
   end
   if #taken >= args.limit then
-    taken[1][1].woken = true -- there may be more, and somebody else who is idle
+    taken[1][1].woken = now -- there may be more, and somebody else who is idle
   end
 end
 -- pcall: that nothing happened need not be remembered when there is no room for it.

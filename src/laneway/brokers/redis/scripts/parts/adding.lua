@@ -223,7 +223,7 @@ local function add_simple(new, at)
   end
   push(adds, 'ZADD :keys', 0, key)
   push(adds, 'HSET :jobs', key, string.char(kind + 4 * where) .. stamp(at, seq) .. pack(rest))
-  tag.woken = true
+  tag.woken = smaller(tag.woken, at)
 end
 
 local function add(new)

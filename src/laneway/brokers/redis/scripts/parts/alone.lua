@@ -8,7 +8,7 @@ do
     is_unusual = is_unusual or new[i]
   end
   local kind, key = new[3], new[4]
-  local meta = not is_unusual and call('HMGET', tag .. ':meta', 'open', 'moving', 'seq', 'ready')
+  local meta = not is_unusual and call('HMGET', tag .. ':meta', 'open', 'moving', 'seq', 'ready', 'paused')
   if meta and meta[1] and tonumber(meta[2] or 0) == 0 and now >= tonumber(meta[4] or 0)
     and call('HEXISTS', tag .. ':jobs', key) == 0 and call('HEXISTS', tag .. ':running', key) == 0
     and (kind == PLAIN or call('EXISTS', tag .. ':cancelled') == 0) then
@@ -25,8 +25,11 @@ do
     call('HSET', tag .. ':jobs', key, string.char(kind) .. stamp .. pack(rest))
     call('HSET', tag .. ':meta', 'seq', seq, 'ready', now)
     local bell = args.bells and args.bells[1]
-    if bell and call('EXISTS', bell) == 0 then
-      call('LPUSH', bell, 1)
+    if bell then
+      bell = meta[5] and bell or bell .. ':due'
+      if call('EXISTS', bell) == 0 then
+        call('LPUSH', bell, 1)
+      end
     end
     if sent then
       call('SET', sent, args.seq, 'EX', 600)

@@ -78,7 +78,7 @@ local function add_index(job, where, at, adds)
     push(adds, 'ZADD :failures', job.retry, by_time(at, job.seq) .. key)
     push(adds, 'ZADD :fkeys', 0, key)
   end
-  job.tag.woken = true
+  job.tag.woken = smaller(job.tag.woken, at)
 end
 
 -- Where a job belongs now: nowhere, in one of the indices of queued jobs, or beside the one that runs.
@@ -211,12 +211,17 @@ local function drop_claim(job)
   job.claim_blob = nil
 end
 
--- Have somebody look who waits for work, once for each queue.
+-- Have somebody who waits for work look at each queue, or begin if there is something due for certain.
 local function wake()
   for i, tag in ipairs(tags) do
     local bell = tag.woken and args.bells and args.bells[i]
-    if bell and call('EXISTS', bell) == 0 then
-      call('LPUSH', bell, 1)
+    if bell then
+      if tag.woken <= now and not tag.paused and tag.moving == 0 then
+        bell = bell .. ':due'
+      end
+      if call('EXISTS', bell) == 0 then
+        call('LPUSH', bell, 1)
+      end
     end
   end
 end
