@@ -38,11 +38,17 @@ format: .venv/dev.stamp ## put the code into its format, and fix what ruff can f
 	.venv/bin/ruff check --fix
 	.venv/bin/ruff format
 
-bench: .venv/run.stamp ## measure how fast jobs go in and out, what idling costs, and what a long life does to memory
+# Redis needs the servers that tests start. PEERS=/path/to/python compares with other systems, see bench/redis_peers.py.
+bench: .venv/dev.stamp ## measure how fast jobs go in and out, what idling costs, and what a long life does to memory
 	.venv/bin/python bench/drain.py $(ARGS)
 	.venv/bin/python bench/idle.py
 	.venv/bin/python bench/keys.py
 	.venv/bin/python bench/memory.py
+	.venv/bin/python bench/redis_drain.py
+	.venv/bin/python bench/redis_enqueue.py $(if $(PEERS),--peers $(PEERS))
+	.venv/bin/python bench/redis_latency.py $(if $(PEERS),--peers $(PEERS))
+	.venv/bin/python bench/redis_memory.py
+	.venv/bin/python bench/redis_depth.py
 
 build: .venv/dev.stamp ## make the wheel and the sdist in dist/
 	.venv/bin/python -m build --no-isolation --outdir dist

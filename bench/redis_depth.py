@@ -34,10 +34,11 @@ def main() -> None:
         for timed in (False, True):
             cost = [measure(server, depth, options.drain, timed) for depth in (options.few, options.many)]
             few, many = cost
+            rates = [one.took_s / other.took_s for one, other in zip(few, many, strict=True)]
+            cpu = many[0].server_s / few[0].server_s
             print(
                 f"  {'timed' if timed else 'as they came'}: {options.many:,} against {options.few:,} queued: bare loop "
-                f"{few[0].took_s / many[0].took_s:.2f} x the rate, {many[0].server_s / few[0].server_s:.2f} x the CPU of "
-                f"the server; worker {few[1].took_s / many[1].took_s:.2f} x the rate",
+                f"{rates[0]:.2f} x the rate and {cpu:.2f} x the server's CPU, worker {rates[1]:.2f} x the rate",
                 flush=True,
             )
 

@@ -143,7 +143,8 @@ def peer(name: str, python: Path, url: str, folder: Path) -> Runner:
     sender = subprocess.Popen([python, script, "send", name, url], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 
     def send() -> None:
-        assert sender.stdin and sender.stdout
+        assert sender.stdin
+        assert sender.stdout
         sender.stdin.write(b"\n")
         sender.stdin.flush()
         sender.stdout.readline()

@@ -8,7 +8,7 @@ import pytest
 
 from laneway.brokers.redis import RedisBroker
 from laneway.brokers.redis.server import Server
-from laneway.clock import FakeClock
+from laneway.clock import ManualClock
 from laneway.job import Kind, NewJob
 from tests.servers import RedisServer
 
@@ -22,7 +22,7 @@ ARRIVAL = 7
 @pytest.fixture
 def broker(redis_server: RedisServer) -> Iterator[RedisBroker]:
     with redis_server.client() as client:
-        broker = RedisBroker(Server.of(client), clock=FakeClock(1_000.0))
+        broker = RedisBroker(Server.of(client), clock=ManualClock(1_000.0))
         broker.declare("q", 1)
         yield broker
         broker.close()

@@ -104,7 +104,7 @@ class RedisBroker:
         deadline = time.monotonic() + timeout_s
         nudges = self._nudges
         dues = {self._keys.due_bell(queue).encode(): queue for queue in queues}
-        bells = [*dues, *map(self._keys.bell, queues)]
+        bells: list[bytes | str] = [*dues, *map(self._keys.bell, queues)]
         while True:
             ready, soonest = self._look(queues)
             left = deadline - time.monotonic()
