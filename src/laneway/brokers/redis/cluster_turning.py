@@ -26,7 +26,7 @@ from .layout import Layout, Layouts, Stale
 from .outbox import Entry, Outbox, text_of
 from .records import claim_of
 from .scripts import load
-from .turning import dead, in_order, take_turn
+from .turning import dead, in_order, late, take_turn
 
 #: What one turn brings at most: both sides must hold it in memory.
 _CLAIM_CHARS = 16_000_000
@@ -37,8 +37,10 @@ _read_due = msgspec.msgpack.Decoder(list[float]).decode
 class _Told:
     """What a turn says to one shard."""
 
-    def __init__(self, tag: str) -> None:
+    def __init__(self, tag: str, *, is_gone: bool = False) -> None:
         self.tag = tag
+        #: Whether the queue has other shards now: then it only says what it has said before.
+        self.is_gone = is_gone
         #: Keys of which all was done, and that send nothing: by token.
         self.groups: dict[int, list[str]] = {}
         self.others: list[Sequence[object]] = []
@@ -46,6 +48,11 @@ class _Told:
         self.sources: list[int] = []
         #: What is sent by them.
         self.outbox: list[Entry] = []
+
+    def keys(self) -> list[bytes]:
+        """All that are spoken of."""
+        finished = [key for keys in self.groups.values() for key in keys]
+        return [key.encode() for key in (*finished, *(str(other[1]) for other in self.others))]
 
     def args(self) -> dict[str, object]:
         return {
@@ -82,10 +89,13 @@ class ClusterTurning:
         wanted = [layout.tags[shard] for shard in shards if 0 <= shard < layout.shards]
         limit = turn.limit if turn.epoch in (0, layout.epoch) else 0
         first = wanted[0] if wanted else layout.tags[0]
-        told, gone = self._told(turn, first, used)
-        self._check(turn, told)
+        shards_told = self._told(turn, first, used)
+        self._check(turn, shards_told)
+        told = {tag: shard for tag, shard in shards_told.items() if not shard.is_gone}
+        gone = [shard for shard in shards_told.values() if shard.is_gone]
+        refused = self._refused_before(turn, gone) if gone else []
         said, woken = self._settle(turn, told, wanted, limit, first)
-        refused = [*gone, *(key for shard in said.values() for key in shard.refused)]
+        refused += [key for shard in said.values() for key in shard.refused]
         # What is stored may be newer than what a shard has been told.
         resharding = max(layout.record.resharding, *(said[tag].resharding for tag in {first, *wanted}))
         token, claims = self._claim(turn, layout, said, wanted, 0 if resharding else limit, woken)
@@ -100,23 +110,19 @@ class ClusterTurning:
 
     # -- the first step --------------------------------------------------------------------------------
 
-    def _told(self, turn: Turn, first: str, used: dict[str, Layout]) -> tuple[dict[str, _Told], list[bytes]]:
-        """What is said to each shard, and the keys whose shard does not exist any more."""
+    def _told(self, turn: Turn, first: str, used: dict[str, Layout]) -> dict[str, _Told]:
+        """What is said to each shard."""
         told = {first: _Told(first)}
-        gone: list[bytes] = []
         arrival = self._storing.arrivals.take(len(turn.settlements))
         for number, settlement in enumerate(turn.settlements):
             claim = settlement.claim
             layout = used.get(claim.queue)
             if layout is None:
                 layout = used[claim.queue] = self._layouts.get(claim.queue)
-            if claim.ref != layout.epoch or claim.shard >= layout.shards:
-                gone.append(claim.key.encode())  # somebody has taken the claim back, and resharded the queue
-                continue
-            tag = layout.tags[claim.shard]
+            tag = self._layouts.keys.tag(claim.queue, claim.ref, claim.shard)
             shard = told.get(tag)
             if shard is None:
-                shard = told[tag] = _Told(tag)
+                shard = told[tag] = _Told(tag, is_gone=tag not in layout.tags)
             if settlement.verdict == "done" and not settlement.outbox:
                 shard.groups.setdefault(claim.token, []).append(claim.key)
                 continue
@@ -124,7 +130,21 @@ class ClusterTurning:
             shard.outbox += entries
             shard.sources.append(number)
             shard.others.append(_settlement(settlement, entries, arrival + number))
-        return told, gone
+        return told
+
+    def _refused_before(self, turn: Turn, gone: Sequence[_Told]) -> list[bytes]:
+        """The keys that are refused of those whose shard does not exist any more. Either this turn was taken while it
+        did, and is repeated; or somebody has taken the claims back before the queue was resharded."""
+        args = {shard.tag: {**shard.args(), "floor": 0, "peek": 0} for shard in gone}
+        refused: list[bytes] = []
+        for shard, answer in zip(gone, self._ask("settle", turn, args), strict=True):
+            if isinstance(answer, BrokerError):
+                raise answer
+            if answer[0] == b"ok":
+                refused += answer[3]
+            else:
+                refused += answer[1] if answer[0] == b"closed" else shard.keys()
+        return refused
 
     def _check(self, turn: Turn, told: Mapping[str, _Told]) -> None:
         """Refuse the turn, before anything of it is settled, if something that its runs have sent cannot be stored."""
@@ -154,7 +174,7 @@ class ClusterTurning:
 
     def _is_held(self, turn: Turn, told: Mapping[str, _Told], number: int) -> bool:
         for tag, shard in told.items():
-            if number in shard.sources:
+            if number in shard.sources and not shard.is_gone:
                 args = {**shard.args(), "look": True, "floor": 0, "peek": 0}
                 answer = self._call("settle", turn, {tag: args})[tag]
                 return shard.sources.index(number) + 1 in answer[1:]
@@ -218,7 +238,8 @@ class ClusterTurning:
             token = said[wanted[0] if wanted else layout.tags[0]].token  # which is remembered
             with self._lock:
                 self._token = max(self._token, token)
-            places = {}
+            # While the queue is being resharded nothing is claimed, nor is it when this is repeated afterwards.
+            places = {wanted[0]: []} if wanted and turn.limit else {}
         else:
             token = self._next_token(*(shard.token for shard in said.values()))
             chosen = choose([said[tag].due for tag in wanted], limit, turn.batch, turn.in_order)
@@ -259,15 +280,14 @@ class ClusterTurning:
         server = self._layouts.server
         answers: dict[str, list[Any]] = {}
         for last in (False, True):
-            left = [tag for tag in calls if tag not in answers]
-            packed = [self._layouts.args(worker=turn.worker, seq=turn.seq, **calls[tag]) for tag in left]
-            asked = [(load(script), [tag], [args]) for tag, args in zip(left, packed, strict=True)]
-            some = server.try_all([*asked, *rings(self._layouts, () if last else woken)])
-            for tag, answer in zip(left, some, strict=False):
+            left = {tag: args for tag, args in calls.items() if tag not in answers}
+            for tag, answer in zip(left, self._ask(script, turn, left, () if last else woken), strict=True):
                 if isinstance(answer, BrokerError):
                     raise answer
-                if answer[0] == b"stale":
+                if answer[0] in (b"stale", b"closed"):
                     raise Stale
+                if answer[0] == b"late":
+                    raise late(turn.worker)
                 if answer[0] != b"unknown":
                     answers[tag] = answer
             unknown = [tag for tag in left if tag not in answers]
@@ -278,6 +298,14 @@ class ClusterTurning:
             args = self._layouts.args(worker=turn.worker)
             server.run_all([(load("admit"), [tag], [args]) for tag in unknown])
         return answers
+
+    def _ask(
+        self, script: str, turn: Turn, calls: Mapping[str, Mapping[str, object]], woken: Iterable[str] = ()
+    ) -> list[Any]:
+        """What a script answers for each tag, or the BrokerError in its place."""
+        packed = [self._layouts.args(worker=turn.worker, seq=turn.seq, **args) for args in calls.values()]
+        asked = [(load(script), [tag], [args]) for tag, args in zip(calls, packed, strict=True)]
+        return self._layouts.server.try_all([*asked, *rings(self._layouts, woken)])[: len(asked)]
 
 
 def _settlement(settlement: Settlement, entries: Sequence[Entry], arrival: int) -> Sequence[object]:

@@ -122,7 +122,7 @@ class Turning:
         if answer[0] == b"stale":
             raise Stale
         if answer[0] == b"late":
-            raise BrokerError(f"The worker {turn.worker} has taken another turn since; give it the next number.")
+            raise late(turn.worker)
         if answer[0] == b"kind":
             outbox = told.sources[answer[1] - 1].outbox or []
             raise another_kind(outbox[answer[2] - 1], Kind(answer[3]))
@@ -195,3 +195,7 @@ def in_order(refused: Sequence[bytes], settlements: Sequence[Settlement]) -> lis
 
 def dead(worker: str) -> LeaseLost:
     return LeaseLost(f"The worker {worker} has been declared dead.")
+
+
+def late(worker: str) -> BrokerError:
+    return BrokerError(f"The worker {worker} has taken another turn since; give it the next number.")

@@ -16,6 +16,14 @@ end
 if tag.moving == 0 or not count_keys(tag.name).is_empty then
   return 0
 end
+-- A turn that is repeated must still be told what was refused here.
+local turns, fields = {}, call('HGETALL', tag.name .. ':meta')
+for i = 1, #fields, 2 do
+  if fields[i]:sub(1, 2) == 't:' then
+    turns[#turns + 1] = fields[i]
+    turns[#turns + 1] = fields[i + 1]
+  end
+end
 for _, level in ipairs(tag.levels) do
   call('UNLINK', tag.name .. index_of(level))
 end
@@ -24,5 +32,6 @@ for _, name in ipairs({'jobs', 'ready', 'due', 'keys', 'failed', 'failures', 'fk
   call('UNLINK', tag.name .. ':' .. name)
 end
 call('HSET', tag.name .. ':meta', 'closed', 1)
+each('HSET', tag.name .. ':meta', turns)
 call('EXPIRE', tag.name .. ':meta', 86400)
 return 1

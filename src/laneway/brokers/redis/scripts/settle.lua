@@ -17,21 +17,25 @@
 --       now                    see enqueue
 -- Answers {'ok', token, claimed, refused keys, resharding, woken, due, again, key, place, claim, key, place, claim, …}:
 -- `due` is packed, see due_jobs. `again` is 1 when this turn was known here, `claimed` is 1 when this turn has taken its second step here, and then the claims that
--- it brought follow. Or {'held', settlement, …} · {'stale'} · {'unknown'}: the worker is not known here.
+-- it brought follow. Or {'held', settlement, …} · {'stale'} · {'unknown'}: the worker is not known here · {'late'}, see
+-- turn · {'closed', refused keys}: this turn was known here when the shard was closed.
 -- Changes everything but other workers' claims. What a run has sent lies in the outbox from here on, until somebody
 -- has delivered it: this worker at once or, if it dies here, any other in its next sweep.
 
-if stale_tag() then
-  return {'stale'}
-end
 local worker, tag = args.worker, tags[1]
 local known = call('HMGET', tag.name .. ':meta', 'w:' .. worker, 't:' .. worker)
+local last = known[2] and unpack_blob(known[2]) or {}
+local again = last[1] == args.seq
+if not tag.is_open then
+  return again and {'closed', last[3]} or {'stale'}
+end
 if not known[1] then
   return {'unknown'}
 end
+if last[1] and args.seq < last[1] then
+  return {'late'}
+end
 
-local last = known[2] and unpack_blob(known[2]) or {}
-local again = last[1] == args.seq
 if args.look then
   local said = {'held'}
   if not again then

@@ -11,8 +11,8 @@
 --                      the tag remember that the turn is over, so that a repeat claims nothing either
 --       max_payloads   see turn; chars: how much at most
 --       now            see enqueue
--- Answers {'ok', token, resharding, key, place, claim, key, place, claim, …} · {'stale'} · {'unknown'}. If this turn has
--- claimed here before: the token and the claims of then.
+-- Answers {'ok', token, resharding, key, place, claim, key, place, claim, …} · {'stale'} · {'unknown'} · {'late'}, see
+-- turn. If this turn has claimed here before: the token and the claims of then.
 -- Changes queued jobs to running ones.
 
 if stale_tag() then
@@ -26,6 +26,9 @@ end
 
 local last = known[2] and unpack_blob(known[2]) or {}
 local again = last[1] == args.seq
+if last[1] and args.seq < last[1] then
+  return {'late'}
+end
 local token, taken = args.token, {}
 if again and last[4] then
   token = last[2]
