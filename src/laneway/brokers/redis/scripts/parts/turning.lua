@@ -85,6 +85,9 @@ local function end_runs(worker, held, news, gone)
   for _, new in ipairs(news) do
     add(new)
   end
+  if #held == 0 and #news == 0 and not next(processed) then
+    return
+  end
   for _, tag in ipairs(tags) do
     flush(tag)
     tag.jobs = {}

@@ -163,6 +163,9 @@ end
 
 -- Removing comes first: then a server that is out of memory lets the rest pass.
 local function flush(tag)
+  if not (next(tag.changed) or next(tag.adds) or next(tag.graves_changed) or tag.seq_changed or tag.levels_changed) then
+    return
+  end
   local removes, adds = {}, tag.adds
   local mixed = #tag.new > 0 and adds['RPUSH :ready']
   for _, grave in pairs(tag.graves_changed) do
