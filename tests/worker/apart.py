@@ -42,7 +42,14 @@ def is_there(pid: int) -> bool:
 
 
 def children() -> set[int]:
-    """The processes that this one has started and that have not ended."""
+    """The processes that this one has started and that have not ended, but for servers that other tests share."""
     own = Path(f"/proc/{os.getpid()}/task")
     found = " ".join((task / "children").read_text() for task in own.iterdir())
-    return {int(pid) for pid in found.split() if is_there(int(pid))}
+    return {int(pid) for pid in found.split() if is_there(int(pid)) and not _serves(int(pid))}
+
+
+def _serves(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/comm").read_text().endswith("-server\n")
+    except (FileNotFoundError, ProcessLookupError):
+        return False
