@@ -300,13 +300,20 @@ class Url:
 
 
 def without_secrets(url: str) -> str:
-    """A URL as it may be printed: without user, password and options."""
-    scheme, slashes, rest = url.partition("://")
+    """A URL as it may be printed: without user, password and options, also if it has been mistyped."""
+    scheme, slashes, _ = url.partition("://")
+    if scheme.lower() in ("sqlite", "sqlite3"):  # what looks like a user is a part of a path
+        return url.partition("?")[0]
     # To the last @: a password that was not quoted may hold any of / ? # and @ itself.
-    _, at, host = rest.rpartition("@")
-    if at and not rest.startswith("/"):
-        return f"{scheme}://…@{host.partition('?')[0]}"
-    return f"{scheme}{slashes}{rest}".partition("?")[0]
+    before, at, host = url.rpartition("@")
+    if not at:
+        return url.partition("?")[0]
+    shown = f"{scheme}://" if slashes and "@" not in scheme else ""
+    return f"{shown or _SCHEME.match(before)[0]}…@{host.partition('?')[0]}"  # type: ignore[index]  # it matches ""
+
+
+#: What a mistyped URL begins with, as far as it cannot be a secret.
+_SCHEME = re.compile(r"(?:(?:redis|valkey)s?(?:\+\w+)?|unix|sqs)?")
 
 
 def _memory(url: Url) -> Broker:

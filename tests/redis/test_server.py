@@ -165,7 +165,7 @@ def test_a_replica_and_a_busy_server_are_away(tmp_path: Path, open_url: Opener) 
 def test_out_of_memory(name: str, tmp_path: Path, open_url: Opener) -> None:
     own = RedisServer.start(servers()[name], tmp_path, "--maxmemory", "1")
     try:
-        with pytest.raises(BrokerError, match="out of memory and nothing was stored; let workers drain") as caught:
+        with pytest.raises(BrokerError, match="out of memory and takes no more; let workers drain") as caught:
             open_url(own.url).run(COUNT, ["n"], [])
         assert not isinstance(caught.value, BrokerAwayError)
     finally:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import threading
+import weakref
 from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from ...errors import BrokerError, EnqueueError
+from ...errors import BrokerAwayError, BrokerError, EnqueueError
 from ...ids import new_id
 from ...job import Kind, NewJob
 from ...shards import DEFAULT_SHARDS, shard_of
@@ -30,6 +32,11 @@ class Senders:
     """
 
     def __init__(self) -> None:
+        self.forget()
+        _all_senders.add(self)
+
+    def forget(self) -> None:
+        """In a forked process: the names are the parent's, and its next calls would be taken for repeats of ours."""
         self._lock = threading.Lock()
         self._idle: list[tuple[str, int]] = []
 
@@ -43,6 +50,17 @@ class Senders:
         """Its call was answered. One whose call was not is never used again: its answer may yet come."""
         with self._lock:
             self._idle.append((name, last))
+
+
+_all_senders: weakref.WeakSet[Senders] = weakref.WeakSet()
+
+
+def _forget_all() -> None:
+    for senders in tuple(_all_senders):
+        senders.forget()
+
+
+os.register_at_fork(after_in_child=_forget_all)
 
 
 class Tags:
@@ -154,8 +172,7 @@ def chunks_of(jobs: Sequence[NewJob]) -> list[Sequence[NewJob]]:
 
 def partly_stored(error: EnqueueError | BrokerError, stored: int, jobs: Sequence[NewJob]) -> EnqueueError | BrokerError:
     """The error for a list that was too long for one step, and of which some steps were taken."""
-    more = f" {stored:,} of the {len(jobs):,} jobs were stored before that"
-    if stored < len(jobs):
-        more += f", those up to the key {jobs[stored - 1].key!r}" if stored else ""
-    text = f"{error}{more}; of those behind, only some may have been."
+    unsure = "the next ones may or may not have been" if isinstance(error, BrokerAwayError) else "the others were not"
+    upto = f", those up to the key {jobs[stored - 1].key!r}" if stored else ""
+    text = f"{stored:,} of the {len(jobs):,} jobs were stored{upto}; {unsure}: {error}"
     return EnqueueError(text, place=error.place) if isinstance(error, EnqueueError) else type(error)(text)

@@ -84,7 +84,7 @@ def explain(error: Exception, place: str) -> BrokerError:
         return BrokerAwayError(f"{place} is away; see that it runs and can be reached from here ({about}).")
     if isinstance(error, redis_errors.OutOfMemoryError) or word == "OOM":
         return BrokerError(
-            f"{place} is out of memory and nothing was stored; let workers drain it, or raise its maxmemory ({about})."
+            f"{place} is out of memory and takes no more; let workers drain it, or raise its maxmemory ({about})."
         )
     if isinstance(error, redis_errors.NoPermissionError) or word == "NOPERM":
         return BrokerError(f"{place} forbids this user a command that Laneway needs; extend the user's ACL ({about}).")

@@ -72,7 +72,12 @@ class Settings:
         if not url.rest.startswith("//"):
             raise ConfigError(f"The {url.scheme} URL has no // after its scheme; {_LOOKS}.")
         rest = url.rest[2:]
-        credentials, at, where = ("", "", rest) if unix and rest.startswith("/") else rest.rpartition("@")
+        if rest.startswith("/") and ("@/" if unix else "@") in rest:
+            raise ConfigError(
+                f"The {url.scheme} URL has a / before its user or password, which stand right after the //, as in "
+                f"{url.scheme}://:password@{'/run/redis.sock' if unix else 'host:6379'}."
+            )
+        credentials, at, where = ("", "", rest) if rest.startswith("/") else rest.rpartition("@")
         username, password = _credentials(credentials if at else None, environ)
         settings: dict[str, Any] = {"username": username, "password": password, "cluster": cluster, "tls": tls}
         if unix:
