@@ -172,7 +172,7 @@ class Laneway(Declaring):
         return self.send([self.outgoing(instance, (), {})])[0]
 
     def enqueue_many(self, instances: Iterable[Runnable], /) -> list[Handle]:
-        """Store jobs for many instances of task classes: all of them or none."""
+        """Store jobs for many instances of task classes, all checked before any is stored."""
         return self.using().enqueue_many(instances)
 
     def using(

@@ -308,8 +308,9 @@ def without_secrets(url: str) -> str:
     before, at, host = url.rpartition("@")
     if not at:
         return url.partition("?")[0]
-    shown = f"{scheme}://" if slashes and "@" not in scheme else ""
-    return f"{shown or _SCHEME.match(before)[0]}…@{host.partition('?')[0]}"  # type: ignore[index]  # it matches ""
+    known = _SCHEME.match(before)
+    shown = f"{scheme}://" if slashes and "@" not in scheme else known[0] if known else ""
+    return f"{shown}…@{host.partition('?')[0]}"
 
 
 #: What a mistyped URL begins with, as far as it cannot be a secret.

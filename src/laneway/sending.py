@@ -95,7 +95,7 @@ class Sender:
         return self._app.send([self._job(instance)])[0]
 
     def enqueue_many(self, instances: Iterable[Runnable], /) -> list[Handle]:
-        """Store jobs for many instances of task classes: all of them or none."""
+        """Store jobs for many instances of task classes, all checked before any is stored."""
         return self._app.send(self._app.all_or_none(self._job, instances))
 
     def _job(self, instance: Runnable) -> NewJob:
