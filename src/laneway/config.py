@@ -285,7 +285,8 @@ class Url:
         scheme = scheme.lower()
         if not colon or not re.fullmatch(r"[a-z][a-z0-9+.-]*", scheme):
             raise ConfigError(
-                f"{without_secrets(text)!r} is not a broker URL; give one such as {DEFAULT_URL} or memory:."
+                f"{without_secrets(text)!r} is not a broker URL; give one such as {DEFAULT_URL}, redis://host:6379/0 "
+                "or memory:."
             )
         rest, _, query = rest.partition("?")
         return cls(scheme, rest, dict(parse_qsl(query, keep_blank_values=True)))

@@ -18,7 +18,7 @@ from ...broker import Answer, Turn
 from ...errors import BrokerError
 from ...job import Claim, Kind, NewJob
 from ...outcome import Settlement
-from ..common import another_kind, storable
+from ..common import another_kind
 from .bells import rings
 from .choosing import Due, choose
 from .cluster_storing import ClusterStoring
@@ -26,7 +26,7 @@ from .layout import Layout, Layouts, Stale
 from .outbox import Entry, Outbox, text_of
 from .records import claim_of
 from .scripts import load
-from .turning import dead, in_order, late, take_turn
+from .turning import dead, end_of, in_order, late, take_turn
 
 #: What one turn brings at most: both sides must hold it in memory.
 _CLAIM_CHARS = 16_000_000
@@ -310,22 +310,7 @@ class ClusterTurning:
 
 def _settlement(settlement: Settlement, entries: Sequence[Entry], arrival: int) -> Sequence[object]:
     """A settlement as the script takes it."""
-    claim = settlement.claim
-    return (
-        1,
-        claim.key,
-        claim.token,
-        settlement.verdict,
-        settlement.delay_s,
-        settlement.retry_count,
-        storable(settlement.error),
-        settlement.done,
-        settlement.buried,
-        settlement.died,
-        None,
-        [part for entry in entries for part in (entry.id, text_of(entry))],
-        arrival,
-    )
+    return (*end_of(settlement, 1), None, [part for entry in entries for part in (entry.id, text_of(entry))], arrival)
 
 
 def _sender(turn: Turn) -> str:

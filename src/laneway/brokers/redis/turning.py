@@ -158,21 +158,8 @@ class Turning:
                 told.groups.setdefault((tag, claim.token), []).append(claim.key)
                 continue
             told.sources.append(settlement)
-            told.others.append(
-                (
-                    tag,
-                    claim.key,
-                    claim.token,
-                    settlement.verdict,
-                    settlement.delay_s,
-                    settlement.retry_count,
-                    storable(settlement.error),
-                    settlement.done,
-                    settlement.buried,
-                    settlement.died,
-                    self._storing.encode(outbox, tags, used) if outbox else None,
-                )
-            )
+            sent = self._storing.encode(outbox, tags, used) if outbox else None
+            told.others.append((*end_of(settlement, tag), sent))
         return told
 
     def _admit(self, worker: str, tag: str) -> None:
@@ -180,6 +167,22 @@ class Turning:
         layouts = self._layouts
         if not layouts.server.run(load("admit"), [tag], [layouts.args(worker=worker, leases=layouts.keys.leases)]):
             raise dead(worker)
+
+
+def end_of(settlement: Settlement, tag: int) -> tuple[object, ...]:
+    """How a run ended, as scripts take it; what it has sent is told behind that."""
+    return (
+        tag,
+        settlement.claim.key,
+        settlement.claim.token,
+        settlement.verdict,
+        settlement.delay_s,
+        settlement.retry_count,
+        storable(settlement.error),
+        settlement.done,
+        settlement.buried,
+        settlement.died,
+    )
 
 
 def in_order(refused: Sequence[bytes], settlements: Sequence[Settlement]) -> list[str]:
