@@ -55,7 +55,10 @@ def test_a_sqlite_url_names_a_file(tmp_path, scheme):
 @pytest.mark.parametrize(
     ("url", "sentence"),
     [
-        ("laneway.db", "'laneway.db' is not a broker URL; give one such as sqlite:///laneway.db, redis://host:6379/0 or memory:."),
+        (
+            "laneway.db",
+            "'laneway.db' is not a broker URL; give one such as sqlite:///laneway.db, redis://host:6379/0 or memory:.",
+        ),
         ("", "is not a broker URL"),
         ("://host", "is not a broker URL"),
         ("re dis://:secret@host", "'re dis://…@host' is not a broker URL"),
