@@ -44,6 +44,7 @@ class Shop:
         self.database = folder / "laneway.db"
         self.write("shop.py", APP)
         self.environ = {name: value for name, value in os.environ.items() if name not in (*URL_VARIABLES, "NO_COLOR")}
+        self._started: list[subprocess.Popen[str]] = []
 
     def write(self, name: str, text: str) -> Path:
         path = self.folder / name
@@ -56,7 +57,20 @@ class Shop:
 
     def start(self, *args: str, **options: Any) -> subprocess.Popen[str]:
         options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "env": self.environ, **options}
-        return subprocess.Popen(self.command(*args), cwd=self.folder, text=True, **options)
+        process = subprocess.Popen(self.command(*args), cwd=self.folder, text=True, **options)
+        self._started.append(process)
+        return process
+
+    def python(self, program: str) -> None:
+        """Run a program of the user's own to its end."""
+        subprocess.run([sys.executable, "-c", program], cwd=self.folder, env=self.environ, check=True, timeout=60)
+
+    def end(self) -> None:
+        """End what a test that failed has left running, so that no other test fails of it."""
+        for process in self._started:
+            if process.poll() is None:
+                process.kill()
+                process.communicate()
 
     def serving(self, *args: str, **options: Any) -> subprocess.Popen[str]:
         """Start a worker, and wait until it takes jobs."""

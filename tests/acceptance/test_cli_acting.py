@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sqlite3
 from contextlib import closing
-from pathlib import Path
 
 import pytest
 
@@ -12,11 +11,6 @@ from laneway.cli import progress
 from tests.acceptance.cli import Shop, answer
 
 pytestmark = pytest.mark.acceptance
-
-
-@pytest.fixture
-def shop(tmp_path: Path) -> Shop:
-    return Shop(tmp_path)
 
 
 def test_jobs_are_cancelled(shop: Shop) -> None:

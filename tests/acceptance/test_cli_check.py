@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import msgspec
 import pytest
 
 from tests.acceptance.cli import Shop
 
 pytestmark = pytest.mark.acceptance
-
-
-@pytest.fixture
-def shop(tmp_path: Path) -> Shop:
-    return Shop(tmp_path)
 
 
 def unwell(shop: Shop, *args: str) -> str:

@@ -20,11 +20,6 @@ from tests.acceptance.cli import Shop
 pytestmark = pytest.mark.acceptance
 
 
-@pytest.fixture
-def shop(tmp_path: Path) -> Shop:
-    return Shop(tmp_path)
-
-
 def test_demo_shows_jobs_running_and_sums_up(shop: Shop) -> None:
     done = shop.run("demo", "--seconds", "2")
     assert done.returncode == 0

@@ -103,11 +103,6 @@ class Dev:
 
 
 @pytest.fixture
-def shop(tmp_path: Path) -> Shop:
-    return Shop(tmp_path)
-
-
-@pytest.fixture
 def dev(shop: Shop) -> Iterator[Dev]:
     shop.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     shop.write("talk.py", SAYS.format(word="first"))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from tests.acceptance.cli import Shop
@@ -34,11 +32,6 @@ if {put}:
     for task in (apart, slow, crash):
         task.enqueue()
 """
-
-
-@pytest.fixture
-def shop(tmp_path: Path) -> Shop:
-    return Shop(tmp_path)
 
 
 @pytest.mark.parametrize("target", ["leaky", "sub/leaky.py", "leaky:app"])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from pathlib import Path
 
 import pytest
 
@@ -62,11 +61,6 @@ def said(shop: Shop, *args: str, setup: str = "") -> list[str]:
     assert process.returncode == 0, text
     assert CANARY not in text
     return text.splitlines()
-
-
-@pytest.fixture
-def shop(tmp_path: Path) -> Shop:
-    return Shop(tmp_path)
 
 
 @pytest.mark.parametrize("processes", [1, 2])

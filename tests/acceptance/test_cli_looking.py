@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import get_args
 
 import pytest
@@ -16,11 +15,6 @@ from tests.acceptance.cli import CANARY, Shop
 pytestmark = pytest.mark.acceptance
 
 LOOKS = ("stats", "jobs", "delayed", "morgue", "workers")
-
-
-@pytest.fixture
-def shop(tmp_path: Path) -> Shop:
-    return Shop(tmp_path)
 
 
 @pytest.mark.parametrize("command", LOOKS)

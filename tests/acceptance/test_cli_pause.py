@@ -15,11 +15,6 @@ from tests.acceptance.ordered import Orders
 pytestmark = pytest.mark.acceptance
 
 
-@pytest.fixture
-def shop(tmp_path: Path) -> Shop:
-    return Shop(tmp_path)
-
-
 def test_nothing_of_a_paused_queue_begins_until_it_is_resumed(shop: Shop) -> None:
     (key,) = shop.put("resize")
     (other,) = shop.put("resize", queue="other")

@@ -2,18 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from tests.acceptance.cli import Shop
 
 pytestmark = pytest.mark.acceptance
-
-
-@pytest.fixture
-def shop(tmp_path: Path) -> Shop:
-    return Shop(tmp_path)
 
 
 def test_worker_takes_a_scheduler_and_a_node(shop: Shop) -> None:

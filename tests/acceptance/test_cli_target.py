@@ -2,18 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from tests.acceptance.cli import APP, Shop
 
 pytestmark = pytest.mark.acceptance
-
-
-@pytest.fixture
-def shop(tmp_path: Path) -> Shop:
-    return Shop(tmp_path)
 
 
 @pytest.mark.parametrize("target", ["shop", "shop:app", "shop.py", "./shop.py", "shop.py:app"])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-from pathlib import Path
 
 import msgspec
 import pytest
@@ -23,11 +22,6 @@ def endless() -> None:
     print("begun", flush=True)
     threading.Event().wait()
 """
-
-
-@pytest.fixture
-def shop(tmp_path: Path) -> Shop:
-    return Shop(tmp_path)
 
 
 def test_worker_runs_what_is_there_and_ends(shop: Shop) -> None:
@@ -94,7 +88,8 @@ def test_worker_that_is_terminated_ends_with_0(shop: Shop) -> None:
 
 
 def test_worker_that_gives_up_ends_with_1(shop: Shop) -> None:
-    shop.write("long.py", LONG + "endless.enqueue()\n")
+    shop.write("long.py", LONG)
+    shop.python("import long; long.endless.enqueue()")  # the module itself is imported more than once
     process = shop.serving("worker", "long", "--shutdown-timeout", "0")
     assert process.stdout is not None
     assert process.stdout.readline() == "begun\n"
