@@ -84,9 +84,8 @@ class ClusterTurning:
     def turn(self, turn: Turn) -> Answer:
         return take_turn(self._layouts, turn, self._take)
 
-    def _take(self, turn: Turn, layout: Layout, used: dict[str, Layout]) -> Answer:
-        shards = range(layout.shards) if turn.shards is None else dict.fromkeys(turn.shards)
-        wanted = [layout.tags[shard] for shard in shards if 0 <= shard < layout.shards]
+    def _take(self, turn: Turn, layout: Layout, used: dict[str, Layout], is_fresh: bool) -> Answer:
+        wanted = _wanted(turn, layout.tags)
         limit = turn.limit if turn.epoch in (0, layout.epoch) else 0
         first = wanted[0] if wanted else layout.tags[0]
         shards_told = self._told(turn, first, used)
@@ -98,6 +97,8 @@ class ClusterTurning:
         refused += [key for shard in said.values() for key in shard.refused]
         # What is stored may be newer than what a shard has been told.
         resharding = max(layout.record.resharding, *(said[tag].resharding for tag in {first, *wanted}))
+        if resharding and not layout.next_tags and not is_fresh:
+            raise Stale  # it is not known which shards must remember this
         token, claims = self._claim(turn, layout, said, wanted, 0 if resharding else limit, woken)
         return Answer(
             claims,
@@ -239,7 +240,8 @@ class ClusterTurning:
             with self._lock:
                 self._token = max(self._token, token)
             # While the queue is being resharded nothing is claimed, nor is it when this is repeated afterwards.
-            places = {wanted[0]: []} if wanted and turn.limit else {}
+            heirs = _wanted(turn, layout.next_tags)
+            places = {tag: [] for tag in (*wanted[:1], *heirs[:1])} if turn.limit else {}
         else:
             token = self._next_token(*(shard.token for shard in said.values()))
             chosen = choose([said[tag].due for tag in wanted], limit, turn.batch, turn.in_order)
@@ -306,6 +308,12 @@ class ClusterTurning:
         packed = [self._layouts.args(worker=turn.worker, seq=turn.seq, **args) for args in calls.values()]
         asked = [(load(script), [tag], [args]) for tag, args in zip(calls, packed, strict=True)]
         return self._layouts.server.try_all([*asked, *rings(self._layouts, woken)])[: len(asked)]
+
+
+def _wanted(turn: Turn, tags: Sequence[str]) -> list[str]:
+    """Those of a queue's shards from which a turn wants to claim, in its order."""
+    shards = range(len(tags)) if turn.shards is None else dict.fromkeys(turn.shards)
+    return [tags[shard] for shard in shards if 0 <= shard < len(tags)]
 
 
 def _settlement(settlement: Settlement, entries: Sequence[Entry], arrival: int) -> Sequence[object]:

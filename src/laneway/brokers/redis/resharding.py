@@ -9,9 +9,11 @@ takes the next step does again what may not have been done.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from itertools import chain
 from typing import Any
+
+import msgspec
 
 from ...broker import Resharding
 from ...errors import ConfigError
@@ -26,6 +28,7 @@ _TRIES = 20
 _MARKS, _PAGES = 1_000, 10
 #: How long a shard remembers what was delivered to it; see `note_delivered` in scripts/enqueue.lua.
 _DELIVERED_S = 600
+_read_turn, _write_turn = msgspec.msgpack.Decoder(list[Any]).decode, msgspec.msgpack.Encoder().encode
 _NOTHING = Resharding(total=0, moved=0, running=0, done=True)
 
 
@@ -148,15 +151,8 @@ def _finish(layouts: Layouts, layout: Layout) -> None:
         seq=max(int(state.get(b"seq", 0)) for state in states),
         token=max(int(state.get(b"token", 0)) for state in states),
     )
-    # A turn that is repeated must get its answer also from the new shards.
-    turns = [
-        [part for name, turn in state.items() if name.startswith(b"t:") for part in (name[2:], turn)]
-        for state in states
-    ]
-    turns += [[] for _ in layout.next_tags]
-    settled = server.run_all(
-        [(load("reshard_settle"), [tag], [args, *known]) for tag, known in zip(layout.next_tags, turns, strict=False)]
-    )
+    turns = _last_turns(states, server.is_cluster)
+    settled = server.run_all([(load("reshard_settle"), [tag], [args, *turns]) for tag in layout.next_tags])
     for answer in settled:
         fresh(answer)
     args = layouts.args(
@@ -170,6 +166,21 @@ def _finish(layouts: Layouts, layout: Layout) -> None:
     # If we die here, whoever reshards the queue next, or repairs it, closes them.
     close(layouts, layouts.get(layout.queue))
     ring(layouts, layout.queue)
+
+
+def _last_turns(states: Sequence[Mapping[bytes, bytes]], is_cluster: bool) -> list[bytes]:
+    """Each worker and the last turn that one of the old shards remembers of it: repeated, it must get its answer also
+    from the new shards. Later turns, which claim nothing any more, are told them at once."""
+    last: dict[bytes, tuple[int, bool, bytes]] = {}
+    for state in states:
+        for name, stored in state.items():
+            if name.startswith(b"t:"):
+                seq, token, _, *claimed = _read_turn(stored)
+                if is_cluster:  # what was refused is known in the shard that refused it, also when it is closed
+                    stored = _write_turn((seq, token, (), *claimed))
+                turn = seq, any(claimed), stored
+                last[name[2:]] = max(turn, last.get(name[2:], turn))
+    return [part for worker, (_, _, turn) in last.items() for part in (worker, turn)]
 
 
 def close(layouts: Layouts, layout: Layout) -> bool:

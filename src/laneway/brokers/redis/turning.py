@@ -37,9 +37,13 @@ class _Told:
         return [(tag, token, keys) for (tag, token), keys in self.groups.items()]
 
 
-def take_turn(layouts: Layouts, turn: Turn, take: Callable[[Turn, Layout, dict[str, Layout]], Answer]) -> Answer:
-    """What `take` answers for the layout of the turn's queue; again with new ones when one was outdated. It notes the
-    layouts of other queues that it goes by."""
+#: Takes a turn by the layout of its queue, and notes the layouts of other queues that it goes by. The last argument
+#: says whether these were read just now.
+Take = Callable[[Turn, Layout, dict[str, Layout], bool], Answer]
+
+
+def take_turn(layouts: Layouts, turn: Turn, take: Take) -> Answer:
+    """What `take` answers for the layout of the turn's queue; again with new ones when one was outdated."""
     for settlement in turn.settlements:
         check_jobs(settlement.outbox or ())
     _see_not_too_much(turn.settlements)
@@ -49,7 +53,7 @@ def take_turn(layouts: Layouts, turn: Turn, take: Callable[[Turn, Layout, dict[s
         try:
             if not attempt:
                 _expect_known_epochs(layouts, turn.settlements, used)
-            return take(turn, layout, used)
+            return take(turn, layout, used, attempt > 0)
         except Stale:
             for each in used.values():
                 layouts.refresh(each)
@@ -91,8 +95,9 @@ class Turning:
     def turn(self, turn: Turn) -> Answer:
         return take_turn(self._layouts, turn, self._take)
 
-    def _take(self, turn: Turn, layout: Layout, used: dict[str, Layout]) -> Answer:
+    def _take(self, turn: Turn, layout: Layout, used: dict[str, Layout], is_fresh: bool) -> Answer:
         tags = Tags(*layout.tags)  # all must agree that nothing moves
+        heir = tags.place(layout.next_tags[0]) if layout.next_tags else None
         told = self._told(turn.settlements, tags, used)
         limit = turn.limit if turn.epoch in (0, layout.epoch) else 0
         shards = range(layout.shards) if turn.shards is None else dict.fromkeys(turn.shards)
@@ -111,6 +116,8 @@ class Turning:
             floor=self._token,
             own=layout.shards,
             resharding=layout.record.resharding,
+            heir=heir,
+            is_fresh=is_fresh,
             bells=self._storing.bells(tags),
         )
         answer: list[Any] = self._layouts.server.run(load("turn"), tags.names, [args])

@@ -4,7 +4,7 @@
 -- Everything has arrived in a shard: from now on nothing more does, however late somebody comes with it.
 --
 -- KEYS  the tag
--- ARGV  then worker, turn, …: the last turns that the shard before it remembers
+-- ARGV  then worker, turn, …: the last turns that the shards before it remember
 -- args  sources     the shards that keys came from
 --       seq, token  the last ones of all those: those given here must be larger
 -- Answers {'ok'} · {'stale', tag}.

@@ -16,6 +16,8 @@
 --       floor         the token must be larger
 --       own           how many tags are the queue's
 --       resharding    what the client knows of it: the tags may not have been told
+--       heir          the tag that remembers the turn as well, because it will be the first when that is done
+--       is_fresh      the client has just read the queue's record: what it does not say it need not read again
 --       bells, now    see enqueue
 -- Answers {'ok', token, refused keys, resharding, tag, key, claim, tag, key, claim, …} · {'stale', tag} ·
 -- {'unknown', tag}: the worker is not known here · {'kind', settlement, job, kind}: see enqueue ·
@@ -35,6 +37,10 @@ end
 local resharding = args.resharding or 0
 for i = 1, args.own do
   resharding = math.max(resharding, tags[i].moving)
+end
+
+if resharding > 0 and not args.heir and not args.is_fresh then
+  return {'stale', 1} -- the turn would be remembered only by a tag that may be closed in a moment
 end
 
 local function answer(token, refused, claims)
@@ -102,6 +108,10 @@ if #taken > 0 then
   end
 end
 -- pcall: that nothing happened need not be remembered when there is no room for it.
-redis.pcall('HSET', KEYS[1] .. ':meta', 't:' .. worker, pack({args.seq, token, refused}))
+local turn = pack({args.seq, token, refused})
+redis.pcall('HSET', KEYS[1] .. ':meta', 't:' .. worker, turn)
+if args.heir then
+  redis.pcall('HSET', KEYS[args.heir] .. ':meta', 't:' .. worker, turn)
+end
 wake()
 return answer(token, refused, taken)
