@@ -8,6 +8,7 @@ from laneway.broker import Turn
 from laneway.brokers.redis import RedisBroker
 from laneway.errors import BrokerAwayError, BrokerError
 from laneway.outcome import done, failed
+from laneway.shards import shard_of
 from laneway.testing.conformance.kit import Hand, job, keys, numbers, put
 from tests.redis.conftest import Opener
 from tests.redis.test_cluster_lost_answers import CUTS, Cut
@@ -82,10 +83,12 @@ def test_a_turn_that_found_the_queue_resting_claims_nothing_when_it_is_repeated(
     assert len(hand.claim()) == 9
 
 
+@pytest.mark.parametrize("shard", [0, 1, 2])
 @pytest.mark.parametrize("step", [0, 1])
-def test_a_call_of_a_turn_arrives_after_the_next_turn(broker: RedisBroker, cut: Cut, step: int) -> None:
+def test_a_call_of_a_turn_arrives_after_the_next_turn(broker: RedisBroker, cut: Cut, step: int, shard: int) -> None:
     """Whoever sent it has repeated it, and waits for it no more: nothing is claimed for nobody."""
-    put(broker, "a")
+    name = next(name for name in "abcdefg" if shard_of(name, 3) == shard)
+    put(broker, name)
     hand = Hand(broker)
     hand.turn(0)
     cut.at, cut.how = step, CUTS["before"]
@@ -93,13 +96,32 @@ def test_a_call_of_a_turn_arrives_after_the_next_turn(broker: RedisBroker, cut: 
         hand.claim()
     late = cut.late
     assert late
-    broker.cancel("q", "a")
+    broker.cancel("q", name)
     assert hand.again().claims == []
     assert hand.claim() == []
     put(broker, *(f"k{n}" for n in range(9)))
     cut.inner.exchange(late)
     assert numbers(broker).busy == 0
     assert len(hand.claim()) == 9
+
+
+@pytest.mark.parametrize("shard", [0, 1, 2])
+def test_a_call_of_a_turn_that_is_not_repeated_arrives_after_the_next_one(
+    broker: RedisBroker, cut: Cut, shard: int
+) -> None:
+    name = next(name for name in "abcdefg" if shard_of(name, 3) == shard)
+    put(broker, name)
+    hand = Hand(broker)
+    hand.turn(0)
+    cut.at, cut.how = 1, CUTS["before"]
+    with pytest.raises(BrokerAwayError):
+        hand.claim()
+    late = cut.late
+    broker.cancel("q", name)
+    assert hand.claim() == []
+    put(broker, *(f"k{n}" for n in range(9)))
+    cut.inner.exchange(late)
+    assert numbers(broker).busy == 0
 
 
 def test_a_turn_with_a_number_that_was_used_long_ago(broker: RedisBroker) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from ...broker import Answer, Turn
-from ...errors import BrokerError
+from ...errors import BrokerError, LeaseLost
 from ...job import Claim, Kind, NewJob
 from ...outcome import Settlement
 from ..common import another_kind
@@ -80,9 +80,17 @@ class ClusterTurning:
         self._lock = threading.Lock()
         #: The largest token that this process has given.
         self._token = 0
+        #: Workers and queues of turns whose second step was begun, and may not have been answered.
+        self._begun: set[tuple[str, str]] = set()
 
     def turn(self, turn: Turn) -> Answer:
-        return take_turn(self._layouts, turn, self._take)
+        try:
+            answer = take_turn(self._layouts, turn, self._take)
+        except LeaseLost:
+            self._begun.discard((turn.worker, turn.queue))  # nobody claims anything for it any more
+            raise
+        self._begun.discard((turn.worker, turn.queue))
+        return answer
 
     def _take(self, turn: Turn, layout: Layout, used: dict[str, Layout], is_fresh: bool) -> Answer:
         wanted = _wanted(turn, layout.tags)
@@ -233,7 +241,6 @@ class ClusterTurning:
             # claimed is given back when the worker renews, because nobody knows of it.
             token = max(shard.token for shard in claimed.values())
             found = {tag: (shard.token, shard.claims) for tag, shard in claimed.items()}
-            # Should a call of that try still be on its way, it comes too late.
             places: dict[str, list[int]] = {tag: [] for tag in wanted if tag not in claimed}
         elif limit == 0 or not wanted:
             token = said[wanted[0] if wanted else layout.tags[0]].token  # which is remembered
@@ -249,6 +256,10 @@ class ClusterTurning:
             places = {tag: some for tag, some in zip(wanted, chosen, strict=True) if some or tag == wanted[0]}
             if sum(map(len, chosen)) >= limit:
                 woken.add(layout.queue)  # there may be more, and somebody else who is idle
+        if (turn.worker, turn.queue) in self._begun:
+            # A call of the try before may still be on its way, to any shard. It must come too late.
+            places = {tag: [] for tag in wanted if tag not in claimed} | places
+        self._begun.add((turn.worker, turn.queue))
         shared = {
             "token": token,
             "max_payloads": turn.max_payloads,
