@@ -151,6 +151,8 @@ class RedisBroker:
             raise dead(worker)
         if before:
             self._give_back([worker], before=before, held=list(held))
+        if self._outbox is not None:
+            self._outbox.delivered.tell()
 
     def leave(self, worker: str, died: Collection[Started] = ()) -> int:
         # It is dead from here on: should this process end in between, whoever looks next goes on and counts the deaths.
@@ -190,6 +192,7 @@ class RedisBroker:
         self._forget([worker for worker, at in ended.items() if at < now - REMEMBER_DEAD_S])
         if self._outbox is not None:
             self._outbox.sweep(now)
+            self._outbox.delivered.tell()
         return count
 
     def _forgotten(self, ended: Collection[str]) -> list[str]:
@@ -329,6 +332,8 @@ class RedisBroker:
 
     def close(self) -> None:
         """Close all connections; the next call opens new ones."""
+        if self._outbox is not None:
+            self._outbox.delivered.tell()
         self.nudge()
         self._server.close()
 

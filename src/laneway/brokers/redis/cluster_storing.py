@@ -16,6 +16,7 @@ from ...job import Kind, NewJob
 from ...shards import DEFAULT_SHARDS
 from ..common import another_kind
 from .bells import ring_all
+from .delivered import mark
 from .layout import Layout, Layouts, outdated
 from .records import new_job
 from .scripts import load
@@ -59,6 +60,8 @@ class Parcel:
     #: One that cannot be stored, because its key belongs to a job of this kind.
     refused: tuple[int, Kind] | None = None
     trouble: BrokerError | None = None
+    #: By tag, the marks of those that were stored under its name; see delivered.
+    marks: dict[str, list[str]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.left = list(range(len(self.jobs)))
@@ -168,6 +171,9 @@ class ClusterStoring:
                 else:
                     if answer[1]:
                         woken.add(parcel.jobs[numbers[0]].queue)
+                    if parcel.name:
+                        marks = parcel.marks.setdefault(part.tag, [])
+                        marks += [mark(parcel.name, number, parcel.jobs[number].key) for number in numbers]
                     if part.present:
                         self._move_on(parcel, [numbers[place - 1] for place in answer[2:]], direct, used)
         if check:

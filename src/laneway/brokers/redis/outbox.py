@@ -2,8 +2,8 @@
 
 The script that settles a run puts it there in the same step. Whoever has settled delivers it at once; if that process
 dies first, or a shard is away, any worker does it in its next sweep. Delivering is: store, then remove from the
-outbox. Should it be done twice, whoever comes second within ten minutes stores nothing. What lies there is delivered,
-never what a repeated turn says: that may have been divided otherwise, because a queue has other shards now.
+outbox. Should it be done twice, whoever comes second stores nothing, for a week (see delivered). What lies there is
+delivered, never what a repeated turn says: that may have been divided otherwise, because a queue has other shards now.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from ...job import NewJob
 from ..common import another_kind
 from .bells import ring_all
 from .cluster_storing import ClusterStoring, Parcel, by_home
+from .delivered import Delivered
 from .layout import Layouts
 
 #: What has lain in an outbox for so many seconds was left behind.
@@ -51,6 +52,7 @@ class Outbox:
     def __init__(self, layouts: Layouts, storing: ClusterStoring) -> None:
         self._layouts = layouts
         self._storing = storing
+        self.delivered = Delivered(layouts)
 
     def entries(self, tag: str, name: str, jobs: Iterable[NewJob]) -> list[Entry]:
         """What a run has sent, as it will lie in the outbox of its shard; `name` is never used for another run."""
@@ -88,8 +90,13 @@ class Outbox:
         for entry in entries:
             if not parcels[entry.id].left:
                 delivered.setdefault(entry.tag, []).append(entry.id)
-        self._layouts.server.do_all([("HDEL", f"{tag}:outbox", *ids) for tag, ids in delivered.items()])
-        ring_all(self._layouts, woken)
+        try:
+            self._layouts.server.do_all([("HDEL", f"{tag}:outbox", *ids) for tag, ids in delivered.items()])
+        finally:
+            ring_all(self._layouts, woken)
+        for parcel in parcels.values():
+            if not parcel.left:
+                self.delivered.add(parcel.marks)
         for parcel in parcels.values():
             if parcel.trouble and not isinstance(parcel.trouble, BrokerAwayError):
                 _log.warning("What a run has sent is kept, and will be stored later: %s", parcel.trouble)

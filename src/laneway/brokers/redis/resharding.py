@@ -26,8 +26,8 @@ from .scripts import load
 _TRIES = 20
 #: What was cancelled is moved so much at a time, and in one step no more than so many times.
 _MARKS, _PAGES = 1_000, 10
-#: How long a shard remembers what was delivered to it; see `note_delivered` in scripts/enqueue.lua.
-_DELIVERED_S = 600
+#: How long a shard remembers at most what was delivered to it; see `note_delivered` in scripts/enqueue.lua.
+_DELIVERED_S = 604_800
 _read_turn, _write_turn = msgspec.msgpack.Decoder(list[Any]).decode, msgspec.msgpack.Encoder().encode
 _NOTHING = Resharding(total=0, moved=0, running=0, done=True)
 

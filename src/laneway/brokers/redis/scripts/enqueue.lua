@@ -71,16 +71,16 @@ local function undelivered(news)
   return left
 end
 
--- Those that are delivered now. Of what was delivered long ago nobody comes with a copy any more.
+-- Those that are delivered now, with the time from which they may be forgotten: in a week, see delivered.
 local function note_delivered(news)
   local name, marks = KEYS[1] .. ':delivered', {}
   for _, new in ipairs(news) do
-    marks[#marks + 1] = micros
+    marks[#marks + 1] = micros + 6048e8
     marks[#marks + 1] = new.mark
   end
   each('ZADD', name, marks)
-  call('ZREMRANGEBYSCORE', name, '-inf', '(' .. string.format('%.17g', micros - 6e8))
-  call('EXPIRE', name, 600)
+  call('ZREMRANGEBYSCORE', name, '-inf', string.format('%.17g', micros))
+  call('EXPIRE', name, 604800)
 end
 
 local news = args.jobs

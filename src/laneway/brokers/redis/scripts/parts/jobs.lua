@@ -19,7 +19,7 @@
 --   :leaving  hash    keys on their way to another shard (see moving)
 --   :outbox   hash    id -> what a run has sent and nobody has delivered yet (Cluster; see settle)
 --   :sent:<id> string the last call of a sender (see enqueue)
---   :delivered zset   what was delivered here out of outboxes, by time (Cluster; see enqueue)
+--   :delivered zset   what was delivered here out of outboxes, by when to forget it (Cluster; see enqueue)
 
 local function open(name)
   local meta = call('HMGET', name .. ':meta', 'open', 'moving', 'paused', 'seq', 'token', 'ready', 'levels')
