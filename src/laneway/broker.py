@@ -7,7 +7,7 @@ Any broker, also a stranger's, can be held against `laneway.testing.conformance`
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Literal, Protocol, runtime_checkable
 
 import msgspec
@@ -90,6 +90,15 @@ class Resharding(msgspec.Struct):
 def is_remote(broker: Broker) -> bool:
     """Whether others may reach a broker while this process cannot, if it says so."""
     return getattr(broker, "remote", False)
+
+
+def is_undelivered(broker: Broker, queues: Collection[str]) -> bool:
+    """Whether something is not stored yet that a finished run of these queues has sent, or that was sent to them.
+
+    Only a broker that cannot store it in the step that settles the run has such things, and a method `undelivered`.
+    """
+    undelivered: Callable[[Collection[str]], bool] | None = getattr(broker, "undelivered", None)
+    return undelivered is not None and undelivered(queues)
 
 
 @runtime_checkable

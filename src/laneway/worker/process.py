@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from ..broker import is_remote
+from ..broker import is_remote, is_undelivered
 from ..clock import Clock, SystemClock
 from ..config import WorkerOptions, raise_problems
 from ..errors import BrokerAwayError, ConfigError, LanewayError
@@ -109,15 +109,23 @@ class Worker:
             self._pool.show_stacks()
 
     def is_empty(self) -> bool:
-        """Whether nothing is due and nothing runs in its queues, here or elsewhere."""
-        if self._unfinished():
-            return False
+        """Whether nothing is due or runs in its queues, here or elsewhere, and all that runs have sent is stored."""
         names = {lane.queue for lane in self._lanes}
         try:
-            queues = [stats for stats in self.app.broker.stats() if stats.queue in names]
+            before = self._idle(names)
+            # What was in one shard when the others were looked at may have got into another one since, by a run.
+            return before is not None and not is_undelivered(self.app.broker, names) and before == self._idle(names)
         except LanewayError:
             return False  # the fetchers say that it is away
-        return all(stats.busy == 0 and (stats.paused or stats.length == stats.delayed) for stats in queues)
+
+    def _idle(self, names: set[str]) -> list[tuple[int, int]] | None:
+        """How many runs of its queues have ended, and how many of them failed, if there is nothing to be done now."""
+        if self._unfinished():
+            return None
+        queues = [stats for stats in self.app.broker.stats() if stats.queue in names]
+        if any(stats.busy or not (stats.paused or stats.length == stats.delayed) for stats in queues):
+            return None
+        return [(stats.processed, stats.failed) for stats in queues]
 
     # -- in threads ------------------------------------------------------------------------------------
 

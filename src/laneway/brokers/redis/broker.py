@@ -253,6 +253,10 @@ class RedisBroker:
     def stats(self) -> list[QueueStats]:
         return looking.stats(self._layouts)
 
+    def undelivered(self, queues: Collection[str]) -> bool:
+        """Whether something is not stored yet that finished runs of these queues have sent, or that is sent to them."""
+        return self._outbox is not None and self._outbox.holds(queues)
+
     def lags(self, queue: str) -> dict[int, float]:
         return looking.lags(self._layouts, queue)
 

@@ -339,7 +339,7 @@ def _sender(turn: Turn) -> str:
 
 def _place(entry: Entry) -> tuple[int, int]:
     """Where an entry stands among all that a turn sends."""
-    *_, settlement, part = entry.id.split(":")
+    *_, settlement, part, _ = entry.id.split(":")
     return int(settlement), int(part)
 
 

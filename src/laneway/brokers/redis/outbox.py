@@ -9,7 +9,7 @@ delivered, never what a repeated turn says: that may have been divided otherwise
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 import msgspec
@@ -26,6 +26,8 @@ from .layout import Layouts
 LEFT_BEHIND_S = 5.0
 #: How many entries of a shard are read at a time: each may be large.
 _SOME = 10
+#: Of so many entries in an outbox it is not looked to which queues they go.
+_MANY = 1_000
 _TRIES = 20
 
 _log = logging.getLogger("laneway")
@@ -56,7 +58,8 @@ class Outbox:
 
     def entries(self, tag: str, name: str, jobs: Iterable[NewJob]) -> list[Entry]:
         """What a run has sent, as it will lie in the outbox of its shard; `name` is never used for another run."""
-        return [Entry(tag, f"{name}:{n}", group) for n, group in enumerate(by_home(jobs, self._layouts))]
+        groups = by_home(jobs, self._layouts)
+        return [Entry(tag, f"{name}:{n}:{group[0].queue}", group) for n, group in enumerate(groups)]
 
     def ids(self, tag: str, start: str) -> list[str]:
         """What lies in the outbox of a shard and begins so."""
@@ -108,6 +111,18 @@ class Outbox:
             parcel.left.remove(number)
             parcel.refused = None
             _log.error("What a run has sent cannot be stored: %s", another_kind(parcel.jobs[number], kind))
+
+    def holds(self, queues: Collection[str]) -> bool:
+        """Whether something that was sent from these queues, or to them, was not delivered yet."""
+        server = self._layouts.server
+        homes = {tag: layout.queue for layout in self._layouts.read_all() for tag in layout.all_tags}
+        sizes = server.do_all([("HLEN", f"{tag}:outbox") for tag in homes])
+        filled = {tag: size for tag, size in zip(homes, sizes, strict=True) if size}
+        if any(homes[tag] in queues or size > _MANY for tag, size in filled.items()):
+            return True
+        ends = tuple(f":{queue}".encode() for queue in queues)
+        found = server.do_all([("HKEYS", f"{tag}:outbox") for tag in filled])
+        return any(name.endswith(ends) for names in found for name in names)
 
     def sweep(self, now: float) -> None:
         """Deliver what others have left behind."""
