@@ -14,6 +14,7 @@ from ..common import due_at
 from .bells import bells_for, ring, ring_after
 from .layout import Layout, Layouts, Stale
 from .scripts import load
+from .searching import ask
 
 #: Thousands of keys at once must not stop the server.
 CHUNK = 500
@@ -28,7 +29,7 @@ _Part = tuple[tuple[str, ...], list[str]]
 
 
 def cancel(layouts: Layouts, queue: str, key: str, identity: str | None) -> bool:
-    return _act(layouts, queue, "cancel", key, identity=identity)
+    return _act(layouts, queue, "cancel", key, identity)
 
 
 def reschedule(
@@ -36,13 +37,13 @@ def reschedule(
 ) -> bool:
     due_at(0.0, delay_s, perform_at)  # what is finite now is so by the server's clock
     at = None if perform_at is None else float(perform_at)
-    return _act(layouts, queue, "reschedule", key, identity=identity, delay=float(delay_s), perform_at=at)
+    return _act(layouts, queue, "reschedule", key, identity, delay=float(delay_s), perform_at=at)
 
 
-def _act(layouts: Layouts, queue: str, script: str, key: str, **args: object) -> bool:
+def _act(layouts: Layouts, queue: str, script: str, key: str, identity: str | None, **args: object) -> bool:
     def step(layout: Layout) -> bool:
         for tag in layout.homes(key):
-            answer = layouts.ask(script, tag, key=key, **args, **_context(layouts, layout))
+            answer = ask(layouts, script, tag, identity=identity, key=key, **args, **_context(layouts, layout))
             if answer[0] != b"absent":
                 return bool(answer[1])
         return False

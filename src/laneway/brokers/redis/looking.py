@@ -15,6 +15,7 @@ from ...job import JobView, QueueStats, Status, WorkerView
 from .layout import Layout, Layouts, Stale, fresh
 from .records import View
 from .scripts import load
+from .searching import ask
 
 #: How many payloads of a job are shown when it is asked for; and no more when they are so many bytes.
 SHOWN = 1_000
@@ -37,7 +38,8 @@ def status(layouts: Layouts, queue: str, key: str, identity: str | None) -> Stat
     """Where a job is, or one payload of it."""
 
     def step(layout: Layout) -> Status:
-        found = [_ask(layouts, layout, "status", tag, key=key, identity=identity) for tag in layout.homes(key)]
+        moving = layout.record.resharding > 0
+        found = [ask(layouts, "status", tag, identity=identity, key=key, moving=moving)[1] for tag in layout.homes(key)]
         return min(map(_read_status, found), key=_RANKS.__getitem__)
 
     return layouts.attempt(queue, step)

@@ -11,7 +11,7 @@
 --       moving    whoever asks knows that the queue is being resharded
 --       bells, now  see enqueue
 -- Answers {'ok', 1} · {'ok', 0}: it runs, or there is no such payload · {'absent'}: there is no such job here ·
--- {'stale', tag}.
+-- {'search', name}: see payloads · {'stale', tag}.
 -- Changes the job, its indices and payloads; and :cancelled, where it is remembered.
 
 local stale = outdated_tag()
@@ -21,6 +21,10 @@ end
 local job = job_of(tags[1], args.key)
 if not exists(job) then
   return {'absent'}
+end
+local name = to_search(job)
+if name then
+  return {'search', name}
 end
 if args.identity then
   local entry = payload_of(job, args.identity)

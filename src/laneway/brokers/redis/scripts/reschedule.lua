@@ -11,7 +11,7 @@
 --       perform_at  when; nil: `delay` seconds from now
 --       moving, bells, now  see cancel
 -- Answers {'ok', 1} · {'ok', 0}: it runs, or there is no such payload · {'absent'}: there is no such job here ·
--- {'stale', tag}.
+-- {'search', name}: see payloads · {'stale', tag}.
 -- Changes the job, its indices, and the due times of its calls.
 
 local stale = outdated_tag()
@@ -21,6 +21,10 @@ end
 local job = job_of(tags[1], args.key)
 if not exists(job) then
   return {'absent'}
+end
+local name = to_search(job)
+if name then
+  return {'search', name}
 end
 local entry = args.identity and payload_of(job, args.identity)
 if (args.identity or job.worker) and not entry then

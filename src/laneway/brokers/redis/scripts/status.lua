@@ -8,7 +8,8 @@
 -- KEYS  the tag
 -- args  key; identity: of the payload, nil for the job as a whole
 --       moving: see cancel; now: see enqueue
--- Answers {'ok', packed: 'running', 'delayed', 'queued', 'dead', 'cancelled' or 'gone'} · {'stale', tag}.
+-- Answers {'ok', packed: 'running', 'delayed', 'queued', 'dead', 'cancelled' or 'gone'} · {'search', name}: see
+-- payloads · {'stale', tag}.
 -- Changes nothing.
 
 if outdated_tag() then
@@ -16,6 +17,11 @@ if outdated_tag() then
 end
 local tag, id = tags[1], args.identity
 local job, grave = job_of(tag, args.key), grave_of(tag, args.key)
+
+local name = to_search(job) or to_search(grave)
+if name then
+  return {'search', name}
+end
 
 local function job_status()
   if job.worker then

@@ -64,9 +64,22 @@ local function spill_entry(job, entry)
   end
 end
 
--- A text as a pattern that matches nothing but itself.
-local function literally(text)
-  return (text:gsub('[%*%?%[%]\\%^]', '\\%0'))
+-- Values lie by score and bytes: one is found by its identity only by looking through all. Where there are more than
+-- this, each of which may be large, whoever asks has done so (see search), and says what was found in ARGV: the name of
+-- the sorted set, the member or ''.
+local SEARCHED = 16
+
+local function is_vast(job) return job.kind == COLLECTING and job.size > SEARCHED end
+
+local function found_in(job)
+  for i = 2, #ARGV, 2 do
+    if ARGV[i] == order_key(job) then return ARGV[i + 1] end
+  end
+end
+
+-- What is to be searched for args.identity before it can be said whether it is there.
+local function to_search(job)
+  return args.identity and is_vast(job) and not found_in(job) and order_key(job)
 end
 
 -- The payload with an identity, or nil.
@@ -84,14 +97,14 @@ local function payload_of(job, id)
     entry.score = tonumber(call('ZSCORE', order_key(job), member_of(job.kind, entry)))
     return entry
   end
-  local pattern, cursor = '*' .. literally('\0' .. id .. struct.pack('>I2', #id)), '0'
-  repeat
-    local found = call('ZSCAN', order_key(job), cursor, 'MATCH', pattern, 'COUNT', 10000)
-    cursor = found[1]
-    if #found[2] > 0 then
-      return value_of(found[2][1], tonumber(found[2][2]))
-    end
-  until cursor == '0'
+  if is_vast(job) then
+    local member = found_in(job)
+    local score = call('ZSCORE', order_key(job), member)
+    return score and value_of(member, tonumber(score)) or nil
+  end
+  for _, entry in ipairs(entries_of(job, call('ZRANGE', order_key(job), 0, -1, 'WITHSCORES'))) do
+    if entry.id == id then return entry end
+  end
   return nil
 end
 
