@@ -122,8 +122,9 @@ class Tally:
 
     def _broker_away(self, event: BrokerAway) -> None:
         with self._lock:
-            self._count("broker_away", ())
-            self._away_since = monotonic()
+            if self._away_since is None:  # else it is only known better what is wrong
+                self._count("broker_away", ())
+                self._away_since = monotonic()
 
     def _broker_back(self, event: BrokerBack) -> None:
         with self._lock:

@@ -203,9 +203,11 @@ class Reclaimed(msgspec.Struct):
 
 
 class BrokerAway(msgspec.Struct):
-    """The broker does not answer; it is tried again until it does."""
+    """The broker does not answer, or refuses; it is tried again until it does."""
 
     error: str
+    #: Whether it answers: then somebody has to mend what the error says.
+    refused: bool = False
 
 
 class BrokerBack(msgspec.Struct):

@@ -1,4 +1,4 @@
-"""rediss: URLs: the server is known by its certificate, and may want to know ours."""
+"""rediss: URLs: the server is known by its certificate, and may want to know ours. What is wrong is said at once."""
 
 from __future__ import annotations
 
@@ -9,38 +9,50 @@ from pathlib import Path
 
 import pytest
 
-from laneway.errors import BrokerAwayError
+from laneway.brokers.redis.urls import Settings
+from laneway.config import Url
+from laneway.errors import BrokerAwayError, BrokerError, ConfigError
+from tests.certificates import TlsServer, make_certificate, make_expired_certificate
 from tests.redis.conftest import Opener
-from tests.servers import RedisServer, free_port, servers, wait_until
+from tests.servers import RedisServer, servers, wait_until
 
 pytestmark = pytest.mark.unit
 
 
 @pytest.fixture(scope="module")
-def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a certificate of 127.0.0.1 that vouches for itself."""
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with two certificates, of which the server's is `a`, and files that are none."""
     folder = tmp_path_factory.mktemp("tls")
-    command = "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=laneway -addext subjectAltName=IP:127.0.0.1"
-    files = ["-keyout", str(folder / "key.pem"), "-out", str(folder / "cert.pem")]
-    subprocess.run([*command.split(), *files], check=True, capture_output=True)
+    make_certificate(folder, "a")
+    make_certificate(folder, "b")
+    (folder / "junk").write_text("junk")
+    key, locked = str(folder / "a.key"), str(folder / "locked.key")
+    subprocess.run(
+        ["openssl", "rsa", "-aes256", "-passout", "pass:x", "-in", key, "-out", locked], check=True, capture_output=True
+    )
     return folder
 
 
-@pytest.fixture(params=["no", "yes"])
-def server(request: pytest.FixtureRequest, certificate: Path, tmp_path: Path) -> Iterator[tuple[RedisServer, str]]:
-    """A server, and the URL of its TLS port; it asks for a certificate of ours or not."""
-    files = ("--tls-cert-file", f"{certificate}/cert.pem", "--tls-key-file", f"{certificate}/key.pem")
-    files += ("--tls-ca-cert-file", f"{certificate}/cert.pem", "--tls-auth-clients", request.param)
-    port = free_port()
-    server = RedisServer.start(servers()["redis"], tmp_path, "--tls-port", str(port), *files)
-    ours = f"&cert={certificate}/cert.pem&key={certificate}/key.pem" if request.param == "yes" else ""
-    yield server, f"rediss://127.0.0.1:{port}?{ours}"
+@pytest.fixture(scope="module")
+def lenient(folder: Path) -> Iterator[TlsServer]:
+    server = TlsServer(folder / "lenient", folder / "a.pem")
+    yield server
     server.end()
 
 
-def test_calls_and_waits(server: tuple[RedisServer, str], certificate: Path, open_url: Opener) -> None:
-    plain, url = server
-    caller = open_url(f"{url}&ca={certificate}/cert.pem")
+@pytest.fixture(scope="module")
+def strict(folder: Path) -> Iterator[TlsServer]:
+    """It wants to see a certificate of ours."""
+    server = TlsServer(folder / "strict", folder / "a.pem", wants=folder / "a.pem")
+    yield server
+    server.end()
+
+
+@pytest.mark.parametrize("kind", ["lenient", "strict"])
+def test_calls_and_waits(kind: str, folder: Path, open_url: Opener, request: pytest.FixtureRequest) -> None:
+    server: TlsServer = request.getfixturevalue(kind)
+    ours = f"&cert={folder}/a.pem&key={folder}/a.key" if kind == "strict" else ""
+    caller = open_url(f"{server.url}ca={folder}/a.pem{ours}")
     blob = b"x" * 1_000_000
     assert caller.do_all([("SET", "k", blob), ("GET", "k")]) == [b"OK", blob]
     for _ in range(3):
@@ -50,26 +62,121 @@ def test_calls_and_waits(server: tuple[RedisServer, str], certificate: Path, ope
     ends: list[object] = []
     waiting = threading.Thread(target=lambda: ends.append(caller.wait(["w"], 300)))
     waiting.start()
-    with plain.client() as client:
+    with server.plain.client() as client:
         wait_until(lambda: client.info("clients")["blocked_clients"] == 1, str)
     caller.nudge()
     waiting.join(60)
     assert ends == [None]
 
 
-def test_a_stranger_is_not_trusted(server: tuple[RedisServer, str], open_url: Opener) -> None:
-    _, url = server
-    with pytest.raises(BrokerAwayError, match="CERTIFICATE_VERIFY_FAILED"):
-        open_url(url).do("PING")
-    assert open_url(f"{url}&verify=no").do("PING") == b"PONG"
+def refused(open_url: Opener, url: str) -> str:
+    """The sentence by which a server is found to be talked to in a wrong way, alone and as a node of a Cluster."""
+    said = []
+    for each in (url, url.replace("://", "+cluster://")):
+        with pytest.raises(BrokerError) as caught:
+            open_url(each).do("PING")
+        assert not isinstance(caught.value, BrokerAwayError), caught.value
+        said.append(str(caught.value))
+    assert said[0] == said[1]
+    return said[0]
 
 
-def test_the_name_is_looked_at(server: tuple[RedisServer, str], certificate: Path, open_url: Opener) -> None:
-    _, url = server
-    with pytest.raises(BrokerAwayError, match="CERTIFICATE_VERIFY_FAILED"):
-        open_url(f"{url.replace('127.0.0.1', 'localhost')}&ca={certificate}/cert.pem").do("PING")
+def test_a_stranger_is_not_trusted(lenient: TlsServer, folder: Path, open_url: Opener) -> None:
+    for url in (lenient.url, f"{lenient.url}ca={folder}/b.pem"):
+        sentence = refused(open_url, url)
+        assert "has a certificate that is not trusted here; set ca=… in the URL to the file of" in sentence
+        assert "or verify=no" in sentence
+    assert open_url(f"{lenient.url}verify=no").do("PING") == b"PONG"
+
+
+def test_the_name_is_looked_at(lenient: TlsServer, folder: Path, open_url: Opener) -> None:
+    sentence = refused(open_url, f"{lenient.url.replace('127.0.0.1', 'localhost')}ca={folder}/a.pem")
+    assert "has a certificate of another name; name it in the URL as its certificate does, or set verify=no" in sentence
+
+
+def test_a_certificate_out_of_date_is_told(tmp_path: Path, open_url: Opener) -> None:
+    old = make_expired_certificate(tmp_path, "old")
+    server = TlsServer(tmp_path / "server", old)
+    try:
+        sentence = refused(open_url, f"{server.url}ca={old}")
+    finally:
+        server.end()
+    assert "has a certificate that is not valid today; renew it, or set the clock here" in sentence
+
+
+@pytest.mark.parametrize("ours", ["", "&cert={0}/b.pem&key={0}/b.key"])
+def test_a_server_wants_to_know_us(ours: str, strict: TlsServer, folder: Path, open_url: Opener) -> None:
+    sentence = refused(open_url, f"{strict.url}ca={folder}/a.pem{ours.format(folder)}")
+    assert "does not accept our certificate, or wants one and got none; set cert=… and key=…" in sentence
 
 
 def test_a_plain_port_is_told(redis_server: RedisServer, open_url: Opener) -> None:
-    with pytest.raises(BrokerAwayError, match="is away"):
-        open_url(redis_server.url.replace("redis:", "rediss:") + "?timeout=0.5").do("PING")
+    sentence = refused(open_url, redis_server.url.replace("redis:", "rediss:").removesuffix("/0") + "?timeout=0.5")
+    assert "does not speak TLS on this port; give the port on which it does, or use a redis: URL" in sentence
+
+
+@pytest.mark.parametrize("kind", ["lenient", "strict"])
+def test_a_port_for_tls_is_told(kind: str, open_url: Opener, request: pytest.FixtureRequest) -> None:
+    server: TlsServer = request.getfixturevalue(kind)
+    for url in (f"redis://127.0.0.1:{server.port}", f"redis://:password@127.0.0.1:{server.port}"):
+        assert "speaks only TLS on this port; use a rediss: URL for it" in refused(open_url, url)
+
+
+def test_a_server_that_is_silent_is_away(tmp_path: Path, open_url: Opener) -> None:
+    own = RedisServer.start(servers()["valkey"], tmp_path)
+    own.stop()
+    try:
+        for scheme in ("redis", "rediss"):
+            with pytest.raises(BrokerAwayError, match="is away"):
+                open_url(f"{scheme}://127.0.0.1:{own.port}?timeout=0.5").do("PING")
+    finally:
+        own.end()
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ("ca={0}/none", "ca must be the path of a file that exists, not "),
+        ("ca={0}", "ca must be the path of a file that exists, not "),
+        ("ca={0}/junk", "ca must be a file of certificates (PEM), and "),
+        ("cert={0}/a.pem", "cert is a certificate without its key"),
+        ("cert={0}/junk&key={0}/a.key", "cert must be a file of certificates (PEM), and "),
+        ("cert={0}/a.pem&key={0}/junk", "key must be a file of a private key (PEM), and "),
+        ("cert={0}/a.pem&key={0}/none", "key must be the path of a file that exists, not "),
+        ("cert={0}/a.pem&key={0}/b.key", "key must be the key of the certificate in cert, and "),
+        ("cert={0}/a.pem&key={0}/locked.key", "key must be readable without a passphrase, and "),
+    ],
+)
+def test_files_that_cannot_be_used_are_told_without_a_server(folder: Path, options: str, sentence: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        Settings.from_url(Url.parse(f"rediss://no-such-host.invalid?{options.format(folder)}"), {})
+    assert sentence in str(caught.value)
+
+
+def test_a_file_that_is_gone_later_is_told(tmp_path: Path, lenient: TlsServer, folder: Path, open_url: Opener) -> None:
+    ca = tmp_path / "ca.pem"
+    ca.write_bytes((folder / "a.pem").read_bytes())
+    caller = open_url(f"{lenient.url}ca={ca}")
+    assert caller.do("PING") == b"PONG"
+    ca.unlink()
+    caller.close()
+    with pytest.raises(BrokerError, match="cannot begin: ca must be the path of a file that exists") as caught:
+        caller.do("PING")
+    assert not isinstance(caught.value, BrokerAwayError)  # nothing was sent
+
+
+def test_another_certificate_after_a_restart(tmp_path: Path, folder: Path, open_url: Opener) -> None:
+    server = TlsServer(tmp_path, folder / "a.pem")
+    try:
+        caller = open_url(f"{server.url}ca={folder}/a.pem")
+        assert caller.do("PING") == b"PONG"
+        server.show(folder / "b.pem")
+        with pytest.raises(BrokerAwayError, match="not trusted here; set ca="):
+            caller.do("PING")  # it was sent on the old connection, and may have been carried out
+        with pytest.raises(BrokerError, match="not trusted here; set ca=") as caught:
+            caller.do("PING")
+        assert not isinstance(caught.value, BrokerAwayError)
+        server.show(folder / "a.pem")
+        assert caller.do("PING") == b"PONG"
+    finally:
+        server.end()

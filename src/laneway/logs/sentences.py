@@ -112,6 +112,9 @@ SENTENCES: dict[type, Any] = {
         logging.WARNING,
         f"{e.queue}: {len(e.keys)} runs ended after their claim was lost; others have taken them over",
     ),
-    BrokerAway: lambda e: (logging.ERROR, f"the broker is away, trying again: {e.error}"),
+    BrokerAway: lambda e: (
+        logging.ERROR,
+        f"the broker {'refuses' if e.refused else 'is away'}, trying again: {e.error}",
+    ),
     BrokerBack: lambda e: (logging.INFO, f"the broker is back after {_duration(e.away_s)}"),
 }

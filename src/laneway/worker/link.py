@@ -60,6 +60,8 @@ class Beat(msgspec.Struct, tag="beat"):
     running: int
     #: Why the broker is away, as far as the child can see; empty while it is there.
     away: str = ""
+    #: Whether it answers, and refuses.
+    refused: bool = False
     #: What it has counted, when metrics are wanted.
     tally: dict[str, Any] | None = None
     #: When it began the last renewal of its lease that succeeded, on the monotonic clock.

@@ -350,7 +350,7 @@ class Worker:
             failed = sum(fetcher.failed for fetcher in self._fetchers)
             away = self._outage.error if self._outage else ""
             running, counted, renewed_at = len(self._runner.running), self._link.counted(), self._keeper.renewed_at
-            self._link.tell(Beat(processed, failed, running, away, counted, renewed_at))
+            self._link.tell(Beat(processed, failed, running, away, self._outage.refused, counted, renewed_at))
 
     def _counted(self) -> None:
         """Tell at once when another process is to take this one's place: a second is many jobs, if they are small."""

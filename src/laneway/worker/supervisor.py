@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from ..broker import is_remote
 from ..clock import Clock, SystemClock
 from ..config import WorkerOptions
+from ..errors import BrokerAwayError, BrokerError
 from ..logs import EventLog
 from ..poison import how_it_ended
 from ..tally import Total
@@ -149,10 +150,11 @@ class Supervisor:
 
     def _listen(self, child: Child) -> None:
         child.listen()
-        if child.beat.away:
-            self._outage.away(f"process {child.pid}", child.beat.away)
-        else:
-            self._outage.back(f"process {child.pid}")
+        name, beat = f"process {child.pid}", child.beat
+        if beat.away:
+            self._outage.away(name, BrokerError(beat.away) if beat.refused else BrokerAwayError(beat.away))
+        elif self._outage.waits(name):
+            self._outage.back(name)
         if self.total is not None and child.beat.tally is not None:
             self.total.told(child.pid, child.beat.tally)
 
@@ -211,7 +213,7 @@ class Supervisor:
         if self.total is not None:
             self.total.ended(child.pid)
         self._children.remove(child)
-        self._outage.back(f"process {child.pid}")
+        self._outage.forget(f"process {child.pid}")
         if child.leaving is None or code != 0:  # it has left runs behind, or whatever they have started
             kill_group(child.pid)
             kill_marked(child.mark)

@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING, Any
 from redis.exceptions import RedisError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
+from ...errors import BrokerAwayError, BrokerError
 from ...failpoints import armed, reach
 from .calling import Call, Caller, Key
 from .connections import Address, Command, Connection, Connections, receive, send
+from .probing import mistake
 from .trouble import explain, is_away, is_lost
 from .waiting import Waiting
 
@@ -118,10 +120,13 @@ class Server(Caller):
             yield self.run(*call) if isinstance(answer, Exception) else answer
 
     def _deliver(self, commands: Sequence[Command], began: float, patient: bool) -> list[Any]:
-        pauses = None
+        pauses, sent = None, False
         while True:
             connection, used = self.connections.take()
             try:
+                if not used:
+                    connection.connect()
+                sent = True
                 send(connection, commands)
                 if armed:
                     reach("inside call")
@@ -129,11 +134,11 @@ class Server(Caller):
             except (RedisError, OSError) as error:
                 self.connections.drop(connection)
                 if not is_lost(error):
-                    raise explain(error, self.place) from error
+                    raise self._explain(error, sent) from error
                 self.connections.drop_idle()  # they are as old as this one
                 first, pauses = pauses is None, pauses or pauses_from(began, patient)
                 if not (first and is_stale(error, used)) and not next(pauses, False):
-                    raise explain(error, self.place) from error
+                    raise self._explain(error, sent) from error
             except BaseException:
                 self.connections.drop(connection)  # an answer may still come on it
                 raise
@@ -141,6 +146,13 @@ class Server(Caller):
                 self.connections.give(connection)
                 self._known = True
                 return answers
+
+    def _explain(self, error: Exception, sent: bool) -> BrokerError:
+        """The error to raise; if a server that is known was sent the commands, they may have been carried out, whatever
+        another try met."""
+        found = mistake(self.connections.address, error, probe=not self._known) if is_lost(error) else None
+        explained = explain(error, self.place) if found is None else BrokerError(found)
+        return BrokerAwayError(str(explained)) if sent and self._known else explained
 
 
 def is_stale(error: Exception, used: bool) -> bool:

@@ -11,6 +11,7 @@ import re
 from redis import exceptions as redis_errors
 
 from ...errors import BrokerAwayError, BrokerError
+from . import tls
 
 #: Error replies after which a repeat may help: the server is starting, busy, or about to change its role.
 _AWAY_TYPES = (
@@ -39,9 +40,10 @@ class RefusedError(BrokerError):
 
 def is_lost(error: Exception) -> bool:
     """Whether the connection is to blame, so that nobody knows whether the call was carried out."""
-    return isinstance(error, (redis_errors.ConnectionError, redis_errors.TimeoutError, OSError)) and not isinstance(
-        error, (redis_errors.AuthenticationError, redis_errors.AuthorizationError)
-    )
+    if isinstance(error, (redis_errors.AuthenticationError, redis_errors.AuthorizationError)):
+        return False
+    lost = isinstance(error, (redis_errors.ConnectionError, redis_errors.TimeoutError, OSError))
+    return lost and tls.sentence(error, "") is None
 
 
 def is_away(error: Exception) -> bool:
@@ -65,6 +67,8 @@ def explain(error: Exception, place: str) -> BrokerError:
     about = text.rstrip(".") or type(error).__name__
     if word == "LANEWAY":
         return RefusedError(text.removeprefix("LANEWAY").strip())
+    if sentence := tls.sentence(error, place):
+        return BrokerError(sentence)
     if isinstance(error, redis_errors.ReadOnlyError) or word == "READONLY":
         return BrokerAwayError(
             f"{place} is a replica, which cannot be written to; give the URL of the primary ({about})."

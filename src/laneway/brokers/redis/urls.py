@@ -10,7 +10,6 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
@@ -22,6 +21,7 @@ from .cluster import ClusterServer, Place
 from .connections import Address
 from .keys import Keys
 from .server import Server
+from .tls import files_problem
 
 OPTIONS = ("prefix", "pool", "pool_timeout", "timeout", "ca", "cert", "key", "verify")
 DEFAULT_PORT = 6379
@@ -189,11 +189,11 @@ def _checked(options: Mapping[str, str], tls: bool) -> dict[str, Any]:
             raise ConfigError(f"{name} is for TLS; use a rediss: URL with it.")
     for name in ("ca", "cert", "key"):
         if name in options:
-            if not Path(options[name]).is_file():
-                raise ConfigError(f"{name} must be the path of a file that exists, not {options[name]!r}.")
             settings[name] = options[name]
     if "key" in options and "cert" not in options:
         raise ConfigError("key is the key of a certificate; set cert=… too.")
+    if problem := files_problem(options.get("ca"), options.get("cert"), options.get("key")):
+        raise ConfigError(problem)
     if "verify" in options:
         if options["verify"] not in ("yes", "no"):
             raise ConfigError(f"verify must be yes or no, not {options['verify']!r}.")
