@@ -141,6 +141,31 @@ local function queued_sources(tag, after, value)
   return sources
 end
 
+-- So many are sorted here rather than looked for among all that are queued.
+local FEW = 1000
+
+-- Those that are due later than now, by key; nil if they are more than a few.
+local function few_delayed(tag)
+  local sources, count = queued_sources(tag, now), 0
+  for _, source in ipairs(sources) do
+    count = count + math.max(source.size - source.first, 0)
+  end
+  if count > FEW then
+    return nil
+  end
+  local items, seen = {}, {}
+  for _, source in ipairs(sources) do
+    for _, item in ipairs(source.first < source.size and source.read(source.first, source.size - 1) or {}) do
+      if not seen[item.key] then
+        seen[item.key] = true
+        items[#items + 1] = of_keys(item.key)
+      end
+    end
+  end
+  table.sort(items, function(one, other) return compare(one, other) < 0 end)
+  return {size = #items, first = 0, read = function(first, last) return {unpack(items, first + 1, last + 1)} end}
+end
+
 -- The sources of a listing, in groups: all of one group come before all of the next.
 local function sources_of(tag, which, order)
   local name = tag.name
@@ -149,7 +174,8 @@ local function sources_of(tag, which, order)
   elseif which == 'dead' then
     return {{order == 'key' and index_source(name .. ':dkeys', of_keys) or index_source(name .. ':dead', of_times)}}
   elseif order == 'key' then
-    return {{index_source(name .. (which == 'retries' and ':fkeys' or ':keys'), of_keys)}}
+    local few = which == 'delayed' and few_delayed(tag)
+    return {{few or index_source(name .. (which == 'retries' and ':fkeys' or ':keys'), of_keys)}}
   elseif order == 'perform_at' and which == 'retries' then
     return {{index_source(name .. ':failed', of_times)}}
   end
