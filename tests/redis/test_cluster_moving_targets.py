@@ -160,8 +160,8 @@ def _cut() -> list[Any]:
 def test_enqueueing_into_a_queue_that_is_moved_is_repeated_after_it_has_moved(
     broker: RedisBroker, other: RedisBroker, echo: Echo
 ) -> None:
-    broker.enqueue([call("z", "one"), *(job(f"plain-{n}") for n in range(3))])
-    other.reshard("q", 2, limit=1)
+    broker.enqueue([*(job(f"plain-{n}") for n in range(3)), call("z", "one")])
+    other.reshard("q", 2, limit=1)  # the last to come is not the first to be moved
     hand = Hand(other)
     ran: list[str] = []
 

@@ -65,6 +65,7 @@ def hand(broker: RedisBroker) -> Hand:
     put(broker, "later", delay_s=100)
     calls(broker, "several", "1", "2")
     values(broker, "values", {"a": 1.0, "b": 2.0})
+    broker.listing("q", "queued", order="key")  # there is an index of keys from now on
     return hand
 
 

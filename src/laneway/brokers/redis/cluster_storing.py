@@ -20,7 +20,7 @@ from .delivered import mark
 from .layout import Layout, Layouts, outdated
 from .records import new_job
 from .scripts import load
-from .storing import CHUNK, Senders
+from .storing import CHUNK, Columns, Senders, told_of
 
 _TRIES = 20
 #: How many keys an error names.
@@ -222,9 +222,13 @@ class ClusterStoring:
         calls = []
         for part in parts:
             parcel = part.parcel
-            args: dict[str, object] = {
-                "jobs": [new_job(parcel.jobs[n], 1, None, parcel.first + n) for n in part.numbers],
-            }
+            columns = self._columns(part, check)
+            if columns is None:
+                args: dict[str, object] = {
+                    "jobs": [new_job(parcel.jobs[n], 1, None, parcel.first + n) for n in part.numbers],
+                }
+            else:
+                args = told_of([columns], parcel.jobs[part.numbers[0]].kind) | {"first": parcel.first}
             if check:
                 args |= {"check": True, "worker": worker, "ending": ending.get(part.tag, ())}
             elif parcel.name:
@@ -235,12 +239,25 @@ class ClusterStoring:
                 args["present"] = True
             if parcel.now is not None:
                 args["now"] = parcel.now
-            calls.append((load("enqueue"), [part.tag], [self._layouts.args(**args)]))
+            texts = [columns.text] if columns else []
+            calls.append((load("enqueue"), [part.tag], [self._layouts.args(**args), *texts]))
         answers = self._layouts.server.try_all(calls)
         for part, answer in zip(parts, answers, strict=True):
             if part.sender and not isinstance(answer, BrokerError):
                 self._senders.give(*part.sender)
         return answers
+
+    @staticmethod
+    def _columns(part: _Part, check: bool) -> Columns | None:
+        """The jobs of a call, if they are all simple."""
+        parcel, columns = part.parcel, Columns()
+        if check or parcel.name or part.present:
+            return None
+        kind = parcel.jobs[part.numbers[0]].kind
+        for number in part.numbers:
+            if not columns.add(parcel.jobs[number], number, kind):
+                return None
+        return columns if columns.differ() else None
 
 
 def _in_part(error: BrokerError | EnqueueError, left: Sequence[NewJob]) -> Exception:

@@ -59,7 +59,7 @@ class _Part(msgspec.Struct, array_like=True):
     """What the script says."""
 
     views: list[View]
-    #: It has looked at all up to this one; False at the end.
+    #: It has looked at all up to this one; False at the end, True if it is not ready to look yet.
     reached: tuple[float | str, float, int, str] | bool
 
 
@@ -127,7 +127,7 @@ class _Lane:
     def take(self, part: _Part, request: Request) -> None:
         self.views.extend((request.position(view), view) for view in part.views)
         if isinstance(part.reached, bool):
-            self.ended = True
+            self.ended = not part.reached
         else:
             self.reached = part.reached
 

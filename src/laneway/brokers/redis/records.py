@@ -107,6 +107,7 @@ class View(msgspec.Struct, array_like=True):
         )
 
 
+_pack = msgspec.msgpack.Encoder().encode
 _read_record = msgspec.msgpack.Decoder(Record).decode
 _stamp = struct.Struct(">Bd").unpack_from
 _KINDS = tuple(Kind)
@@ -159,6 +160,25 @@ def claim_of(queue: str, epoch: int, shard: int, key: bytes, blob: bytes) -> Cla
         shard,
         record.priority,
     )
+
+
+def simple_record(job: NewJob) -> bytes | None:
+    """What follows the stamp in the record of a new job of which nothing is said but what every job has; else None."""
+    if (
+        job.perform_at is not None
+        or job.delay_s
+        or job.score is not None
+        or job.priority
+        or job.expires is not None
+        or job.headers
+        or job.quiet is not None
+    ):
+        return None
+    if job.kind is Kind.PLAIN:
+        return _pack((job.body,))
+    if job.kind is Kind.COLLECTING:
+        return _pack((job.body, job.identity))
+    return _pack((job.body, job.identity, False, True))
 
 
 def new_job(job: NewJob, tag: int, old: int | None, arrival: int | None = None) -> Sequence[object]:

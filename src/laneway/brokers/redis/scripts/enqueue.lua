@@ -1,8 +1,11 @@
---@include base
+--@include arguments
 -- Store new jobs: all of them, or none.
 --
 -- KEYS  the tags that they belong to, and may belong to
--- args  jobs    new jobs, see adding
+-- ARGV  then, of simple jobs, the records of each tag, as far as they follow the stamp, in one text
+-- args  jobs    new jobs, see adding; or, if they are all simple (see there) and of one `kind`:
+--       simple  for each tag, columns: keys, lengths of records, and numbers from 0 on, in the order in which they came;
+--               first: arrival of number 0 (Cluster)
 --       sender  whoever sends; seq: the number of this call among its calls. A repeated call does nothing.
 --       parcel  instead of a sender: what the jobs are part of; numbers: which parts. Each is stored once, in whatever
 --               calls it comes (Cluster: what runs have sent)
@@ -16,27 +19,22 @@
 -- {'kind', job, kind}: the key of this job belongs to a job of that kind.
 -- Changes the jobs, their indices and payloads.
 
--- What is remembered of a sender: the number of its last call, then the jobs of it that were not here.
-local function last_call(name)
-  local numbers = {}
-  for number in (call('GET', name) or '0'):gmatch('%d+') do
-    numbers[#numbers + 1] = tonumber(number)
-  end
-  return numbers
-end
-
--- First: if this is a repeat, the shard may be closed by now.
+-- First: if this is a repeat, the shard may be closed by now. What is remembered of a sender is the number of its last call,
+-- and then the jobs of it that were not here.
 local sent = args.sender and KEYS[1] .. ':sent:' .. args.sender
-if sent then
-  local last = last_call(sent)
-  if last[1] >= args.seq then
-    return {'ok', 0, unpack(last, 2)}
+local last = sent and call('GET', sent)
+if last and tonumber(last:match('^%d+')) >= args.seq then
+  local said = {'ok', 0}
+  for place in last:gmatch(' (%d+)') do
+    said[#said + 1] = tonumber(place)
   end
+  return said
 end
-if args.after and last_call(args.after[1])[1] < args.after[2] then
+if args.after and tonumber((call('GET', args.after[1]) or '0'):match('^%d+')) < args.after[2] then
   return {'stale', 0}
 end
---@include alone
+--@include simple
+--@include base
 --@include payloads
 --@include jobs
 --@include adding

@@ -2,7 +2,7 @@
 --@include payloads
 --@include jobs
 --@include outdated
---@include claiming
+--@include lanes
 --@include lateness
 -- By how many seconds the most overdue job of a tag is late.
 --

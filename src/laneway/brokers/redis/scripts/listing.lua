@@ -4,6 +4,7 @@
 --@include outdated
 --@include views
 --@include sources
+--@include sorting
 -- A part of a listing.
 --
 -- KEYS  the tag
@@ -12,8 +13,9 @@
 --       count     how many jobs are wanted; payloads: how many to show of each
 --       bytes     no more jobs when their payloads are that many; candidates: look at no more jobs than this
 --       moving    see cancel; now: see enqueue
--- Answers {'ok', packed: views, and the place up to which it has looked or false if that is the end} · {'stale', tag}.
--- Changes nothing.
+-- Answers {'ok', packed: views, and the place up to which it has looked, or false if that is the end, or true if it must be
+-- asked again, because the keys are being sorted} · {'stale', tag}.
+-- Changes the index of keys.
 
 if outdated_tag() then
   return {'stale', 1}
@@ -53,6 +55,9 @@ local function shown(item, group)
   return job
 end
 
+if is_queued and which ~= 'retries' and args.order == 'key' and not sort_keys(tag) then
+  return {'ok', pack({{}, true})}
+end
 local view = which == 'dead' and dead_view or which == 'running' and running_view or queued_view
 local groups = sources_of(tag, which, args.order)
 local views, bytes, looked_at, reached = {}, 0, 0, place

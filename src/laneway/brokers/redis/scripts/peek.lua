@@ -1,7 +1,7 @@
 --@include base
 --@include payloads
 --@include jobs
---@include claiming
+--@include lanes
 -- When somebody should look at these tags.
 --
 -- KEYS  the tags
@@ -18,11 +18,9 @@ for i, tag in ipairs(tags) do
   elseif tag.moving > 0 then
     at, is_due = '-inf', true
   elseif not tag.paused then
-    local earliest
-    local lane = new_lane(tag, 0, 20)
-    local first = head(lane)
+    local lane = new_lane(tag, 0, 1)
     trim(lane)
-    earliest = first and first.at
+    local earliest = lane.at
     for _, level in ipairs({0, unpack(tag.levels)}) do
       local found = call('ZRANGE', tag.name .. index_of(level), 0, 0, 'WITHSCORES')
       earliest = smaller(earliest, tonumber(found[2]))

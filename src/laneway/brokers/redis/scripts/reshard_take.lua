@@ -51,21 +51,10 @@ local function choose(found)
   end
 end
 
--- Those of an index, from its beginning.
-local function choose_from(index)
-  local first = 0
-  repeat
-    local found = call('ZRANGE', tag.name .. index, first, first + args.limit - 1)
-    choose(found)
-    first = first + #found
-  until #found < args.limit or #keys >= args.limit
-end
-
--- Those of a hash: only what is set aside should be left there, and its key runs.
-local function choose_forgotten(hash)
+local function choose_from(hash)
   local place = '0'
   repeat
-    local page = call('HSCAN', tag.name .. hash, place, 'COUNT', 1000)
+    local page = call('HSCAN', tag.name .. hash, place, 'COUNT', args.limit)
     place = page[1]
     local found = {}
     for i = 1, #page[2], 2 do
@@ -80,14 +69,8 @@ if args.leaving_only then
 elseif args.only then
   choose(args.only)
 else
-  choose_from(':keys')
-  if #keys < args.limit then
-    choose_from(':dkeys')
-  end
-  if #keys == 0 then
-    choose_forgotten(':jobs')
-    choose_forgotten(':morgue')
-  end
+  choose_from(':jobs')
+  choose_from(':morgue')
 end
 if #keys == 0 then
   return answer({})
@@ -111,10 +94,6 @@ for i, key in ipairs(keys) do
         change(gone)
       end
     end
-  else
-    -- An entry of an index without anything behind it must not be met again and again.
-    call('ZREM', tag.name .. ':keys', key)
-    call('ZREM', tag.name .. ':dkeys', key)
   end
 end
 flush(tag)

@@ -68,8 +68,9 @@ local claimed = again and last[4]
 local peeks = not claimed and args.peek > 0 and tag.moving == 0 and not tag.paused
 local said = {'ok', token, claimed and 1 or 0, refused, tag.moving, tag.woken and 1 or 0,
   pack(peeks and due_jobs(tag, args.peek) or {}), again and 1 or 0}
-for _, held in ipairs(claimed and claims_under(token, worker, tags) or {}) do
+local held = claimed and claims_under(token, worker, tags) or {}
+for i = 1, #held, 4 do
   local n = #said
-  said[n + 1], said[n + 2], said[n + 3] = held[2], held[4], held[3]
+  said[n + 1], said[n + 2], said[n + 3] = held[i + 1], held[i + 3], held[i + 2]
 end
 return said

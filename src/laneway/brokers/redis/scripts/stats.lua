@@ -2,7 +2,7 @@
 --@include payloads
 --@include jobs
 --@include outdated
---@include claiming
+--@include lanes
 --@include lateness
 -- A tag in numbers.
 --

@@ -28,7 +28,7 @@ look[':jobs'] = function(key, blob, runs)
   local where, size, is_well = where_of(blob), 1, nil
   if blob:byte(1) < FAILED and where == READY then
     -- Most are so, and are not unpacked.
-    is_well = not runs and call('ZSCORE', tag.name .. ':keys', key)
+    is_well = not runs and (not has_keys(tag) or call('ZSCORE', tag.name .. ':keys', key))
   else
     local job = stored_job(tag, key, blob)
     size = true_size(job)

@@ -44,8 +44,8 @@ else
   redis.pcall('HSET', tag.name .. ':meta', 't:' .. worker, pack({args.seq, token, again and last[3] or {}, true}))
 end
 local said = {'ok', token, tag.moving}
-for _, claimed in ipairs(taken) do
+for i = 1, #taken, 4 do
   local n = #said
-  said[n + 1], said[n + 2], said[n + 3] = claimed[2], claimed[4], claimed[3]
+  said[n + 1], said[n + 2], said[n + 3] = taken[i + 1], taken[i + 3], taken[i + 2]
 end
 return said

@@ -45,8 +45,8 @@ end
 
 local function answer(token, refused, claims)
   local said, n = {'ok', token, refused, resharding}, 4
-  for _, claimed in ipairs(claims) do
-    said[n + 1], said[n + 2], said[n + 3] = claimed[1].place, claimed[2], claimed[3]
+  for i = 1, #claims, 4 do
+    said[n + 1], said[n + 2], said[n + 3] = claims[i].place, claims[i + 1], claims[i + 2]
     n = n + 3
   end
   return said
@@ -84,7 +84,7 @@ for _, tag in ipairs(tags) do
 end
 end_runs(worker, held, news, gone)
 
-local taken = {}
+local taken, count = {}, 0
 if args.limit > 0 and resharding == 0 then
   local wanted = {}
   for _, i in ipairs(args.claim) do
@@ -92,19 +92,20 @@ if args.limit > 0 and resharding == 0 then
       wanted[#wanted + 1] = tags[i]
     end
   end
-  taken = claim(wanted, worker, token, args.limit, args.batch, args.in_order, args.max_payloads)
+  taken, count = claim(wanted, worker, token, args.limit, args.batch, args.in_order, args.max_payloads)
 end
-if #taken > 0 then
-  for _, claimed in ipairs(taken) do
-    claimed[1].claimed = true
+if count > 0 then
+  for i = 1, #taken, 4 do
+    taken[i].claimed = true
   end
+  local text = string.format('%.17g', token)
   for _, tag in ipairs(tags) do
     if tag.claimed then
-      call('HSET', tag.name .. ':meta', 'token', token)
+      call('HSET', tag.name .. ':meta', 'token', text)
     end
   end
-  if #taken >= args.limit then
-    taken[1][1].woken = now -- there may be more, and somebody else who is idle
+  if count >= args.limit then
+    taken[1].woken = now -- there may be more, and somebody else who is idle
   end
 end
 -- pcall: that nothing happened need not be remembered when there is no room for it.

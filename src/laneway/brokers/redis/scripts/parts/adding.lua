@@ -221,7 +221,9 @@ local function add_simple(new, at)
   else
     push(adds, 'ZADD :due', at, ordered(seq) .. key)
   end
-  push(adds, 'ZADD :keys', 0, key)
+  if tag.by_key then
+    push(adds, 'ZADD :keys', 0, key)
+  end
   push(adds, 'HSET :jobs', key, string.char(kind + 4 * where) .. stamp(at, seq) .. pack(rest))
   tag.woken = smaller(tag.woken, at)
 end

@@ -1,18 +1,8 @@
--- What every script begins with: its arguments, the time, and how to say much in few commands.
-local call = redis.call
-local pack, unpack_blob = cmsgpack.pack, cmsgpack.unpack
-local PLAIN, KEYED, COLLECTING = 0, 1, 2
+--@include arguments
+-- How to say much in few commands, and other small things.
+
 -- A call that failed or was postponed stands before all others of its key.
 local HEAD = -1e300
-
-local args = unpack_blob(ARGV[1])
-local micros
-do
-  local time = call('TIME')
-  micros = time[1] * 1e6 + time[2]
-end
--- Tests bring a clock of their own. Tokens and arrival numbers come from the server's in any case.
-local now = args.now or micros / 1e6
 
 -- A number as 7 bytes that sort as the numbers do.
 local function ordered(number)

@@ -1,124 +1,5 @@
--- What is due, in order, and how it is handed out.
-
--- A lane is what one tag has of one priority. Candidates are read a few at a time: {at, seq, key, blob}.
-local function new_lane(tag, level, step)
-  return {tag = tag, level = level, step = step, index = index_of(level), ready = {}, next_ready = 1, ready_read = 0,
-    due = {}, next_due = 1, due_read = 0}
-end
-
-local function read_ready(lane)
-  lane.ready, lane.next_ready = {}, 1
-  while #lane.ready == 0 and not lane.ready_ended do
-    local first = lane.ready_read
-    local found = call('LRANGE', lane.tag.name .. ':ready', first, first + lane.step - 1)
-    lane.ready_read = first + #found
-    lane.ready_ended = #found < lane.step
-    local keys = {}
-    for i, item in ipairs(found) do
-      keys[i] = item:sub(16)
-    end
-    for i, blob in ipairs(values_of(lane.tag.name .. ':jobs', keys)) do
-      -- Cancelled, moved or handed out since: then its entry was left behind.
-      if blob and blob:sub(2, 16) == found[i]:sub(1, 15) and where_of(blob) == READY then
-        local at, seq = struct.unpack('>dI7', blob, 2)
-        table.insert(lane.ready, {at = at, seq = seq, key = keys[i], blob = blob, place = first + i})
-      end
-    end
-  end
-end
-
-local function read_due(lane)
-  lane.due, lane.next_due = {}, 1
-  while #lane.due == 0 and not lane.due_ended do
-    local found = call('ZRANGEBYSCORE', lane.tag.name .. lane.index, '-inf', now, 'LIMIT', lane.due_read, lane.step)
-    lane.due_read = lane.due_read + #found
-    lane.due_ended = #found < lane.step
-    local keys = {}
-    for i, member in ipairs(found) do
-      keys[i] = member:sub(8)
-    end
-    for i, blob in ipairs(values_of(lane.tag.name .. ':jobs', keys)) do
-      if blob then
-        local at, seq = struct.unpack('>dI7', blob, 2)
-        table.insert(lane.due, {at = at, seq = seq, key = keys[i], blob = blob, member = found[i]})
-      end
-    end
-  end
-end
-
-local function before(one, other)
-  return one.at < other.at or (one.at == other.at and one.seq < other.seq)
-end
-
--- The most overdue job of a lane, or nil.
-local function head(lane)
-  if lane.head ~= nil then
-    return lane.head or nil
-  end
-  if lane.level == 0 and lane.next_ready > #lane.ready and not lane.ready_ended then
-    read_ready(lane)
-  end
-  if lane.next_due > #lane.due and not lane.due_ended then
-    read_due(lane)
-  end
-  local ready, due = lane.ready[lane.next_ready], lane.due[lane.next_due]
-  if ready and ready.at > now then
-    ready = nil -- the clock has stepped back
-  end
-  if ready and due then
-    lane.head = before(due, ready) and due or ready
-  else
-    lane.head = ready or due or false
-  end
-  return lane.head or nil
-end
-
-local function take_head(lane)
-  local item = lane.head
-  lane.head = nil
-  if item.place then
-    lane.next_ready = lane.next_ready + 1
-  else
-    lane.next_due = lane.next_due + 1
-  end
-  return item
-end
-
--- Forget the entries of the list that were taken, and the outdated ones among them.
-local function trim(lane)
-  local waiting = lane.ready[lane.next_ready]
-  local passed = waiting and waiting.place - 1 or lane.ready_read
-  if passed > 0 then
-    call('LTRIM', lane.tag.name .. ':ready', passed, -1)
-  end
-end
-
-local function levels_of(wanted)
-  local seen, levels = {[0] = true}, {0}
-  for _, tag in ipairs(wanted) do
-    for _, level in ipairs(tag.levels) do
-      if not seen[level] then
-        seen[level] = true
-        levels[#levels + 1] = level
-      end
-    end
-  end
-  table.sort(levels, function(one, other) return one > other end)
-  return levels
-end
-
--- Forget a priority that nobody has any more.
-local function tidy_levels(tag)
-  local left = {}
-  for _, level in ipairs(tag.levels) do
-    if call('EXISTS', tag.name .. index_of(level)) == 1 then
-      left[#left + 1] = level
-    end
-  end
-  if #left < #tag.levels then
-    tag.levels, tag.levels_changed = left, true
-  end
-end
+--@include lanes
+-- How what is due is handed out.
 
 local LIMITS = {[PLAIN] = 1, [KEYED] = 100, [COLLECTING] = 1000}
 
@@ -139,116 +20,123 @@ local function start(job, worker, token, pos, max_payloads, most)
   change(job)
 end
 
--- Most jobs have one payload and have not failed: their record becomes their claim as it is.
-local function start_lone(lane, item, worker, head_of_claim, pos, token)
-  local started = lane.tag.started
+-- Most jobs have one payload and have not failed: their record becomes their claim as it is. `started` are columns of what
+-- is to be written: keys, claims with their keys, and the members of indices to be removed.
+local function start_lone(tag, key, claim_blob, token, index, member)
+  local started = tag.started
   if not started then
-    started = {}
-    lane.tag.started = started
+    started = {n = 0, keys = {}, claims = {}, held = {}, members = {}}
+    tag.started = started
   end
-  local blob = head_of_claim .. struct.pack('>I4', pos) .. item.blob
-  push(started, 'HDEL :jobs', item.key)
-  push(started, 'ZREM :keys', item.key)
-  if item.member then
-    push(started, 'ZREM ' .. lane.index, item.member)
+  local n = started.n + 1
+  started.n, started.keys[n] = n, key
+  started.claims[2 * n - 1], started.claims[2 * n] = key, claim_blob
+  started.held[2 * n - 1], started.held[2 * n] = token, key
+  if index then
+    push(started.members, index, member)
   end
-  push(started, 'HSET :running', item.key, blob)
-  push(started, 'ZADD :w:' .. worker, token, item.key)
-  return blob
 end
 
-local function write_started(tag, worker, levels)
+local function write_started(tag, worker)
   local started = tag.started
   if not started then
     return
   end
   tag.started = nil
-  for _, what in ipairs({'HDEL :jobs', 'ZREM :keys'}) do
-    each(what:sub(1, 4), tag.name .. what:sub(6), started[what])
+  each('HDEL', tag.name .. ':jobs', started.keys)
+  if tag.by_key then
+    each('ZREM', tag.name .. ':keys', started.keys)
   end
-  for _, level in ipairs(levels) do
-    local members = started['ZREM ' .. index_of(level)]
-    if members then
-      each('ZREM', tag.name .. index_of(level), members)
-    end
+  for index, members in pairs(started.members) do
+    each('ZREM', tag.name .. index, members)
   end
-  each('HSET', tag.name .. ':running', started['HSET :running'])
-  each('ZADD', tag.name .. ':w:' .. worker, started['ZADD :w:' .. worker])
+  each('HSET', tag.name .. ':running', started.claims)
+  each('ZADD', tag.name .. ':w:' .. worker, started.held)
 end
 
 -- A turn brings no more than this, whatever its limit: both sides must hold it in memory.
 local CLAIM_CHARS = 16000000
 
 -- Hand out what is due: `batch` jobs at a time from one tag, the most overdue first or, in order, round and round.
--- Returns {tag, key, claim, place} of each in the order in which they were taken. `places`: where they stand among the
--- claims of their turn, if that is not their order; `most`: characters.
+-- Returns tag, key, claim and place of each, one after the other, in the order in which they were taken, and how many
+-- they are. `places`: where they stand among the claims of their turn, if that is not their order; `most`: characters.
 local function claim(wanted, worker, token, limit, batch, in_order, max_payloads, places, most)
-  local taken, chars = {}, 0
+  local taken, count, chars = {}, 0, 0
   most = most or CLAIM_CHARS
   batch = math.max(batch, 1)
   for _, tag in ipairs(wanted) do
     tidy_levels(tag)
+    tidy_keys(tag)
   end
-  local head_of_claim = claim_head(token, worker)
-  local step = math.max(batch, math.min(1000, math.ceil(limit / math.max(#wanted, 1)) + 8))
-  local levels = levels_of(wanted)
-  for _, level in ipairs(levels) do
+  local head_of_claim, token_text = claim_head(token, worker), string.format('%.17g', token)
+  local step = limit
+  if #wanted > 1 then
+    -- They are spread by chance; few need more than this.
+    step = math.max(batch, math.ceil(limit / #wanted + math.sqrt(limit / #wanted)))
+  end
+  step = math.min(step, 1000)
+
+  local function take_from(lane)
+    for _ = 1, batch do
+      local source = lane.source
+      if not source or count >= limit or chars > most then
+        return
+      end
+      local n, tag = source.next, lane.tag
+      source.next = n + 1
+      count = count + 1
+      local key, blob, pos = source.key[n], source.blob[n], places and places[count] or count
+      if blob:byte(1) < FAILED then
+        blob = head_of_claim .. struct.pack('>I4', pos) .. blob
+        start_lone(tag, key, blob, token_text, source.index, source.mark[n])
+      else
+        local job = job_of(tag, key)
+        start(job, worker, token, pos, max_payloads, most - chars)
+        blob = job.claim_blob
+      end
+      chars = chars + #blob
+      local last = 4 * count
+      taken[last - 3], taken[last - 2], taken[last - 1], taken[last] = tag, key, blob, pos
+      advance(lane)
+    end
+  end
+
+  for _, level in ipairs(levels_of(wanted)) do
     local lanes = {}
     for i, tag in ipairs(wanted) do
       lanes[i] = new_lane(tag, level, step)
     end
-    local function take_from(lane)
-      for _ = 1, batch do
-        if #taken >= limit or chars > most or not head(lane) then
-          return
-        end
-        local item = take_head(lane)
-        local tag, pos, blob = lane.tag, #taken + 1, nil
-        pos = places and places[pos] or pos
-        if item.blob:byte(1) < FAILED then
-          blob = start_lone(lane, item, worker, head_of_claim, pos, token)
-        else
-          local job = job_of(tag, item.key)
-          start(job, worker, token, pos, max_payloads, most - chars)
-          blob = job.claim_blob
-        end
-        chars = chars + #blob
-        taken[#taken + 1] = {tag, item.key, blob, pos}
-      end
-    end
     local found = true
-    while found and #taken < limit and chars <= most do
+    while found and count < limit and chars <= most do
       found = false
-      local best
-      for _, lane in ipairs(lanes) do
-        if head(lane) then
+      local best, at, seq
+      for i = 1, #lanes do
+        local lane = lanes[i]
+        if lane.source then
+          found = true
           if in_order then
-            found = true
             take_from(lane)
-          elseif not best or before(lane.head, best.head) then
-            best = lane
+          elseif not best or lane.at < at or (lane.at == at and lane.seq < seq) then
+            best, at, seq = lane, lane.at, lane.seq
           end
         end
       end
       if best then
-        found = true
         take_from(best)
       end
     end
-    if level == 0 then
-      for _, lane in ipairs(lanes) do
-        trim(lane)
-      end
+    for _, lane in ipairs(lanes) do
+      trim(lane)
     end
-    if #taken >= limit or chars > most then
+    if count >= limit or chars > most then
       break
     end
   end
   for _, tag in ipairs(wanted) do
-    write_started(tag, worker, levels)
+    write_started(tag, worker)
     flush(tag)
   end
-  return taken
+  return taken, count
 end
 
 -- What `claim` would take from one tag: priority, time and arrival of each, one after the other.
@@ -256,25 +144,20 @@ local function due_jobs(tag, limit)
   local found = {}
   tidy_levels(tag)
   for _, level in ipairs(levels_of({tag})) do
-    local lane = new_lane(tag, level, math.min(1000, limit + 8))
-    if level == 0 then
-      head(lane)
-      local outdated = lane.ready[1] and lane.ready[1].place - 1 or lane.ready_read
-      if outdated > 0 then
-        call('LTRIM', tag.name .. ':ready', outdated, -1)
-        lane.ready_read = lane.ready_read - outdated
-      end
-    end
-    while #found < 3 * limit and head(lane) do
-      local item, n = take_head(lane), #found
-      found[n + 1], found[n + 2], found[n + 3] = level, item.at, item.seq
+    local lane = new_lane(tag, level, math.min(1000, limit))
+    trim(lane) -- of those that are outdated
+    while #found < 3 * limit and lane.source do
+      local n = #found
+      found[n + 1], found[n + 2], found[n + 3] = level, lane.at, lane.seq
+      lane.source.next = lane.source.next + 1
+      advance(lane)
     end
   end
   flush(tag)
   return found
 end
 
--- What a worker holds under a token, in the order in which it was handed out: {tag, key, claim, place}.
+-- What a worker holds under a token, in the order in which it was handed out; as `claim` returns it.
 local function claims_under(token, worker, wanted)
   local claims = {}
   for _, tag in ipairs(wanted) do
@@ -285,5 +168,11 @@ local function claims_under(token, worker, wanted)
     end
   end
   table.sort(claims, function(one, other) return one[4] < other[4] end)
-  return claims
+  local flat = {}
+  for i, held in ipairs(claims) do
+    for j = 1, 4 do
+      flat[4 * i - 4 + j] = held[j]
+    end
+  end
+  return flat
 end

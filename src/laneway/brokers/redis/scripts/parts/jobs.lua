@@ -2,11 +2,12 @@
 -- by `flush`, which also keeps every index. A flush removes before it adds.
 --
 -- A tag is one shard of a queue; all its keys share a hash tag:
---   :meta     hash    open, moving, paused, seq, token, ready, levels, processed, failed, w:<worker>, t:<worker>
+--   :meta     hash    open, moving, paused, seq, token, ready, levels, keys, keys_from, processed, failed, w:<worker>,
+--                     t:<worker>
 --   :jobs     hash    key -> record of what is queued or, while the key is being run, set aside
 --   :ready    list    time, arrival and key of jobs that were due when they came, in order; some may be outdated
 --   :due      zset    arrival and key of other queued jobs by time; of another priority than 0: ':due:<priority>'
---   :keys     zset    the keys of queued jobs, in their order
+--   :keys     zset    the keys of queued jobs, in their order; only while somebody lists them so (see sorting)
 --   :failed   zset    arrival and key of queued jobs that have failed, by time
 --   :failures zset    time, arrival and key of the same, by retry_count
 --   :fkeys    zset    their keys, in their order
@@ -22,7 +23,8 @@
 --   :delivered zset   what was delivered here out of outboxes, by when to forget it (Cluster; see enqueue)
 
 local function open(name)
-  local meta = call('HMGET', name .. ':meta', 'open', 'moving', 'paused', 'seq', 'token', 'ready', 'levels')
+  local meta = call('HMGET', name .. ':meta', 'open', 'moving', 'paused', 'seq', 'token', 'ready', 'levels',
+    'keys')
   return {
     name = name,
     is_open = meta[1] and true,
@@ -32,6 +34,7 @@ local function open(name)
     token = tonumber(meta[5] or 0),
     ready_at = tonumber(meta[6] or '-inf') or -math.huge,
     levels = meta[7] and unpack_blob(meta[7]) or {},
+    by_key = tonumber(meta[8] or nil), -- until then there is an index of keys
     jobs = {},
     changed = {},
     new = {},

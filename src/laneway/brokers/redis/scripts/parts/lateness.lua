@@ -1,11 +1,10 @@
--- How late a tag is, and how much of it is not due yet. Needs claiming.
+-- How late a tag is, and how much of it is not due yet. Needs lanes.
 
 -- How late the most overdue job is that is queued; nil if none is due.
 local function lateness(tag)
-  local lane = new_lane(tag, 0, 20)
-  local first = head(lane)
+  local lane = new_lane(tag, 0, 1)
   trim(lane)
-  local earliest = first and first.at
+  local earliest = lane.at
   for _, level in ipairs(tag.levels) do
     local found = call('ZRANGE', tag.name .. index_of(level), 0, 0, 'WITHSCORES')
     earliest = smaller(earliest, tonumber(found[2]))

@@ -1,5 +1,13 @@
 -- What is wrong with a job, a grave, or an entry of an index.
 
+-- Whether the index of keys is there, and whole.
+local function has_keys(tag)
+  if tag.has_keys == nil then
+    tag.has_keys = tag.by_key ~= nil and call('HEXISTS', tag.name .. ':meta', 'keys_from') == 0
+  end
+  return tag.has_keys
+end
+
 -- What the indices should say of a queued job, or a grave: index -> {member, score}. (The list is looked at elsewhere.)
 local function entries_for(job, where)
   local key = job.key
@@ -8,7 +16,7 @@ local function entries_for(job, where)
   elseif where == ASIDE then
     return {[':aside'] = {key, job.at}}
   end
-  local entries = {[':keys'] = {key, 0}}
+  local entries = {[':keys'] = has_keys(job.tag) and {key, 0} or nil}
   if where == DUE then
     entries[index_of(job.priority)] = {ordered(job.seq) .. key, job.at}
   end

@@ -48,7 +48,9 @@ local function drop_index(job, removes)
   if was.where == DUE then
     push(removes, 'ZREM ' .. index_of(was.priority), ordered(was.seq) .. key)
   end
-  push(removes, 'ZREM :keys', key)
+  if job.tag.by_key then
+    push(removes, 'ZREM :keys', key)
+  end
   if was.retry >= 0 then
     push(removes, 'ZREM :failed', ordered(was.seq) .. key)
     push(removes, 'ZREM :failures', by_time(was.at, was.seq) .. key)
@@ -72,7 +74,9 @@ local function add_index(job, where, at, adds)
     job.tag.ready_at = at
     job.tag.ready_changed = true
   end
-  push(adds, 'ZADD :keys', 0, key)
+  if job.tag.by_key then
+    push(adds, 'ZADD :keys', 0, key)
+  end
   if job.retry >= 0 then
     push(adds, 'ZADD :failed', at, ordered(job.seq) .. key)
     push(adds, 'ZADD :failures', job.retry, by_time(at, job.seq) .. key)
@@ -205,6 +209,15 @@ local function flush(tag)
     call('HSET', tag.name .. ':meta', unpack(meta))
   end
   tag.seq_changed, tag.ready_changed, tag.levels_changed = nil, nil, nil
+end
+
+-- Give up the index of keys when nobody has asked for it for long.
+local function tidy_keys(tag)
+  if tag.by_key and tag.by_key < now then
+    call('UNLINK', tag.name .. ':keys')
+    call('HDEL', tag.name .. ':meta', 'keys', 'keys_from')
+    tag.by_key = nil
+  end
 end
 
 -- A claim has ended: it is nobody's any more. At once, because it makes room for all that follows.
