@@ -3,8 +3,8 @@
 --@include jobs
 --@include outdated
 --@include views
---@include sources
 --@include sorting
+--@include sources
 -- A part of a listing.
 --
 -- KEYS  the tag
@@ -55,11 +55,11 @@ local function shown(item, group)
   return job
 end
 
-if is_queued and which ~= 'retries' and args.order == 'key' and not sort_keys(tag) then
-  return {'ok', pack({{}, true})}
-end
 local view = which == 'dead' and dead_view or which == 'running' and running_view or queued_view
 local groups = sources_of(tag, which, args.order)
+if not groups then
+  return {'ok', pack({{}, true})}
+end
 local views, bytes, looked_at, reached = {}, 0, 0, place
 local is_full = false
 

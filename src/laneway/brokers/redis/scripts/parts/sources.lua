@@ -166,7 +166,7 @@ local function few_delayed(tag)
   return {size = #items, first = 0, read = function(first, last) return {unpack(items, first + 1, last + 1)} end}
 end
 
--- The sources of a listing, in groups: all of one group come before all of the next.
+-- The sources of a listing, in groups: all of one group come before all of the next. False while keys are being sorted.
 local function sources_of(tag, which, order)
   local name = tag.name
   if which == 'running' then
@@ -174,8 +174,14 @@ local function sources_of(tag, which, order)
   elseif which == 'dead' then
     return {{order == 'key' and index_source(name .. ':dkeys', of_keys) or index_source(name .. ':dead', of_times)}}
   elseif order == 'key' then
+    if which == 'retries' then
+      return {{index_source(name .. ':fkeys', of_keys)}}
+    end
     local few = which == 'delayed' and few_delayed(tag)
-    return {{few or index_source(name .. (which == 'retries' and ':fkeys' or ':keys'), of_keys)}}
+    if few then
+      return {{few}}
+    end
+    return sort_keys(tag) and {{index_source(name .. ':keys', of_keys)}}
   elseif order == 'perform_at' and which == 'retries' then
     return {{index_source(name .. ':failed', of_times)}}
   end
