@@ -15,6 +15,7 @@ from .codec import Refused
 from .collecting import Collecting
 from .config import (
     DEFAULT_QUEUE,
+    check_url,
     name_problem,
     open_broker,
     raise_problems,
@@ -114,6 +115,13 @@ class Laneway(Declaring):
             raise ConfigError(f"imports must be a list of modules, such as [{imports!r}], not a text.")
         if url is not None and not isinstance(url, str):
             raise ConfigError(f"url must be text such as sqlite:///laneway.db, not {type(url).__name__}.")
+        if url:
+            check_url(url)
+        if broker is not None and not callable(getattr(broker, "turn", None)):
+            raise ConfigError(
+                f"broker must be a broker, such as RedisBroker.of(…) makes of a client, not {type(broker).__name__}; "
+                "for a URL there is url."
+            )
         self.name = name
         self.env = env
         self.registry = Registry()

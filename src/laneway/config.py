@@ -20,6 +20,8 @@ from .retry import DEFAULT_MAX_RETRY_COUNT, KEYED_MAX_RETRY_COUNT, RetryIn, defa
 from .shards import DEFAULT_SHARDS, MAX_SHARDS
 
 if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
     from .broker import Broker
     from .job import JobView
 
@@ -278,18 +280,27 @@ class Url:
     #: Whatever stands between the scheme and the question mark; a password may be in it.
     rest: str = field(repr=False)
     options: Mapping[str, str]
+    #: Options that stand in it more than once.
+    repeated: Sequence[str] = ()
 
     @classmethod
     def parse(cls, text: str) -> Url:
         scheme, colon, rest = text.partition(":")
         scheme = scheme.lower()
+        if scheme not in ("memory", "sqlite", "sqlite3") and _PLACE.fullmatch(text):
+            raise ConfigError(
+                f"{text!r} is a host and a port, and no broker URL; give redis://{text} for Redis or Valkey, or one "
+                f"such as {DEFAULT_URL}."
+            )
         if not colon or not re.fullmatch(r"[a-z][a-z0-9+.-]*", scheme):
             raise ConfigError(
                 f"{without_secrets(text)!r} is not a broker URL; give one such as {DEFAULT_URL}, redis://host:6379/0 "
                 "or memory:."
             )
         rest, _, query = rest.partition("?")
-        return cls(scheme, rest, dict(parse_qsl(query, keep_blank_values=True)))
+        options = parse_qsl(query, keep_blank_values=True)
+        names = [name for name, _ in options]
+        return cls(scheme, rest, dict(options), [name for name in dict.fromkeys(names) if names.count(name) > 1])
 
     def take(self, known: Sequence[str]) -> dict[str, str]:
         """The options, if all of them are known."""
@@ -297,7 +308,13 @@ class Url:
             raise ConfigError(
                 f"The {self.scheme} broker has no option {unknown[0]!r}; it knows {', '.join(known) or 'none'}."
             )
+        if self.repeated:
+            raise ConfigError(f"The {self.scheme} URL has the option {self.repeated[0]} more than once; leave one.")
         return dict(self.options)
+
+
+#: A host and a port without a scheme before them.
+_PLACE = re.compile(r"[A-Za-z0-9_.-]+:[0-9]{1,5}(?:/[0-9]*)?")
 
 
 def without_secrets(url: str) -> str:
@@ -349,24 +366,43 @@ _BROKERS: dict[str, Callable[[Url], Broker]] = {
 }
 
 
+def check_url(text: str) -> None:
+    """See that a URL can be read, and that what it says is possible. Nothing is opened; a stranger's is left to him."""
+    url = Url.parse(text)
+    if url.scheme not in _BROKERS:
+        _entry_points(url.scheme, "the url given")
+    elif _BROKERS[url.scheme] is _redis:
+        from .brokers.redis.urls import Settings  # without redis-py, which whoever only declares tasks may not have
+
+        Settings.from_url(url)
+    else:
+        _BROKERS[url.scheme](url)
+
+
 def open_broker(text: str, source: str = "the url given") -> Broker:
     """Make the broker for a URL; strangers' schemes come by the entry point group `laneway.brokers`."""
     url = Url.parse(text)
-    make: Any = _BROKERS.get(url.scheme)
-    if make is None:
-        from importlib import metadata  # a third of what `import laneway` would cost, and rarely needed
-
-        for entry in metadata.entry_points(group="laneway.brokers", name=url.scheme):
-            try:
-                make = entry.load()
-            except Exception as error:
-                raise ConfigError(
-                    f"The broker for {url.scheme!r} URLs ({source}) cannot be loaded from {entry.value}: {error}"
-                ) from error
-    if make is None:
+    if url.scheme in _BROKERS:
+        return _BROKERS[url.scheme](url)
+    *_, entry = _entry_points(url.scheme, source)
+    try:
+        make = entry.load()
+    except Exception as error:
         raise ConfigError(
-            f"No broker for {url.scheme!r} URLs is installed ({source}); set LANEWAY_URL to one of "
-            f"{', '.join(f'{scheme}:' for scheme in _BROKERS)} or install the package that brings it."
-        )
+            f"The broker for {url.scheme!r} URLs ({source}) cannot be loaded from {entry.value}: {error}"
+        ) from error
     broker: Broker = make(url)
     return broker
+
+
+def _entry_points(scheme: str, source: str) -> Iterable[EntryPoint]:
+    """What other packages bring for URLs of a scheme; at least one."""
+    from importlib import metadata  # a third of what `import laneway` would cost, and rarely needed
+
+    found = metadata.entry_points(group="laneway.brokers", name=scheme)
+    if not found:
+        raise ConfigError(
+            f"No broker for {scheme!r} URLs is installed ({source}); set LANEWAY_URL to one of "
+            f"{', '.join(f'{known}:' for known in _BROKERS)} or install the package that brings it."
+        )
+    return found

@@ -5,9 +5,13 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+import redis.asyncio
+import valkey
 
+from laneway import Laneway
 from laneway.brokers.redis import RedisBroker
 from laneway.brokers.redis.urls import Settings
 from laneway.config import Url, open_broker
@@ -77,7 +81,7 @@ def test_what_a_url_says(url: str, expected: Settings) -> None:
         ("redis://a?prefix=", "prefix must be 1 to 80 letters, digits, '_', '-' or '.', not ''."),
         ("redis://a?prefix={x}", "prefix must be 1 to 80 letters, digits, '_', '-' or '.', not '{x}'."),
         ("redis://a?prefix=a:b", "prefix must be 1 to 80"),
-        ("redis://a?pool=0", "pool must be 1 to 1000 connections, not '0'."),
+        ("redis://a?pool=0", "pool must be 1 to 1000 connections, not 0."),
         ("redis://a?pool=many", "pool must be 1 to 1000 connections, not 'many'."),
         ("redis://a?timeout=soon", "timeout must be seconds, not 'soon'."),
         ("redis://a?timeout=0", "timeout must be more than 0 and up to 3600 seconds, not '0'."),
@@ -146,3 +150,76 @@ def test_making_a_broker_touches_nothing(scheme: str) -> None:
     assert isinstance(broker, RedisBroker)
     assert "canary" not in repr(broker)
     broker.close()
+
+
+@pytest.mark.parametrize(
+    ("url", "sentence"),
+    [
+        ("redis://a?color=red", "The redis broker has no option 'color'"),
+        ("redis://a:65536", "The port of the redis URL must be 1 to 65535."),
+        ("redis://a/one", "The database of the redis URL must be a whole number"),
+        ("redis://a?pool=0", "pool must be 1 to 1000 connections"),
+        ("redis://a?prefix=a&prefix=b", "The redis URL has the option prefix more than once; leave one."),
+        ("rediss://a?ca=/no/such.pem", "ca must be the path of a file that exists"),
+        (f"rediss://a?ca={__file__}", "ca must be a file of certificates (PEM)"),
+        ("sqlite:///a.db?color=red", "The sqlite broker has no option 'color'"),
+        ("sqlite:///a.db?timeout=1&timeout=2", "The sqlite URL has the option timeout more than once"),
+        ("memory:x", "A memory URL is just memory:"),
+        ("sqlite", "'sqlite' is not a broker URL"),
+        ("rabbit://a", "No broker for 'rabbit' URLs is installed"),
+        ("127.0.0.1:6379", "'127.0.0.1:6379' is a host and a port, and no broker URL; give redis://127.0.0.1:6379 for"),
+        ("localhost:6379/1", "give redis://localhost:6379/1 for Redis or Valkey, or one such as sqlite:///laneway.db."),
+        ("redis:6379", "give redis://redis:6379 for"),
+    ],
+)
+def test_an_app_is_not_made_with_a_wrong_url(url: str, sentence: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        Laneway(url)
+    assert sentence in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "url", ["redis://no-such-host.invalid", "rediss://no-such-host.invalid", "sqlite:///no/such.db"]
+)
+def test_an_app_is_made_without_opening_anything(url: str) -> None:
+    program = (
+        "import sys; sys.modules['redis'] = None\n"  # nor does whoever only declares tasks need redis-py
+        "from laneway import Laneway; app = Laneway(sys.argv[1]); app.close()\n"
+        "assert not [name for name in sys.modules if name.startswith('redis.')]\n"
+    )
+    subprocess.run([sys.executable, "-c", program, url], check=True)
+
+
+def test_a_secret_is_not_repeated_for_an_option_that_stands_twice() -> None:
+    with pytest.raises(ConfigError) as caught:
+        Laneway("redis://:x?canary=1&canary=2@host")
+    assert "canary" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "sentence"),
+    [
+        (redis.asyncio.Redis(), "not an asyncio Redis; that belongs to an event loop"),
+        (redis.asyncio.RedisCluster(host="a"), "not an asyncio RedisCluster; that"),
+        ("redis://a", "not a text; give a URL to Laneway(…) as it is."),
+        (redis.Redis, "not the class Redis; give a client, Redis(…)."),
+        (redis.ConnectionPool(), "not redis.connection.ConnectionPool; give one of those"),
+        (valkey.Valkey(), "not valkey.client.Valkey; give one of those"),
+        (None, "not builtins.NoneType; give one of those"),
+    ],
+)
+def test_what_is_no_client_is_refused_at_once(wrong: Any, sentence: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        RedisBroker.of(wrong)
+    assert sentence in str(caught.value)
+    assert str(caught.value).startswith("RedisBroker.of takes a client of redis-py's, redis.Redis(…) or redis.Redis")
+
+
+def test_the_options_of_a_ready_client_are_looked_at() -> None:
+    with redis.Redis() as client:
+        with pytest.raises(ConfigError, match="pool must be 1 to 1000 connections, not 0"):
+            RedisBroker.of(client, pool=0)
+        with pytest.raises(ConfigError, match="prefix must be 1 to 80"):
+            RedisBroker.of(client, prefix="{}")
+        with pytest.raises(ConfigError, match=r"broker must be a broker, such as RedisBroker.of\(…\) makes"):
+            Laneway(broker=client)  # type: ignore[arg-type]

@@ -107,10 +107,17 @@ def test_the_sentence_names_the_variable_that_the_url_came_from(monkeypatch):
         ("https://sqs.eu-west-1.amazonaws.com/1/q", "https://sqs.eu-west-1.amazonaws.com/1/q"),
     ],
 )
-def test_no_secret_is_printed(url, printed):
+def test_no_secret_is_printed(url, printed, monkeypatch):
     assert without_secrets(url) == printed
-    assert Laneway(url).url == printed
-    assert "secret" not in repr(Laneway(url))
+    monkeypatch.setenv("LANEWAY_URL", url)
+    assert Laneway().url == printed
+    assert "secret" not in repr(Laneway())
+    said = ""
+    try:
+        Laneway(url)
+    except ConfigError as error:
+        said = str(error)
+    assert "secret" not in said
 
 
 def entry_points(**kinds):

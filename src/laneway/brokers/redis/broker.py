@@ -16,6 +16,7 @@ import redis
 from ...broker import MAX_BODY, Answer, Listing, Order, Page, Resharding, Turn
 from ...clock import Clock
 from ...config import Url
+from ...errors import ConfigError
 from ...job import JobView, NewJob, QueueStats, Started, Status, WorkerView
 from ..common import REMEMBER_DEAD_S, check_jobs, check_shards
 from . import acting, checking, looking, mending, resharding
@@ -32,7 +33,7 @@ from .scripts import load
 from .server import Server
 from .storing import Storing
 from .turning import Turning, dead
-from .urls import Settings
+from .urls import Settings, check_pool
 
 #: Idle workers are woken; in case that whoever was woken died of it, the others look by themselves this often.
 LOOK_S = 2.0
@@ -70,6 +71,9 @@ class RedisBroker:
     @classmethod
     def of(cls, client: redis.Redis | redis.RedisCluster, *, prefix: str = "laneway", pool: int = 5) -> RedisBroker:
         """On the server, or the Cluster, of a ready redis-py client."""
+        check_pool(pool)
+        Keys(prefix)
+        _see_client(client)
         if isinstance(client, redis.RedisCluster):
             return cls(ClusterServer.of(client, pool=pool), prefix=prefix)
         return cls(Server.of(client, pool=pool), prefix=prefix)
@@ -340,6 +344,27 @@ class RedisBroker:
             self._outbox.delivered.tell()
         self.nudge()
         self._server.close()
+
+
+def _see_client(client: object) -> None:
+    """See that it is a client that threads can use."""
+    if isinstance(client, (redis.Redis, redis.RedisCluster)):
+        return
+    kind = type(client)
+    if isinstance(client, str):
+        what, instead = "a text", "give a URL to Laneway(…) as it is"
+    elif isinstance(client, type):
+        what, instead = f"the class {client.__name__}", f"give a client, {client.__name__}(…)"
+    elif ".asyncio" in kind.__module__:
+        what, instead = (
+            f"an asyncio {kind.__name__}",
+            "that belongs to an event loop, and Laneway has threads",
+        )
+    else:
+        what, instead = f"{kind.__module__}.{kind.__qualname__}", "give one of those, or a URL to Laneway(…)"
+    raise ConfigError(
+        f"RedisBroker.of takes a client of redis-py's, redis.Redis(…) or redis.RedisCluster(…), not {what}; {instead}."
+    )
 
 
 _read_view = msgspec.json.Decoder(WorkerView).decode

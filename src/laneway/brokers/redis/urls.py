@@ -1,4 +1,4 @@
-"""redis: URLs, and what they say.
+"""redis: URLs, and what they say. Reading one connects to nothing, and loads neither redis-py nor, without need, ssl.
 
 What stands in a URL is never repeated in an error: a password that was not quoted can end up in any part of it.
 """
@@ -10,18 +10,16 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
-
-import redis.connection as redis_connections
 
 from ...config import Url
 from ...errors import ConfigError
-from .cluster import ClusterServer, Place
-from .connections import Address
 from .keys import Keys
-from .server import Server
-from .tls import files_problem
+
+if TYPE_CHECKING:
+    from .cluster import ClusterServer, Place
+    from .server import Server
 
 OPTIONS = ("prefix", "pool", "pool_timeout", "timeout", "ca", "cert", "key", "verify")
 DEFAULT_PORT = 6379
@@ -93,6 +91,12 @@ class Settings:
 
     def open(self) -> Server | ClusterServer:
         """The server, or the Cluster; nothing is connected yet."""
+        from redis import connection as redis_connections
+
+        from .cluster import ClusterServer
+        from .connections import Address
+        from .server import Server
+
         arguments: dict[str, Any] = {
             "username": self.username,
             "password": self.password,
@@ -178,9 +182,7 @@ def _checked(options: Mapping[str, str], tls: bool) -> dict[str, Any]:
         settings["prefix"] = Keys(options["prefix"]).prefix
     if "pool" in options:
         text = options["pool"]
-        if not re.fullmatch(r"[0-9]{1,9}", text) or not 1 <= int(text) <= MAX_POOL:
-            raise ConfigError(f"pool must be 1 to {MAX_POOL} connections, not {text!r}.")
-        settings["pool"] = int(text)
+        settings["pool"] = check_pool(int(text) if re.fullmatch(r"[0-9]{1,9}", text) else text)
     for name in ("pool_timeout", "timeout"):
         if name in options:
             settings[f"{name}_s"] = _seconds(name, options[name])
@@ -192,13 +194,23 @@ def _checked(options: Mapping[str, str], tls: bool) -> dict[str, Any]:
             settings[name] = options[name]
     if "key" in options and "cert" not in options:
         raise ConfigError("key is the key of a certificate; set cert=… too.")
-    if problem := files_problem(options.get("ca"), options.get("cert"), options.get("key")):
-        raise ConfigError(problem)
+    if not {"ca", "cert"}.isdisjoint(options):
+        from .tls import files_problem
+
+        if problem := files_problem(options.get("ca"), options.get("cert"), options.get("key")):
+            raise ConfigError(problem)
     if "verify" in options:
         if options["verify"] not in ("yes", "no"):
             raise ConfigError(f"verify must be yes or no, not {options['verify']!r}.")
         settings["verify"] = options["verify"] == "yes"
     return settings
+
+
+def check_pool(pool: object) -> int:
+    """See that there may be so many connections."""
+    if not isinstance(pool, int) or isinstance(pool, bool) or not 1 <= pool <= MAX_POOL:
+        raise ConfigError(f"pool must be 1 to {MAX_POOL} connections, not {pool!r}.")
+    return pool
 
 
 def _seconds(name: str, text: str) -> float:
