@@ -91,7 +91,7 @@ def test_servers_that_refuse(
         admin = open_url(f"redis://:right@{at}")
         admin.do("ACL", "SETUSER", "canary-less", "on", f">{CANARY}", "~mine:*", "+@connection")
         refused(
-            BrokerError, lambda: open_url(f"redis://canary-less:{CANARY}@{at}").do("GET", "k"), "extend the user's ACL"
+            BrokerError, lambda: open_url(f"redis://canary-less:{CANARY}@{at}").do("GET", "k"), "the command get (+get)"
         )
         admin.do("CONFIG", "SET", "requirepass", "")
         # A password that nobody asked for: Redis lets everybody in, and says that something is wrong.

@@ -194,7 +194,7 @@ class Worker:
             )
             for lane in self._lanes
         ]
-        self._waker = Waker(self.app, self._fetchers)
+        self._waker = Waker(self.app, self._fetchers, self._outage)
         self._keeper = Keeper(
             self.app,
             self._clock,

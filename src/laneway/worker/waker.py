@@ -7,9 +7,12 @@ import threading
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from ..errors import BrokerAwayError, BrokerError
+
 if TYPE_CHECKING:
     from ..app import Laneway
     from .fetcher import Fetcher
+    from .outage import Outage
 
 #: The longest a wait lasts: a step of the wall clock is noticed after this.
 WAIT_S = 1.0
@@ -18,8 +21,11 @@ WAIT_S = 1.0
 class Waker:
     """Wakes a fetcher when its queue has a job due."""
 
-    def __init__(self, app: Laneway, fetchers: Sequence[Fetcher]) -> None:
+    def __init__(self, app: Laneway, fetchers: Sequence[Fetcher], outage: Outage) -> None:
         self._app = app
+        self._outage = outage
+        #: Waits in a row that were refused; None when that has been said.
+        self._refusals: int | None = 0
         self._fetchers = fetchers
         self._idle = threading.Event()
         self._waited_for: frozenset[str] = frozenset()
@@ -44,6 +50,15 @@ class Waker:
         if fetcher.queue not in self._waited_for:
             self._app.broker.nudge()
 
+    def _tell_refusal(self, error: Exception) -> None:
+        """Say once that only waiting is refused: jobs are run all the same, but each is found a second late."""
+        if self._refusals is None or isinstance(error, BrokerAwayError) or not isinstance(error, BrokerError):
+            return
+        self._refusals += 1
+        if self._refusals > 1 and not self._outage:  # else everything is, and the fetchers have said so
+            self._refusals = None
+            self._app.logger.warning("the broker does not let it wait for jobs, so it looks every second: %s", error)
+
     def _main(self) -> None:
         while not self._stopping.is_set():
             self._idle.wait()
@@ -57,9 +72,12 @@ class Waker:
                 continue
             try:
                 ready = self._app.broker.wait(list(hungry), WAIT_S)
-            except Exception:
+            except Exception as error:
                 # The fetchers find out for themselves whether the broker is back, and say so.
                 ready = set(hungry)
+                self._tell_refusal(error)
                 self._stopping.wait(0.5 + random.random())
+            else:
+                self._refusals = self._refusals and 0
             for queue in ready:
                 hungry[queue].work_is_due()

@@ -24,6 +24,13 @@ _AWAY_WORDS = frozenset(
     {"BUSY", "CLUSTERDOWN", "LOADING", "MASTERDOWN", "MISCONF", "NOREPLICAS", "READONLY", "TRYAGAIN", "UNBLOCKED"}
 )
 
+#: What a script is told that calls what its user may not. It has no word of its own.
+_FORBIDDEN = re.compile(
+    r"^ACL failure|has no permissions|^The user executing the script can't|^No permissions to access"
+)
+_COMMAND = re.compile(r"run the '([\w|]+)' command")
+_NO_PASSWORD = re.compile(r"AUTH <password> called without any password|Client sent AUTH, but no password is set")
+
 #: Before version 7 Redis wrapped the error of a command that a script had called.
 _WRAPPED = re.compile(r"^(?:ERR )?Error running script .*?: -?(?=[A-Z]+ )")
 #: Since then it adds where in the script that was.
@@ -90,8 +97,23 @@ def explain(error: Exception, place: str) -> BrokerError:
         return BrokerError(
             f"{place} is out of memory and takes no more; let workers drain it, or raise its maxmemory ({about})."
         )
-    if isinstance(error, redis_errors.NoPermissionError) or word == "NOPERM":
-        return BrokerError(f"{place} forbids this user a command that Laneway needs; extend the user's ACL ({about}).")
+    if isinstance(error, redis_errors.NoPermissionError) or word == "NOPERM" or _FORBIDDEN.search(text):
+        return BrokerError(
+            f"{place} forbids this user {_right(text)}; give the user all rights that docs/brokers.md lists under "
+            f"Permissions ({about})."
+        )
+    if _NO_PASSWORD.search(text):
+        return BrokerError(
+            f"{place} was given a password and has none for its default user; leave it out of the URL and of "
+            f"LANEWAY_REDIS_PASSWORD, or name the user whose it is, redis://user:password@host ({about})."
+        )
+    if "DB index is out of range" in text:
+        return BrokerError(
+            f"{place} has no database of the number in the URL; give a smaller one, or 0 and a prefix=… of its own, or "
+            f"raise `databases` in its configuration ({about})."
+        )
+    if "SELECT is not allowed in cluster mode" in text:
+        return BrokerError(f"{place} is a node of a Redis Cluster; use a redis+cluster: URL for it ({about}).")
     if isinstance(error, (redis_errors.AuthenticationError, redis_errors.AuthorizationError)):
         return BrokerError(
             f"{place} did not let Laneway in; set the right user and password in the URL "
@@ -102,6 +124,15 @@ def explain(error: Exception, place: str) -> BrokerError:
     if "cluster support disabled" in text:
         return BrokerError(f"{place} is no Cluster; use a redis: URL for it, without +cluster ({about}).")
     return BrokerError(f"{place} answered with an error: {about}.")
+
+
+def _right(text: str) -> str:
+    """What a user lacks."""
+    if found := _COMMAND.search(text):
+        return f"the command {found[1]} (+{found[1]})"
+    if "key" in text:
+        return "some of the keys that begin with {prefix} and {prefix: (~{laneway}* and ~{laneway:* by default)"
+    return "a command that Laneway's scripts call: +time perhaps, which is neither +@read nor +@write"
 
 
 def _text(error: Exception) -> str:
