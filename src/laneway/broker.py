@@ -49,6 +49,9 @@ class Turn(msgspec.Struct):
     max_payloads: int | None = None
     #: The queue's epoch for which `shards` was chosen; in another one the turn settles and claims nothing. 0: any.
     epoch: int = 0
+    #: Called by a remote broker, once or more, before it waits: when the turn is on its way, or cannot be sent at once.
+    #: The worker hands its runners their work then, and not while it makes the turn.
+    on_sent: Callable[[], None] = lambda: None
 
 
 class Answer(msgspec.Struct):

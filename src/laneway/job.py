@@ -27,7 +27,7 @@ class Kind(IntEnum):
     COLLECTING = 2
 
 
-class Payload(msgspec.Struct, array_like=True, frozen=True):
+class Payload(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """One payload of a job."""
 
     body: str
@@ -80,7 +80,7 @@ class NewJob(msgspec.Struct, kw_only=True):
         return self.perform_at is not None or self.delay_s > 0
 
 
-class Claim(msgspec.Struct, array_like=True):
+class Claim(msgspec.Struct, array_like=True, gc=False):
     """A job handed to a worker: nobody else gets its key until it is settled or its lease has ended."""
 
     queue: str

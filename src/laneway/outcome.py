@@ -22,7 +22,7 @@ Verdict = Literal["done", "retry", "bury", "postpone", "release"]
 OUTBOX_LIMIT = 10_000
 
 
-class Settlement(msgspec.Struct):
+class Settlement(msgspec.Struct, gc=False):
     """What becomes of a claim. `outbox` is stored in the same step, and only if the claim still holds."""
 
     claim: Claim

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import logging
+import math
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -268,6 +269,9 @@ class Telemetry:
 
     def __init__(self) -> None:
         self._subscribers: dict[type, list[Callable[[Any], None]]] = {}
+        self._unusual: list[Callable[[RunEnded], None]] = []
+        #: A run that went well is unusual when it took so many seconds; never, if nobody wants to know.
+        self.slow_s = math.inf
 
     def subscribe(self, kind: type[Event], callback: Callable[[Event], None]) -> None:
         """Have `callback` called with every event of this type."""
@@ -277,13 +281,30 @@ class Telemetry:
         """Undo `subscribe`."""
         self.of(kind).remove(callback)
 
+    def subscribe_unusual(self, callback: Callable[[RunEnded], None], slow_s: float) -> None:
+        """Have `callback` called with the end of every run that failed or took `slow_s` seconds; maybe with others too.
+
+        Nobody pays then for the many runs that go well.
+        """
+        self._unusual.append(callback)
+        self.slow_s = min(self.slow_s, slow_s)
+
+    def unsubscribe_unusual(self, callback: Callable[[RunEnded], None]) -> None:
+        """Undo `subscribe_unusual`."""
+        self._unusual.remove(callback)
+        if not self._unusual:
+            self.slow_s = math.inf
+
     def of(self, kind: type[Any]) -> list[Callable[[Any], None]]:
         """The live list of subscribers to a type: empty means that the event need not be built."""
         return self._subscribers.setdefault(kind, [])
 
     def emit(self, event: msgspec.Struct) -> None:
         """Tell everyone who subscribed to this type of event."""
-        for callback in tuple(self._subscribers.get(type(event), ())):  # one of them may unsubscribe
+        callbacks = [*self._subscribers.get(type(event), ())]  # a copy: one of them may unsubscribe
+        if type(event) is RunEnded:
+            callbacks += self._unusual
+        for callback in callbacks:
             try:
                 callback(event)
             except Exception:

@@ -37,6 +37,32 @@ def test_scripts_take_and_give_bytes(redis_server: RedisServer, open_url: Opener
     assert server.do_all([("GET", "k"), ("DEL", "k"), ("GET", "k")]) == [b"\xff", 1, None]
 
 
+def test_what_is_to_be_done_while_a_call_is_under_way(redis_server: RedisServer, open_url: Opener) -> None:
+    server = open_url(redis_server.url)
+    told: list[bool] = []
+    with redis_server.client() as client:
+
+        def answer() -> None:
+            told.append(True)
+            client.rpush("{a}:answer", "here")
+
+        server.run(ECHO, ["{a}:k"], ["v"])
+        assert server.exchange([("BLPOP", "{a}:answer", 30)], on_sent=answer)[0] == [b"{a}:answer", b"here"]
+    assert told == [True]
+
+
+def test_it_is_done_too_when_a_call_cannot_be_sent(open_url: Opener) -> None:
+    told: list[bool] = []
+    with pytest.raises(BrokerAwayError):
+        open_url("redis://127.0.0.1:1").run(ECHO, ["k"], ["v"], lambda: told.append(True))
+    assert told
+
+
+def test_what_does_not_fit_into_the_socket_at_once(redis_server: RedisServer, open_url: Opener) -> None:
+    blob = os.urandom(30_000_000)
+    assert open_url(redis_server.url).run(ECHO, ["k"], [blob]) == [b"k", blob]
+
+
 def test_a_unix_socket(redis_server: RedisServer, open_url: Opener) -> None:
     server = open_url(f"redis+unix://{redis_server.socket}")
     assert server.run(ECHO, ["k"], ["v"]) == [b"k", b"v"]

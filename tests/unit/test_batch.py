@@ -21,6 +21,9 @@ def test_it_is_a_mapping_of_keys_to_payloads(batch):
     assert dict(batch) == {"a": [{"v": 1}, {"v": 2}], "b": [{"v": "secret"}]}
     assert list(batch) == ["a", "b"]
     assert len(batch) == 2
+    assert list(batch.keys()) == ["a", "b"]
+    assert list(batch.values()) == [[{"v": 1}, {"v": 2}], [{"v": "secret"}]]
+    assert list(batch.items()) == list(zip(batch.keys(), batch.values(), strict=True))
     assert "a" in batch
     assert batch.get("c") is None
     with pytest.raises(KeyError):

@@ -76,6 +76,15 @@ def test_one_slow_job_among_many_does_not_stop_fetching_ahead():
     assert lane.capacity == LARGEST_LANE
 
 
+def test_a_single_run_that_had_to_wait_hardly_matters():
+    lane = Lane("a", concurrency=5)
+    lane.learn([0.000_01] * 50)
+    lane.learn([0.005])
+    assert lane.typical_s < 0.000_5
+    lane.learn([0.005] * 50)
+    assert lane.typical_s > 0.002
+
+
 def test_a_stalled_lane_fetches_one_at_a_time_and_recovers():
     lane = Lane("a", concurrency=5)
     lane.learn([0.0001] * 50)
@@ -125,11 +134,28 @@ def test_a_thread_that_is_woken_is_not_counted_on_again():
     thread = threading.Thread(target=lambda: answers.append(bus.take(holding=False)))
     thread.start()
     assert idle.wait(30)
-    bus.put(lane, claims("a", 1))
-    bus.put(lane, claims("a", 1))
+    for _ in range(2):
+        bus.put(lane, claims("a", 1))
+        bus.summon(lane)
     assert grown == [1]
     bus.close()
     thread.join(30)
+
+
+def test_what_is_put_wakes_nobody_before_it_is_called_for():
+    lane = Lane("a", 1)
+    bus = Bus([lane], concurrency=1)
+    idle = threading.Event()
+    bus.on_room = idle.set
+    answers = []
+    thread = threading.Thread(target=lambda: answers.append(bus.take(holding=False)))
+    thread.start()
+    assert idle.wait(30)
+    bus.put(lane, claims("a", 1))
+    assert (len(lane.waiting), bus.idle) == (1, 1)
+    bus.summon(lane)
+    thread.join(30)
+    assert answers[0][1].key == "a-0"
 
 
 def test_help_is_called_only_when_there_is_work_and_a_permit_and_nobody_idle():

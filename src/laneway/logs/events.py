@@ -47,14 +47,20 @@ class EventLog:
 
     def start(self) -> None:
         """Begin to listen and to write."""
-        self._telemetry.subscribe(RunEnded, self._run_ended)
+        if self._verbose:
+            self._telemetry.subscribe(RunEnded, self._note)
+        else:
+            self._telemetry.subscribe_unusual(self._run_ended, self._slow_s)
         for kind in self._kinds:
             self._telemetry.subscribe(kind, self._note)
         self._thread.start()
 
     def stop(self) -> None:
         """Write what is left and end."""
-        self._telemetry.unsubscribe(RunEnded, self._run_ended)
+        if self._verbose:
+            self._telemetry.unsubscribe(RunEnded, self._note)
+        else:
+            self._telemetry.unsubscribe_unusual(self._run_ended)
         for kind in self._kinds:
             self._telemetry.unsubscribe(kind, self._note)
         self._stopping = True
@@ -62,7 +68,7 @@ class EventLog:
         self._thread.join(5.0)
 
     def _run_ended(self, event: RunEnded) -> None:
-        if self._verbose or event.error is not None or event.duration_s >= self._slow_s:
+        if event.error is not None or event.duration_s >= self._slow_s:
             self._note(event)
 
     def _note(self, event: Any) -> None:

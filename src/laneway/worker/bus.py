@@ -26,6 +26,8 @@ LARGEST_LANE = 1_000
 #: Runs that have ended and are not recorded yet: they are what a crash repeats. At most so many, or what runs in
 #: 10 ms, if that is more. A broker that is away stops the runners here.
 UNSETTLED = 100
+#: That runs take longer than before is half believed of a turn with half as many as these, less of a smaller one.
+TELLING = 20
 UNSETTLED_S = 0.01
 
 
@@ -59,7 +61,10 @@ class Lane:
 
     def finish_all(self, settlements: list[Settlement], duration_s: float | None) -> None:
         """Note how a batch ended, in one step, so that one turn records all of it."""
-        self.finished.extend([(each, None if number else duration_s) for number, each in enumerate(settlements)])
+        if len(settlements) == 1:
+            self.finished.append((settlements[0], duration_s))
+        else:
+            self.finished.extend([(each, None if number else duration_s) for number, each in enumerate(settlements)])
         self.wake()
 
     def learn(self, durations: list[float]) -> None:
@@ -69,7 +74,11 @@ class Lane:
         """
         durations.sort()
         median = durations[len(durations) // 2]
-        self.typical_s = (self.typical_s + median) / 2 if self.typical_s else median
+        weight = 0.5 if self.typical_s else 1.0
+        if median > self.typical_s > 0:
+            # The few runs of a small turn say little: they may only have waited for other threads.
+            weight = min(weight, len(durations) / TELLING)
+        self.typical_s += (median - self.typical_s) * weight
         self._adapt()
 
     def stalled(self, seconds: float) -> None:
@@ -113,8 +122,11 @@ class Bus:
         self.round_s = VISIT_S * len(lanes)
 
     def put(self, lane: Lane, units: Sequence[Unit]) -> None:
-        """Add what a turn has brought, and wake as many runners as the lane can occupy now."""
+        """Add what a turn has brought; whoever looks finds it, and `summon` wakes the others."""
         lane.waiting.extend(units)
+
+    def summon(self, lane: Lane) -> None:
+        """Wake as many runners as the lane can occupy now."""
         if lane.waiting:
             self._summon(len(lane.waiting))
 

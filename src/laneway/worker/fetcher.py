@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from ..broker import Answer, Turn
+from ..broker import Answer, Turn, is_remote
 from ..errors import BrokerError, EnqueueError, LanewayError, LeaseLost
 from ..failpoints import armed, reach
 from ..outcome import Settlement, released
@@ -82,6 +82,8 @@ class Fetcher:
         self._seq = 0
         #: Since when it waits for the broker.
         self.asked_at: float | None = None
+        #: Whether turns are carried out elsewhere, so that runners can work meanwhile.
+        self._overlaps = is_remote(app.broker)
         self._enqueued = app.telemetry.of(JobsEnqueued)
         #: False when the last turn brought all there was; the waker sets it again.
         self.due = True
@@ -187,6 +189,10 @@ class Fetcher:
     def _wait(self) -> None:
         """Wait for something to do; give back what waits when nobody has taken any of it for a while."""
         lane = self._lane
+        if self._goes_on():
+            self._wake.clear()
+            return
+        self._summon()
         if lane.capacity > 1 and len(lane.waiting) > lane.capacity // 2 and not self._stopping:
             self._quit.wait(GATHER_S)
         while not self._wake.wait(self._patience_s()):
@@ -199,6 +205,14 @@ class Fetcher:
                 self._rests_until = 0.0
                 return
         self._wake.clear()
+
+    def _goes_on(self) -> bool:
+        """Whether the next turn is taken at once. Idle runners are woken when it is on its way: woken before, they keep
+        this thread from sending it until they are done, and have nothing to do while the broker has."""
+        lane = self._lane
+        if not self._overlaps or self._stopping or self._rests_until or len(lane.waiting) > lane.capacity // 2:
+            return False
+        return bool(lane.finished) or (self.due and self._wanted() > 0)
 
     def _patience_s(self) -> float | None:
         """Seconds until there is something to do unasked; None: never."""
@@ -288,7 +302,12 @@ class Fetcher:
         self._seq += 1
         turn = Turn(self._worker_id(), self._lane.queue, self._seq, settlements)
         self._share.ask(turn, wanted)
+        turn.on_sent = self._summon
         return turn
+
+    def _summon(self) -> None:
+        """Have the runners take what waits."""
+        self._bus.summon(self._lane)
 
     def _ask(self, turn: Turn) -> Answer:
         if armed and turn.settlements:
@@ -298,6 +317,7 @@ class Fetcher:
             answer = self._app.broker.turn(turn)
         finally:
             self.asked_at = None
+            self._summon()  # unless the broker has had it done, and whatever became of the turn
         if armed and turn.settlements:
             reach("after settle")
         if armed and answer.claims:
@@ -320,6 +340,8 @@ class Fetcher:
         units = self._share.units(answer.claims)
         self._lane.most = self._share.learn(self._lane.typical_s)
         self._bus.put(self._lane, units if mine else ())
+        if not self._goes_on():
+            self._summon()
         if mine and turn.worker != self._held_under():
             self.forget()  # lost in between: whoever noticed it may have looked here before there was anything
         self._look_at_shards(turn, answer)

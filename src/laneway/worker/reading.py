@@ -68,30 +68,32 @@ class Reader:
         scores: dict[str, list[float]] = {}
         for claim in claims:
             try:
-                read = self._values(claim)
+                values, their_scores = self._values(claim)
             except FAILURES as error:
                 broken.append((claim, error))
                 continue
             readable.append(claim)
-            if read:
-                payloads[claim.key] = [value for value, _ in read]
-                scores[claim.key] = [score for _, score in read]
-        return Gathered(readable, Batch(payloads, scores)), broken
+            if values:
+                payloads[claim.key] = values
+                scores[claim.key] = their_scores
+        return Gathered(readable, Batch.of(payloads, scores)), broken
 
-    def _values(self, claim: Claim) -> list[tuple[Any, float]]:
-        """A key's payloads with their scores, without those that a middleware has kept back."""
+    def _values(self, claim: Claim) -> tuple[list[Any], list[float]]:
+        """A key's payloads and their scores, without those that a middleware has kept back."""
         load = self.collector_of(claim.queue).load
         if not self._around:
-            return [(load(payload.body), payload.score) for payload in claim.payloads]
-        values = []
+            return [load(payload.body) for payload in claim.payloads], [payload.score for payload in claim.payloads]
+        values: list[Any] = []
+        scores: list[float] = []
         for payload in claim.payloads:
             body = payload.body
             reached, value = surround(self._around, (body, claim), lambda body=body: load(body))  # type: ignore[misc]  # mypy cannot infer a lambda with a default
             if reached:
-                values.append((value, payload.score))
+                values.append(value)
+                scores.append(payload.score)
             else:
                 self._app.logger.warning("a middleware did not call on: a payload of %s is left out", claim.key)
-        return values
+        return values, scores
 
     def collector_of(self, queue: str) -> Collecting[Any]:
         """The collecting task of a queue; raises TicketError if this app has none."""

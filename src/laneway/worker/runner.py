@@ -82,7 +82,7 @@ class Runner:
         try:
             if self._enter(run):
                 result = run.call.task.invoke(run.call.params, run.context)
-                if isinstance(result, Coroutine):
+                if result is not None and isinstance(result, Coroutine):
                     # A decorator has hidden that the task is async.
                     result = self._await(result)
         except FAILURES as raised:
@@ -211,8 +211,9 @@ class Runner:
         settlements, failures = self.verdicts.of_batch(gathered, run.context, run.call.task.options, error)
         if error is not None:
             self._tell.handlers(error, run.context)
+        failed: dict[str, BaseException] = {}
         for claim, failure in failures:
             self._tell.handlers(failure, Context(self._app, claim, run.call.task))
-        failed = {claim.key: failure for claim, failure in failures}
+            failed[claim.key] = failure
         self._tell.batch_ended(run, settlements, failed, error, duration_s)
         run.lane.finish_all(settlements, duration_s)

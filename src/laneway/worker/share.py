@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from ..broker import Answer, Turn
+from ..broker import Answer, Turn, is_remote
 from ..config import DEFAULT_QUEUE
 from ..errors import BrokerError, ConfigError
 from ..job import Claim, Kind
@@ -55,6 +55,8 @@ class Share:
         self._calls = 1
         #: How many calls may have ended and not be recorded yet.
         self._unsettled = UNSETTLED
+        #: In how many turns: while one is under way, what the last one brought is run.
+        self._portions = 2 if is_remote(app.broker) else 1
         self._complained = False
 
     @property
@@ -107,7 +109,7 @@ class Share:
         Small turns cost a busy worker little, and keep the runs that end meanwhile few.
         """
         size = self._batch_size
-        turn.limit = min(units * size, max(size, FEW, self._unsettled // self._calls))
+        turn.limit = min(units * size, max(size, FEW, self._unsettled // self._calls // self._portions))
         turn.batch = size
         turn.max_payloads = self._max_payloads
         if not self._collecting and self._max_payloads is None:

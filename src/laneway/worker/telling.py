@@ -22,6 +22,7 @@ class Teller:
     """Tells of an app's runs."""
 
     def __init__(self, app: Laneway, clock: Clock) -> None:
+        self._telemetry = app.telemetry
         self._emit = app.telemetry.emit
         self._error_handlers = app.error_handlers
         self._monotonic = clock.monotonic
@@ -83,7 +84,7 @@ class Teller:
         said: str | None = None,
     ) -> None:
         """A run has ended: well when there is neither an error nor anything `said` instead of one."""
-        if not self._ended:
+        if not self._ended and error is None and said is None and duration_s < self._telemetry.slow_s:
             return
         claim = run.claim if run.gathered is None or settlement is None else settlement.claim
         self._emit(
@@ -113,7 +114,7 @@ class Teller:
         duration_s: float,
     ) -> None:
         """Once for the keys that ended alike, and once for each that its handler said has failed."""
-        if not self._ended:
+        if not self._ended and error is None and not failures and duration_s < self._telemetry.slow_s:
             return
         alike: dict[Verdict, list[Settlement]] = {}
         ends: list[tuple[Settlement, BaseException | None, int]] = []

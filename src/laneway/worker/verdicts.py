@@ -56,6 +56,8 @@ class Verdicts:
             text = self.text(error)
             return [self._failed(claim, options, error, text, 0, None) for claim in claims], []
         said = gathered.batch.failures
+        if not said and not context.outbox:
+            return [done(claim) for claim in claims], []
         settlements = [
             self.failed(claim, options, said[claim.key]) if claim.key in said else done(claim) for claim in claims
         ]

@@ -22,6 +22,10 @@ Argument = bytes | str | int | float
 Call = tuple[Script, Sequence[Key], Sequence[Argument]]
 
 
+def nothing() -> None:
+    """What is done when a call is on its way, unless somebody has something to do then."""
+
+
 class Caller(ABC):
     """A server, or a Cluster of them, for any number of threads.
 
@@ -33,9 +37,11 @@ class Caller(ABC):
     #: What it is called in errors and logs; holds no secrets.
     place: str
 
-    def run(self, script: Script, keys: Sequence[Key], args: Sequence[Argument]) -> Any:
-        """The script's answer."""
-        answer = self.exchange([("EVALSHA", script.sha, len(keys), *keys, *args)])[0]
+    def run(
+        self, script: Script, keys: Sequence[Key], args: Sequence[Argument], on_sent: Callable[[], None] = nothing
+    ) -> Any:
+        """The script's answer; `on_sent` is called before it is waited for, once or more."""
+        answer = self._exchange_telling(on_sent, [("EVALSHA", script.sha, len(keys), *keys, *args)])[0]
         if isinstance(answer, NoScriptError):  # restarted, or its scripts were flushed: EVAL stores it again
             answer = self.exchange([("EVAL", script.text, len(keys), *keys, *args)])[0]
         if isinstance(answer, Exception):
@@ -89,6 +95,11 @@ class Caller(ABC):
     @abstractmethod
     def exchange(self, commands: Sequence[Command]) -> list[Any]:
         """The answers to commands, an error reply in its place; what a repeat may help has been made again."""
+
+    def _exchange_telling(self, on_sent: Callable[[], None], commands: Sequence[Command]) -> list[Any]:
+        """The same, and `on_sent` is called before the answers are waited for: on a Cluster before anything is sent."""
+        on_sent()
+        return self.exchange(commands)
 
     @abstractmethod
     def servers(self) -> list[Server]:

@@ -84,6 +84,7 @@ class ClusterTurning:
         self._begun: set[tuple[str, str]] = set()
 
     def turn(self, turn: Turn) -> Answer:
+        turn.on_sent()  # it takes several steps, on several servers
         try:
             answer = take_turn(self._layouts, turn, self._take)
         except LeaseLost:

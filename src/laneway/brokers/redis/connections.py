@@ -95,7 +95,25 @@ def send(connection: Connection, commands: Sequence[Command]) -> None:
         packed = (pack(tuple(commands[0])),)
     else:
         packed = (b"".join([pack(tuple(command)) for command in commands]),)
+    if connection._sock is not None and len(packed) == 1:
+        packed = (_written(connection._sock, packed[0]),)
+        if not packed[0]:
+            return
     connection.send_packed_command(packed, check_health=False)
+
+
+def _written(sock: socket.socket, data: bytes) -> bytes:
+    """What is left of `data` when as much as possible has been written at once.
+
+    With a timeout Python asks before it writes, and lets other threads run between the two. When they are busy, that
+    takes milliseconds.
+    """
+    if type(sock) is not socket.socket:  # TLS
+        return data
+    try:
+        return data[os.write(sock.fileno(), data) :]
+    except OSError:
+        return data  # whoever tries again says what is wrong
 
 
 def receive(connection: Connection, count: int) -> list[Any]:

@@ -14,7 +14,7 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from ...errors import BrokerAwayError, BrokerError
 from ...failpoints import armed, reach
-from .calling import Call, Caller, Key
+from .calling import Call, Caller, Key, nothing
 from .connections import Address, Command, Connection, Connections, receive, send
 from .probing import mistake
 from .trouble import explain, is_away, is_lost
@@ -69,13 +69,15 @@ class Server(Caller):
         self._waiting.close()
         self.connections.close()
 
-    def exchange(self, commands: Sequence[Command], *, patient: bool = True) -> list[Any]:
+    def exchange(
+        self, commands: Sequence[Command], *, patient: bool = True, on_sent: Callable[[], None] = nothing
+    ) -> list[Any]:
         """The answers to commands, an error reply in its place; without patience there is no second try."""
         if not commands:
             return []
         began = time.monotonic()
         patient = patient and self._known
-        answers = self._deliver(commands, began, patient)
+        answers = self._deliver(commands, began, patient, on_sent)
         pauses = None
         while again := [n for n, answer in enumerate(answers) if isinstance(answer, Exception) and is_away(answer)]:
             pauses = pauses or pauses_from(began, patient)
@@ -85,6 +87,9 @@ class Server(Caller):
             for n, answer in zip(again, self._deliver([commands[n] for n in again], began, patient), strict=True):
                 answers[n] = answer
         return answers
+
+    def _exchange_telling(self, on_sent: Callable[[], None], commands: Sequence[Command]) -> list[Any]:
+        return self.exchange(commands, on_sent=on_sent)
 
     def run_each(self, calls: Iterable[Call]) -> Iterator[Any]:
         """The answers of scripts, in their order. The next ones are made and sent while Redis is at those before."""
@@ -119,20 +124,25 @@ class Server(Caller):
             call = sent.popleft()
             yield self.run(*call) if isinstance(answer, Exception) else answer
 
-    def _deliver(self, commands: Sequence[Command], began: float, patient: bool) -> list[Any]:
+    def _deliver(
+        self, commands: Sequence[Command], began: float, patient: bool, on_sent: Callable[[], None] = nothing
+    ) -> list[Any]:
         pauses, sent = None, False
         while True:
             connection, used = self.connections.take()
             try:
                 if not used:
+                    on_sent()  # connecting may take long
                     connection.connect()
                 sent = True
                 send(connection, commands)
+                on_sent()
                 if armed:
                     reach("inside call")
                 answers = receive(connection, len(commands))
             except (RedisError, OSError) as error:
                 self.connections.drop(connection)
+                on_sent()
                 if not is_lost(error):
                     raise self._explain(error, sent) from error
                 self.connections.drop_idle()  # they are as old as this one

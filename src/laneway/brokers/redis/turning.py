@@ -120,7 +120,7 @@ class Turning:
             is_fresh=is_fresh,
             bells=self._storing.bells(tags),
         )
-        answer: list[Any] = self._layouts.server.run(load("turn"), tags.names, [args])
+        answer: list[Any] = self._layouts.server.run(load("turn"), tags.names, [args], turn.on_sent)
         if answer[0] == b"unknown":
             self._admit(turn.worker, tags.names[0])
             answer = self._layouts.server.run(load("turn"), tags.names, [args])

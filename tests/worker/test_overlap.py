@@ -1,0 +1,79 @@
+"""A turn that is carried out elsewhere: what the one before it brought is run meanwhile."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+import pytest
+
+from laneway import Laneway
+from laneway.broker import Answer, Turn
+from laneway.brokers.memory import MemoryBroker
+from laneway.errors import BrokerAwayError
+from tests.worker.conftest import PATIENCE_S, drain
+
+
+class Elsewhere(MemoryBroker):
+    """Says that it is remote, and has something happen at every turn that comes after jobs were claimed."""
+
+    remote = True
+
+    def __init__(self, then: Callable[[Turn], None]) -> None:
+        super().__init__()
+        self._then = then
+        self._brought = False
+
+    def turn(self, turn: Turn) -> Answer:
+        if self._brought:
+            self._brought = False
+            self._then(turn)
+        answer = super().turn(turn)
+        self._brought = bool(answer.claims)
+        return answer
+
+
+def running(app: Laneway, count: int) -> tuple[list[int], threading.Event]:
+    """What has run, and the event that is set when something has."""
+    ran: list[int] = []
+    begun = threading.Event()
+
+    @app.task
+    def note(number: int) -> None:
+        ran.append(number)
+        begun.set()
+
+    note.enqueue_many([(number,) for number in range(count)])
+    return ran, begun
+
+
+def test_what_a_turn_brought_is_run_while_the_next_one_is_under_way():
+    waited = []
+
+    def wait_for_a_run(turn: Turn) -> None:
+        turn.on_sent()
+        waited.append(begun.wait(PATIENCE_S))
+        begun.clear()
+
+    app = Laneway(broker=Elsewhere(wait_for_a_run))
+    ran, begun = running(app, 100)
+    assert drain(app, concurrency=2) == 0
+    assert sorted(ran) == list(range(100))
+    assert waited
+    assert all(waited)
+
+
+@pytest.mark.parametrize("says_so", [True, False])
+def test_a_turn_that_cannot_be_sent_does_not_hold_up_what_was_fetched(says_so):
+    failures = iter(range(3))
+
+    def fail(turn: Turn) -> None:
+        if says_so:
+            turn.on_sent()
+        if next(failures, None) is not None:
+            raise BrokerAwayError("it is away")
+
+    app = Laneway(broker=Elsewhere(fail))
+    ran, _ = running(app, 100)
+    assert drain(app, concurrency=2) == 0
+    assert sorted(ran) == list(range(100))
