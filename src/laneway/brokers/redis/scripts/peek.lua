@@ -19,6 +19,7 @@ for i, tag in ipairs(tags) do
     at, is_due = '-inf', true
   elseif not tag.paused then
     local lane = new_lane(tag, 0, 1)
+    find(lane)
     trim(lane)
     local earliest = lane.at
     for _, level in ipairs({0, unpack(tag.levels)}) do

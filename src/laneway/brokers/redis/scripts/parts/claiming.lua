@@ -54,6 +54,55 @@ local function write_started(tag, worker)
   each('ZADD', tag.name .. ':w:' .. worker, started.held)
 end
 
+-- The lanes that have something.
+local function filled(lanes)
+  local left = {}
+  for i = 1, #lanes do
+    if lanes[i].source then
+      left[#left + 1] = lanes[i]
+    end
+  end
+  return left
+end
+
+-- Have a lane go down a heap until none below it is more overdue.
+local function sink(heap, place)
+  local lane, count = heap[place], #heap
+  local at, seq = lane.at, lane.seq
+  while 2 * place <= count do
+    local below = 2 * place
+    local one, other = heap[below], heap[below + 1]
+    if other and (other.at < one.at or (other.at == one.at and other.seq < one.seq)) then
+      below, one = below + 1, other
+    end
+    if one.at > at or (one.at == at and one.seq >= seq) then
+      break
+    end
+    heap[place], place = one, below
+  end
+  heap[place] = lane
+end
+
+-- The lanes that have something, as a heap: the most overdue first.
+local function heap_of(lanes)
+  local heap = filled(lanes)
+  for place = math.floor(#heap / 2), 1, -1 do
+    sink(heap, place)
+  end
+  return heap
+end
+
+-- The first lane has another job now, or none.
+local function sink_first(heap)
+  if not heap[1].source then
+    heap[1] = heap[#heap]
+    heap[#heap] = nil
+  end
+  if heap[1] then
+    sink(heap, 1)
+  end
+end
+
 -- A turn brings no more than this, whatever its limit: both sides must hold it in memory.
 local CLAIM_CHARS = 16000000
 
@@ -78,11 +127,11 @@ local function claim(wanted, worker, token, limit, batch, in_order, max_payloads
 
   local function take_from(lane)
     for _ = 1, batch do
-      local source = lane.source
-      if not source or count >= limit or chars > most then
+      if count >= limit or chars > most or not find(lane) then
         return
       end
-      local n, tag = source.next, lane.tag
+      local source, tag = lane.source, lane.tag
+      local n = source.next
       source.next = n + 1
       count = count + 1
       local key, blob, pos = source.key[n], source.blob[n], places and places[count] or count
@@ -106,23 +155,18 @@ local function claim(wanted, worker, token, limit, batch, in_order, max_payloads
     for i, tag in ipairs(wanted) do
       lanes[i] = new_lane(tag, level, step)
     end
-    local found = true
-    while found and count < limit and chars <= most do
-      found = false
-      local best, at, seq
-      for i = 1, #lanes do
-        local lane = lanes[i]
-        if lane.source then
-          found = true
-          if in_order then
-            take_from(lane)
-          elseif not best or lane.at < at or (lane.at == at and lane.seq < seq) then
-            best, at, seq = lane, lane.at, lane.seq
-          end
+    local left = in_order and filled(lanes) or heap_of(lanes)
+    while left[1] and count < limit and chars <= most do
+      if in_order then
+        for _, lane in ipairs(left) do
+          take_from(lane)
         end
-      end
-      if best then
-        take_from(best)
+        left = filled(left)
+      else
+        if is_there(left[1]) then -- else another lane may be before it
+          take_from(left[1])
+        end
+        sink_first(left)
       end
     end
     for _, lane in ipairs(lanes) do
@@ -145,8 +189,9 @@ local function due_jobs(tag, limit)
   tidy_levels(tag)
   for _, level in ipairs(levels_of({tag})) do
     local lane = new_lane(tag, level, math.min(1000, limit))
+    find(lane)
     trim(lane) -- of those that are outdated
-    while #found < 3 * limit and lane.source do
+    while #found < 3 * limit and find(lane) do
       local n = #found
       found[n + 1], found[n + 2], found[n + 3] = level, lane.at, lane.seq
       lane.source.next = lane.source.next + 1

@@ -1,72 +1,68 @@
 -- What is due in a tag, in order.
 --
 -- A lane is what one tag has of one priority: the list of jobs that were due when they came, for priority 0 only, and the
--- index of others by time. Each of these is a source. It is read a few at a time, into columns: a table for each job would
+-- index of others by time. Each of these is a source. It is read some at a time, into columns: a table for each job would
 -- cost more than all the rest. `next` is the first that is not taken, `count` the last one read, `read` how far that is.
+-- Records, which may be large, are read when their turn comes, up to `loaded`: until then an entry may be outdated.
 
 -- At first: so many that they are no burden even if they are large.
-local FEW, MUCH = 32, 4e6
+local FEW, MUCH = 4, 4e6
 
 local function new_source(tag, index, step)
-  return {tag = tag, index = index, step = step, at = {}, seq = {}, key = {}, blob = {}, mark = {}, next = 1, count = 0,
-    read = 0}
+  return {tag = tag, index = index, step = step, at = {}, seq = {}, key = {}, mark = {}, blob = {}, next = 1, count = 0,
+    loaded = 0, read = 0}
 end
 
 -- Its mark is its number in the list.
-local function read_ready(source, step)
-  local name, first = source.tag.name, source.read
-  local found = call('LRANGE', name .. ':ready', first, first + step - 1)
-  local keys = {}
+local function read_ready(source)
+  local first = source.read
+  local found = call('LRANGE', source.tag.name .. ':ready', first, first + source.step - 1)
   for i = 1, #found do
-    keys[i] = found[i]:sub(16)
+    local item = found[i]
+    source.at[i], source.seq[i] = struct.unpack('>dI7', item)
+    source.key[i], source.mark[i] = item:sub(16), first + i
   end
-  local blobs, n, chars = values_of(name .. ':jobs', keys), 0, 0
-  for i = 1, #keys do
-    local blob = blobs[i]
-    if blob then
-      local state, at, seq = struct.unpack('>BdI7', blob)
-      local listed_at, listed_seq = struct.unpack('>dI7', found[i])
-      -- Cancelled, moved or handed out since: then its entry was left behind.
-      if at == listed_at and seq == listed_seq and state % 16 < 4 then
-        n = n + 1
-        source.at[n], source.seq[n], source.key[n], source.blob[n], source.mark[n] = at, seq, keys[i], blob, first + i
-        chars = chars + #blob
-      end
-    end
-  end
-  return #found, n, chars
+  return #found
 end
 
 -- Its mark is the member of the index.
-local function read_due(source, step)
-  local name = source.tag.name
-  local found = call('ZRANGEBYSCORE', name .. source.index, '-inf', now, 'LIMIT', source.read, step)
-  local keys = {}
-  for i = 1, #found do
-    keys[i] = found[i]:sub(8)
+local function read_due(source)
+  local name = source.tag.name .. source.index
+  local found = call('ZRANGEBYSCORE', name, '-inf', now, 'WITHSCORES', 'LIMIT', source.read, source.step)
+  for i = 1, #found, 2 do
+    local n, member = (i + 1) / 2, found[i]
+    source.at[n], source.seq[n] = tonumber(found[i + 1]), struct.unpack('>I7', member)
+    source.key[n], source.mark[n] = member:sub(8), member
   end
-  local blobs, n, chars = values_of(name .. ':jobs', keys), 0, 0
-  for i = 1, #keys do
-    local blob = blobs[i]
-    if blob then
-      n = n + 1
-      source.at[n], source.seq[n] = struct.unpack('>dI7', blob, 2)
-      source.key[n], source.blob[n], source.mark[n] = keys[i], blob, found[i]
-      chars = chars + #blob
-    end
-  end
-  return #found, n, chars
+  return #found / 2
 end
 
 local function read_on(source)
-  local step = math.min(source.step, source.most or FEW)
-  repeat
-    local found, n, chars = (source.index and read_due or read_ready)(source, step)
-    source.read, source.ended = source.read + found, found < step
-    source.next, source.count = 1, n
-    source.most = n > 0 and math.max(1, math.floor(MUCH * n / chars)) or source.most
-    step = math.min(2 * step, 1000)
-  until n > 0 or source.ended
+  local count = (source.index and read_due or read_ready)(source)
+  source.read, source.ended = source.read + count, count < source.step
+  source.next, source.count, source.loaded = 1, count, 0
+  source.step = math.min(2 * source.step, 1000)
+end
+
+-- Read the records of the next ones. One that was cancelled, moved or handed out since has none any more.
+local function load_records(source)
+  local first = source.next
+  local last = math.min(source.count, first + (source.most or FEW) - 1)
+  local blobs = call('HMGET', source.tag.name .. ':jobs', unpack(source.key, first, last))
+  local count, chars = 0, 0
+  for i = first, last do
+    local blob = blobs[i - first + 1]
+    if blob and not source.index then
+      local state, at, seq = struct.unpack('>BdI7', blob)
+      blob = state % 16 < 4 and at == source.at[i] and seq == source.seq[i] and blob
+    end
+    source.blob[i] = blob
+    if blob then
+      count, chars = count + 1, chars + #blob
+    end
+  end
+  source.loaded = last
+  source.most = count > 0 and math.max(1, math.floor(MUCH * count / chars)) or source.most
 end
 
 -- Find the most overdue job of a lane: its `at` and `seq`, and the `source` that has it; nil if there is none.
@@ -87,6 +83,27 @@ local function advance(lane)
     end
   end
   lane.source, lane.at, lane.seq = best, at, seq
+end
+
+-- Whether that job is there. If not, the lane has another one.
+local function is_there(lane)
+  local source = lane.source
+  local n = source.next
+  if n > source.loaded then
+    load_records(source)
+  end
+  if source.blob[n] then
+    return true
+  end
+  source.next = n + 1
+  advance(lane)
+  return false
+end
+
+-- Find one that is. Whether there is one.
+local function find(lane)
+  while lane.source and not is_there(lane) do end
+  return lane.source ~= nil
 end
 
 -- `step`: how many are likely to be wanted.

@@ -3,6 +3,7 @@
 -- How late the most overdue job is that is queued; nil if none is due.
 local function lateness(tag)
   local lane = new_lane(tag, 0, 1)
+  find(lane)
   trim(lane)
   local earliest = lane.at
   for _, level in ipairs(tag.levels) do
