@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import signal
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.acceptance.cli import Shop
 from tests.certificates import TlsServer, make_certificate
-from tests.servers import RedisServer
+from tests.servers import RedisServer, servers
 
 pytestmark = pytest.mark.acceptance
 
@@ -35,7 +36,7 @@ def said(worker: subprocess.Popen[str], *parts: str) -> str:
 def end(worker: subprocess.Popen[str]) -> tuple[int, str]:
     """Tell a worker to stop; its exit code, and what it said."""
     worker.send_signal(signal.SIGTERM)
-    _, log = worker.communicate(timeout=120)
+    _, log = worker.communicate(timeout=60)
     return worker.returncode, log
 
 
@@ -70,3 +71,69 @@ def test_a_certificate_that_is_replaced_under_a_worker_is_told(shop: Shop, folde
     finally:
         server.end()
     assert (code, "the broker" in log) == (0, False), log
+
+
+#: Much longer than stopping may take: whoever waits for an answer of a silent server is seen.
+SILENT = "?timeout=300"
+NAP = """
+import time
+from laneway import Laneway
+
+app = Laneway(name="shop")
+
+@app.task
+def nap(seconds: float) -> None:
+    print("napping", flush=True)
+    time.sleep(seconds)
+"""
+
+
+@pytest.fixture
+def own(folder: Path) -> Iterator[RedisServer]:
+    """A server that may be harmed."""
+    server = RedisServer.start(servers()["valkey"], folder)
+    yield server
+    server.end()
+
+
+def test_a_worker_that_runs_nothing_stops_while_the_server_is_silent(shop: Shop, own: RedisServer) -> None:
+    worker = shop.serving("worker", "shop", "--url", own.url + SILENT)
+    own.stop()
+    code, log = end(worker)
+    assert code == 0, log
+    assert "stopped (0 done, 0 failed)" in log
+    assert "could not say goodbye to the broker" in log
+    assert "is back" not in log
+
+
+def test_a_worker_that_never_saw_the_server_stops(shop: Shop, own: RedisServer) -> None:
+    own.stop()
+    worker = shop.start("worker", "shop", "--url", own.url + SILENT)
+    assert f"waiting for the broker at {own.url}" in said(worker, "waiting for the broker")
+    code, log = end(worker)
+    assert (code, "is back" in log) == (0, False), log
+
+
+def test_a_worker_that_starts_while_the_server_is_away_does_not_say_that_it_is_back(
+    shop: Shop, own: RedisServer
+) -> None:
+    own.kill()
+    worker = shop.start("worker", "shop", "--url", own.url)
+    said(worker, "the broker is away")
+    code, log = end(worker)
+    assert "is back" not in log
+    assert code == 0, log
+
+
+def test_what_is_waited_for_is_told_and_ends_after_the_shutdown_timeout(shop: Shop, own: RedisServer) -> None:
+    shop.write("shop.py", NAP)
+    worker = shop.serving("worker", "shop", "--url", own.url + SILENT, "--shutdown-timeout", "4")
+    shop.python(f"import shop; shop.app.use({own.url!r}); shop.nap.enqueue(300.0); shop.app.close()")
+    assert worker.stdout is not None
+    assert worker.stdout.readline() == "napping\n"
+    own.stop()
+    code, log = end(worker)
+    assert code == 1, log
+    assert "still waiting for nap " in log
+    assert "stopped with 1 jobs unfinished" in log
+    assert "is back" not in log

@@ -16,7 +16,7 @@ from .output import clean, count
 from .run_options import run_options, status_ports
 from .serving import Remembering, early_signals, serve
 from .target import Target, load
-from .worker import make_worker
+from .worker import Start, make_worker
 
 
 @click.command(
@@ -56,7 +56,7 @@ def dev(
         if reloading.is_below_reloader() and _is_default(ctx, "shutdown_timeout_s"):
             given["shutdown_timeout_s"] = reloading.SHUTDOWN_TIMEOUT_S
         found = load(target)
-        worker = make_worker(ctx, found, url, {**given, "verbose": True})
+        worker = make_worker(ctx, found, url, {**given, "verbose": True}, Start(link, log_format, told))
         if link is None:
             _greet(found, found.app.url if url is None else without_secrets(url))
         if reloader is not None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -12,11 +12,12 @@ from ..app import Laneway
 from ..config import WorkerOptions, raise_problems
 from ..errors import BrokerAwayError, ConfigError
 from ..logs import Format
+from ..worker.asking import answer_of
 from ..worker.link import Link
 from . import options
 from .opening import unknown_queue
 from .run_options import run_options, status_ports
-from .serving import Remembering, early_signals, serve
+from .serving import Remembering, early_signals, log_on_terminal, serve
 from .target import Target, load, load_imports
 
 if TYPE_CHECKING:
@@ -50,12 +51,22 @@ def worker(ctx: click.Context, /, target: str, url: str | None, **given: Any) ->
     ports = status_ports(given)
     with early_signals() as told:
         link = Link.from_environment()
-        made = make_worker(ctx, load(target), url, given)
+        made = make_worker(ctx, load(target), url, given, Start(link, log_format, told))
         code = serve(ctx, made, link, log_format, ports, told)
     ctx.exit(code)
 
 
-def make_worker(ctx: click.Context, target: Target, url: str | None, given: dict[str, Any]) -> Worker:
+@dataclass(frozen=True, slots=True)
+class Start:
+    """How a worker is being started."""
+
+    link: Link | None
+    log_format: Format
+    #: Signals that have come meanwhile.
+    told: Sequence[int]
+
+
+def make_worker(ctx: click.Context, target: Target, url: str | None, given: dict[str, Any], start: Start) -> Worker:
     """The worker for a target and the options of the command line."""
     from ..worker import Worker
 
@@ -72,14 +83,14 @@ def make_worker(ctx: click.Context, target: Target, url: str | None, given: dict
         target.app.use(url)
     prepare(target)
     if isinstance(target.worker, Worker):
-        check_queues(target.app, ())
+        check_queues(target.app, (), start)
         target.worker.options = replace(target.worker.options, verbose=verbose or target.worker.options.verbose)
         return target.worker
     queues = [name for text in given.pop("queues") for name in text.split(",")]
     shards = _shard_options(given.pop("scheduler"), given.pop("nodes"), given.pop("node"))
     made = WorkerOptions(**given, **shards, verbose=verbose, queues=list(dict.fromkeys(queues)) or None)
     raise_problems(made.validate())
-    check_queues(target.app, queues)
+    check_queues(target.app, queues, start)
     if target.worker is None:
         return Worker(target.app, made)
     try:
@@ -116,13 +127,21 @@ def prepare(target: Target) -> None:
         )
 
 
-def check_queues(app: Laneway, wanted: Iterable[str]) -> None:
-    """Open the broker, and see that the wanted queues exist in it or in the app."""
+def check_queues(app: Laneway, wanted: Iterable[str], start: Start) -> None:
+    """Open the broker, and see that the wanted queues exist in it or in the app; unless it is told to stop first."""
     known = app.queues()
+    broker = app.broker
+
+    def say() -> None:
+        if start.link is None:  # else the supervisor has said it
+            with log_on_terminal(app.logger, start.log_format):
+                app.logger.info("waiting for the broker at %s", app.url)
+
     try:
-        known += [name for name in app.broker.queues() if name not in known]
+        found = answer_of(broker.queues, unless=lambda: bool(start.told), say=say)
     except BrokerAwayError:
         return  # the worker says so and goes on when it is back
+    known += [name for name in found if name not in known]
     for name in wanted:
         if name not in known:
             raise ConfigError(unknown_queue(name, known))

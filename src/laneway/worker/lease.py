@@ -115,10 +115,11 @@ class Keeper:
         """Begin to renew and to sweep."""
         self._thread.start()
 
-    def stop(self) -> None:
-        """End; the lease is left to `broker.leave` or to run out."""
+    def stop(self, timeout_s: float) -> bool:
+        """End; the lease is left to `broker.leave` or to run out. False: it still waits for the broker."""
         self._stop.set()
-        self._thread.join(5.0)
+        self._thread.join(timeout_s)
+        return not self._thread.is_alive()
 
     def _main(self) -> None:
         self.beat()
@@ -135,7 +136,8 @@ class Keeper:
             if self._sweeps:
                 self.sweep(worker)
         except LeaseLost:
-            self._lost(worker)
+            if not self._stop.is_set():  # else the worker has left by now, and must not join again
+                self._lost(worker)
         except Exception as error:
             self._outage.away(self.name, error)
         else:

@@ -19,6 +19,7 @@ from ..config import WorkerOptions
 from ..ids import new_id
 from ..job import Started, WorkerView
 from ..telemetry import LeaseEnded
+from .asking import answer_of
 
 if TYPE_CHECKING:
     from ..app import Laneway
@@ -102,12 +103,17 @@ class Membership:
             else:
                 self._view = view
 
-    def leave(self, died: Sequence[Started] = ()) -> None:
-        """Be forgotten; what is still held is given back, and `died` are to blame for that."""
+    def leave(self, died: Sequence[Started], timeout_s: float, otherwise: str) -> None:
+        """Be forgotten; what is still held is given back, and `died` are to blame for that. `otherwise` says what
+        happens if the broker does not take note of it in time."""
         try:
-            self._app.broker.leave(self.id, died)
+            answer_of(
+                lambda: self._app.broker.leave(self.id, died),
+                timeout_s=timeout_s,
+                say=lambda: self._app.logger.info("still waiting for the broker, to say goodbye"),
+            )
         except Exception as error:
-            self._app.logger.warning("could not say goodbye to the broker (%s); the lease will run out", error)
+            self._app.logger.warning("could not say goodbye to the broker: %s %s", error, otherwise)
 
     def _served(self) -> dict[str, list[int]]:
         return {name: share.served for name, share in self._shares.items() if share.served is not None}

@@ -23,6 +23,7 @@ from ..logs import EventLog
 from ..telemetry import BrokerAway, BrokerBack, WorkerStarted, WorkerStopped, WorkerStopping, WorkerWaiting
 from . import schedulers, splitters
 from .apart import Apart
+from .asking import answer_of
 from .bus import Bus, Lane
 from .crew import Crew
 from .failure import describe
@@ -39,14 +40,18 @@ from .run import Run
 from .runner import Runner
 from .share import Share
 from .signals import handle_signals, restore_signals, stacks
-from .stopping import Stopping
+from .stopping import FIRST_SAY_S, Stopping
 from .waker import Waker
 
 if TYPE_CHECKING:
     from ..app import Laneway
 
-#: How long the broker may take to record the last settlements.
-LAST_TURN_S = 5.0
+#: How long the broker may take to record the last settlements; and if it is known to be away.
+LAST_TURN_S, LAST_TURN_AWAY_S = 5.0, 1.0
+#: How long it may take to note that a worker leaves, if a supervisor will say so anyway, or it seems to be away.
+GOODBYE_S = 2.0
+#: How long the parts that wait for it are waited for; then it counts as silent.
+SILENT_S = 1.0
 
 
 class Worker:
@@ -265,12 +270,10 @@ class Worker:
         self._end_isolated()
         for fetcher in self._fetchers:
             fetcher.finish()
-        deadline = time.monotonic() + LAST_TURN_S
-        settled = [fetcher.join(deadline - time.monotonic()) for fetcher in self._fetchers]
+        settled = self._join_fetchers()
         if self._died is None:  # the claim that ended the worker is unsettled too, but nothing runs it any more
             abandoned = max(abandoned, settled.count(False))
-        self._waker.stop()
-        self._keeper.stop()
+        idle = [part.stop(0.0 if self._outage else SILENT_S) for part in (self._waker, self._keeper)]
         self._loop.stop()
         self._hooks.stop(LAST_TURN_S)
         self._pulse.stop()
@@ -280,8 +283,7 @@ class Worker:
         if not abandoned or (not running and all(settled)):
             # What still runs must not be handed out while it does: that is left to the supervisor, who knows when this
             # process is gone, or the lease to run out.
-            assert self._membership is not None, "it was started"
-            self._membership.leave(self._blamed)
+            self._say_goodbye(silent=not all(idle))
         processed = sum(fetcher.processed for fetcher in self._fetchers)
         failed = sum(fetcher.failed for fetcher in self._fetchers)
         self.app.telemetry.emit(WorkerStopped(self.id, abandoned, processed, failed))
@@ -289,6 +291,23 @@ class Worker:
             self._say_last_words(self._died)
         self._log.stop()
         return not abandoned
+
+    def _join_fetchers(self) -> list[bool]:
+        """Have the fetchers settle what is left; whether each has."""
+        deadline = time.monotonic() + (LAST_TURN_AWAY_S if self._outage else LAST_TURN_S)
+        say_at = min(time.monotonic() + FIRST_SAY_S, deadline)
+        settled = [fetcher.join(say_at - time.monotonic()) for fetcher in self._fetchers]
+        if not all(settled) and say_at <= time.monotonic() < deadline - 0.1:
+            self.app.telemetry.emit(WorkerWaiting(self.id, [], deadline - time.monotonic()))
+            settled = [fetcher.join(deadline - time.monotonic()) for fetcher in self._fetchers]
+        return settled
+
+    def _say_goodbye(self, silent: bool) -> None:
+        assert self._membership is not None, "it was started"
+        if self._link is None:
+            self._membership.leave(self._blamed, GOODBYE_S if silent else LAST_TURN_S, "The lease will run out.")
+        elif not silent and not self._outage:  # else it is left to the supervisor, who says it for whoever has ended
+            self._membership.leave(self._blamed, GOODBYE_S, "The supervisor tries again.")
 
     def _end_isolated(self) -> None:
         """End what runs in other processes, so that nothing runs on; their claims are given back."""
@@ -310,7 +329,7 @@ class Worker:
         backoff_s = 0.05
         while True:
             try:
-                step()
+                answer_of(step, unless=self._stopping.asked.is_set)
                 break
             except BrokerAwayError as error:
                 self._outage.away("worker", error)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from ..clock import Clock
 from ..errors import LeaseLost
 from ..job import Started
+from .asking import SAY_S
 from .lease import Observer, sweep
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ class Renewals:
         self._answered_at = clock.monotonic()
         #: Since when it has been asking, this time and each time before without getting it all; None: it is not.
         self._asking_since: float | None = None
-        self._ended: list[tuple[str, list[Started]]] = []
+        self._ended: list[tuple[str, list[Started], bool]] = []
         self._wake = threading.Event()
         self._stopping = False
         self._thread = threading.Thread(target=self._main, name="laneway-leases", daemon=True)
@@ -46,11 +47,25 @@ class Renewals:
         self._thread.start()
 
     def stop(self, timeout_s: float) -> bool:
-        """Give back what is left to be given back, and end. False: the broker did not take it in time."""
+        """Give back what is left to be given back, and end. False: the broker did not take it in time.
+
+        Those that held nothing are only said goodbye for, and that is not waited for long.
+        """
         self._stopping = True
         self._wake.set()
-        self._thread.join(timeout_s)
-        return not self._thread.is_alive() and not self._ended
+        owed, away = self._owed(), self._outage.waits("lease")
+        self._thread.join(SAY_S if owed or not away else 0.0)
+        if owed and not away and self._thread.is_alive():
+            left_s = timeout_s - SAY_S
+            self._app.logger.info("still waiting for the broker to take back jobs; giving up in %.1f s", left_s)
+            self._thread.join(left_s)
+        if self._ended:
+            self._app.logger.warning("could not say goodbye to the broker; the leases will run out")
+        return not self._owed()
+
+    def _owed(self) -> bool:
+        """Whether somebody has ended who held something."""
+        return any(held for _, _, held in self._ended)
 
     def in_vain(self, now: float) -> bool:
         """Whether it has tried for a while, without an answer or with an error.
@@ -60,9 +75,12 @@ class Renewals:
         since = self._asking_since
         return since is not None and now - since >= self._lease_s / 12
 
-    def give_back(self, ids: Sequence[str], died: list[Started]) -> None:
-        """These workers' process is gone: nothing of what they held runs any more, and `died` count a death."""
-        self._ended += [(worker, died) for worker in ids]
+    def give_back(self, ids: Sequence[str], died: list[Started], held: bool) -> None:
+        """These workers' process is gone: nothing of what they held runs any more, and `died` count a death.
+
+        `held` says whether they may have held something.
+        """
+        self._ended += [(worker, died, held) for worker in ids]
         self._wake.set()
 
     def _main(self) -> None:
@@ -77,8 +95,7 @@ class Renewals:
         if self._asking_since is None:
             self._asking_since = self._clock.monotonic()
         try:
-            self._renew()
-            self._leave()
+            renewed, left = self._renew(), self._leave()
             if not self._stopping:
                 self._forget_if_cut_off()
                 sweep(self._app, self._observer, [name for child in self._children() for name in child.ids])
@@ -86,28 +103,35 @@ class Renewals:
             self._outage.away("lease", error)
         else:
             self._asking_since = None
-            self._outage.back("lease")
-            self._answered_at = self._clock.monotonic()
+            if renewed or left or not self._stopping:  # else nothing was asked, and so nothing answered
+                self._outage.back("lease")
+                self._answered_at = self._clock.monotonic()
 
     def _forget_if_cut_off(self) -> None:
         """What was seen of the others says nothing if the broker was away, or this process was stopped, since then."""
         if self._clock.monotonic() - self._answered_at > self._lease_s * 2 / 3:
             self._observer.reset()
 
-    def _leave(self) -> None:
+    def _leave(self) -> bool:
+        """Whether there was somebody to say goodbye for."""
+        left = bool(self._ended)
         while self._ended:
-            worker, died = self._ended[0]
+            worker, died, _ = self._ended[0]
             self._app.broker.leave(worker, died)
             del self._ended[0]  # not before: if we are killed here, the lease runs out
+        return left
 
-    def _renew(self) -> None:
+    def _renew(self) -> bool:
+        """Whether there was something to renew."""
+        asked = False
         for child in self._children():
             if not child.renewable(began := self._clock.monotonic()):
                 continue
-            name = child.id
+            name, asked = child.id, True
             try:
                 self._app.broker.renew(name, (), 0)
             except LeaseLost:
                 child.lost = name
             else:
                 child.renewed_at = began
+        return asked

@@ -7,8 +7,8 @@ import threading
 import time
 from collections.abc import Callable
 
-#: While it waits for what runs, it says so this often.
-SAY_S = 5.0
+#: While it waits for what runs, it says so at first after so long, and then this often.
+FIRST_SAY_S, SAY_S = 2.0, 5.0
 
 
 class Stopping:
@@ -53,7 +53,7 @@ class Stopping:
     def wait(self, unfinished: Callable[[], bool], timeout_s: float, say: Callable[[float | None], None]) -> None:
         """Let what runs finish, and say from time to time how long it still may take; None: any time."""
         now = time.monotonic()
-        say_at, deadline = now + SAY_S, float("inf")
+        say_at, deadline = now + FIRST_SAY_S, float("inf")
         while unfinished() and now < deadline and not self.given_up.wait(0.005):
             if deadline == float("inf") and (not self._retiring or self._hurry.is_set()):
                 deadline = now + timeout_s

@@ -218,7 +218,7 @@ class Supervisor:
             kill_group(child.pid)
             kill_marked(child.mark)
         blamed = child.blamed()
-        self._renewals.give_back(child.ids, blamed)
+        self._renewals.give_back(child.ids, blamed, held=child.leaving is None or not child.leaving.finished)
         place = self._places[child.number - 1]
         if child.lingered and child.leaving is not None:
             code = 0 if child.leaving.finished else 1  # something that a job has left behind kept it from saying so

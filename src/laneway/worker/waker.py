@@ -38,12 +38,13 @@ class Waker:
         """Begin to wait."""
         self._thread.start()
 
-    def stop(self) -> None:
-        """End now."""
+    def stop(self, timeout_s: float) -> bool:
+        """End now. False: it still waits for the broker, which does not even answer that."""
         self._stopping.set()
         self._idle.set()
         self._app.broker.nudge()
-        self._thread.join(2 * WAIT_S)
+        self._thread.join(timeout_s)
+        return not self._thread.is_alive()
 
     def _someone_is_idle(self, fetcher: Fetcher) -> None:
         self._idle.set()
