@@ -117,7 +117,7 @@ class Laneway(Declaring):
             raise ConfigError(f"url must be text such as sqlite:///laneway.db, not {type(url).__name__}.")
         if url:
             check_url(url)
-        if broker is not None and not callable(getattr(broker, "turn", None)):
+        if isinstance(broker, (str, type)) or hasattr(broker, "execute_command"):  # a client of redis-py's
             raise ConfigError(
                 f"broker must be a broker, such as RedisBroker.of(…) makes of a client, not {type(broker).__name__}; "
                 "for a URL there is url."
