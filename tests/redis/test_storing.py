@@ -34,3 +34,17 @@ def test_a_queue_that_nobody_has_declared_is_filled_in_order(redis_server: Redis
         broker.enqueue([job(name) for name in NAMES])
         assert keys(broker.listing("q", "queued", limit=20_000).jobs) == NAMES
         broker.close()
+
+
+def test_senders_that_are_silent_are_forgotten(redis_server: RedisServer) -> None:
+    with redis_server.client() as client:
+        broker = RedisBroker.of(client)
+        broker.declare("q", 1)
+        broker.enqueue([job("a")])
+        meta = "{laneway:q:1:0}:meta"
+        (sender,) = [name for name in client.hkeys(meta) if name.startswith(b"s:")]
+        client.hset(meta, "s:old", "7 1000000000 3")
+        broker.reclaim()
+        left = [name for name in client.hkeys(meta) if name.startswith(b"s:")]
+        assert left == [sender], "whoever has sent a moment ago may send that again"
+        broker.close()

@@ -123,6 +123,8 @@ class Storing:
     def __init__(self, layouts: Layouts) -> None:
         self._layouts = layouts
         self._senders = Senders()
+        #: Of each tag that something was put into.
+        self._bells: dict[str, str] = {}
 
     def enqueue(self, jobs: Sequence[NewJob]) -> None:
         if len(jobs) == 1:
@@ -152,7 +154,7 @@ class Storing:
             name, seq = self._senders.take()
             senders.append((name, seq))
             call = self._call(chunk, {}, name, seq, after)
-            after = f"{call[1][0]!s}:sent:{name}", seq
+            after = str(call[1][0]), name, seq
             yield call
 
     def _store(self, jobs: Sequence[NewJob]) -> None:
@@ -171,7 +173,7 @@ class Storing:
         raise outdated(jobs[0].queue)
 
     def _call(
-        self, jobs: Sequence[NewJob], used: dict[str, Layout], name: str, seq: int, after: tuple[str, int] | None = None
+        self, jobs: Sequence[NewJob], used: dict[str, Layout], name: str, seq: int, after: tuple[str, str, int] | None = None
     ) -> Call:
         tags = Tags()
         columns = self._columns(jobs, tags, used)
@@ -179,7 +181,9 @@ class Storing:
             told: dict[str, object] = {"jobs": self.encode(jobs, tags, used)}
         else:
             told = told_of(columns, jobs[0].kind)
-        args = self._layouts.args(**told, sender=name, seq=seq, after=after, bells=self.bells(tags))
+        if after is not None:
+            told["after"] = after
+        args = self._layouts.args(**told, sender=name, seq=seq, bells=self.bells(tags))
         return load("enqueue"), tags.names, [args, *(each.text for each in columns or ())]
 
     def _columns(self, jobs: Sequence[NewJob], tags: Tags, used: dict[str, Layout]) -> list[Columns] | None:
@@ -206,7 +210,10 @@ class Storing:
 
     def bells(self, tags: Tags) -> list[str]:
         """What is to be rung for each tag."""
-        return [self._layouts.keys.bell(tag.split(":")[1]) for tag in tags.names]
+        for tag in tags.names:
+            if tag not in self._bells:
+                self._bells[tag] = self._layouts.keys.bell(tag.split(":")[1])
+        return [self._bells[tag] for tag in tags.names]
 
     def encode(self, jobs: Sequence[NewJob], tags: Tags, used: dict[str, Layout]) -> list[Sequence[object]]:
         """New jobs as a script takes them. Queues that nobody has declared are made."""

@@ -9,7 +9,7 @@
 --       sender  whoever sends; seq: the number of this call among its calls. A repeated call does nothing.
 --       parcel  instead of a sender: what the jobs are part of; numbers: which parts. Each is stored once, in whatever
 --               calls it comes (Cluster: what runs have sent)
---       after   {its key, seq} of the call that must have been made before, if any: nothing may overtake it
+--       after   {tag, sender, seq} of the call that must have been made before, if any: nothing may overtake it
 --       bells   for each tag, what to ring when something is queued; nil where the client rings
 --       now     instead of the server's time
 --       present only those whose key is here (Cluster, while the queue is being resharded)
@@ -20,18 +20,22 @@
 -- Changes the jobs, their indices and payloads.
 
 -- First: if this is a repeat, the shard may be closed by now. What is remembered of a sender is the number of its last call,
--- and then the jobs of it that were not here.
-local sent = args.sender and KEYS[1] .. ':sent:' .. args.sender
-local last = sent and call('GET', sent)
+-- the second of it, and then the jobs of it that were not here.
+local sent = args.sender and 's:' .. args.sender
+local first_meta = call('HMGET', KEYS[1] .. ':meta', 'open', 'seq', 'ready', 'moving', 'paused', 'keys', sent or '')
+local last = first_meta[7]
 if last and tonumber(last:match('^%d+')) >= args.seq then
   local said = {'ok', 0}
-  for place in last:gmatch(' (%d+)') do
+  for place in last:gsub('^%d+ %d+', ''):gmatch('%d+') do
     said[#said + 1] = tonumber(place)
   end
   return said
 end
-if args.after and tonumber((call('GET', args.after[1]) or '0'):match('^%d+')) < args.after[2] then
-  return {'stale', 0}
+if args.after then
+  local before = call('HGET', args.after[1] .. ':meta', 's:' .. args.after[2])
+  if not before or tonumber(before:match('^%d+')) < args.after[3] then
+    return {'stale', 0}
+  end
 end
 --@include simple
 --@include base
@@ -123,7 +127,7 @@ for _, tag in ipairs(tags) do
 end
 wake()
 if sent and #news > 0 then
-  call('SET', sent, table.concat({args.seq, unpack(said, 3)}, ' '), 'EX', 600)
+  call('HSET', KEYS[1] .. ':meta', sent, table.concat({args.seq, math.floor(micros / 1e6), unpack(said, 3)}, ' '))
 elseif args.parcel and #news > 0 then
   note_delivered(news)
 end

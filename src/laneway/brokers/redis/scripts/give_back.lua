@@ -8,7 +8,7 @@
 -- args  workers          whose claims
 --       leaves           they are gone, or dead: forget them here
 --       before, held     only claims older than this token, and of none of these; they were never started
---       tidy             forget what was cancelled a day ago
+--       tidy             forget what was cancelled a day ago, and senders that have been silent for ten minutes
 --       died             {tag, key, token, identity}: runs that died with the worker, counted
 --       bells, now       see enqueue
 -- Answers how many claims that were.
@@ -56,6 +56,13 @@ for _, worker in ipairs(args.workers) do
 end
 if args.tidy then
   for _, tag in ipairs(tags) do
+    local fields, silent = call('HGETALL', tag.name .. ':meta'), {}
+    for i = 1, #fields, 2 do
+      if fields[i]:sub(1, 2) == 's:' and tonumber(fields[i + 1]:match('^%d+ (%d+)')) < micros / 1e6 - 600 then
+        silent[#silent + 1] = fields[i]
+      end
+    end
+    each('HDEL', tag.name .. ':meta', silent)
     call('ZREMRANGEBYSCORE', tag.name .. ':cancelled', '-inf', '(' .. string.format('%.17g', now - 86400))
   end
 end

@@ -7,7 +7,7 @@
 --
 -- KEYS  the tag
 -- Answers 0 when something is still in it.
--- Removes all keys of the tag but :meta, and :sent: ones, which expire.
+-- Removes all keys of the tag but :meta.
 
 local tag = tags[1]
 if not tag.is_open then
@@ -16,12 +16,13 @@ end
 if tag.moving == 0 or not count_keys(tag.name).is_empty then
   return 0
 end
--- A turn that is repeated must still be told what was refused here.
-local turns, fields = {}, call('HGETALL', tag.name .. ':meta')
+-- A turn that is repeated must still be told what was refused here, and a sender that its call was made.
+local known, fields = {}, call('HGETALL', tag.name .. ':meta')
 for i = 1, #fields, 2 do
-  if fields[i]:sub(1, 2) == 't:' then
-    turns[#turns + 1] = fields[i]
-    turns[#turns + 1] = fields[i + 1]
+  local begins = fields[i]:sub(1, 2)
+  if begins == 't:' or begins == 's:' then
+    known[#known + 1] = fields[i]
+    known[#known + 1] = fields[i + 1]
   end
 end
 for _, level in ipairs(tag.levels) do
@@ -32,6 +33,6 @@ for _, name in ipairs({'jobs', 'ready', 'due', 'keys', 'failed', 'failures', 'fk
   call('UNLINK', tag.name .. ':' .. name)
 end
 call('HSET', tag.name .. ':meta', 'closed', 1)
-each('HSET', tag.name .. ':meta', turns)
+each('HSET', tag.name .. ':meta', known)
 call('EXPIRE', tag.name .. ':meta', 86400)
 return 1

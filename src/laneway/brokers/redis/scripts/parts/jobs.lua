@@ -3,7 +3,7 @@
 --
 -- A tag is one shard of a queue; all its keys share a hash tag:
 --   :meta     hash    open, moving, paused, seq, token, ready, levels, keys, keys_from, processed, failed, w:<worker>,
---                     t:<worker>
+--                     t:<worker>, s:<sender>
 --   :jobs     hash    key -> record of what is queued or, while the key is being run, set aside
 --   :ready    list    time, arrival and key of jobs that were due when they came, in order; some may be outdated
 --   :due      zset    arrival and key of other queued jobs by time; of another priority than 0: ':due:<priority>'
@@ -19,7 +19,6 @@
 --   :cancelled zset   what was cancelled, by time
 --   :leaving  hash    keys on their way to another shard (see moving)
 --   :outbox   hash    id -> what a run has sent and nobody has delivered yet (Cluster; see settle)
---   :sent:<id> string the last call of a sender (see enqueue)
 --   :delivered zset   what was delivered here out of outboxes, by when to forget it (Cluster; see enqueue)
 
 local function open(name)

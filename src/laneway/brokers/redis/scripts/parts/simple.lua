@@ -6,7 +6,8 @@ if args.simple then
   local kind, metas, is_simple = args.kind, {}, true
   for i, tag in ipairs(KEYS) do
     local keys = args.simple[i][1]
-    local meta = call('HMGET', tag .. ':meta', 'open', 'seq', 'ready', 'moving', 'paused', 'keys')
+    local meta = i == 1 and first_meta
+      or call('HMGET', tag .. ':meta', 'open', 'seq', 'ready', 'moving', 'paused', 'keys')
     metas[i] = meta
     is_simple = is_simple and meta[1] and not (meta[4] and tonumber(meta[4]) > 0) and now >= tonumber(meta[3] or 0)
       and (kind == PLAIN or call('EXISTS', tag .. ':cancelled') == 0)
@@ -39,7 +40,11 @@ if args.simple then
           call('ZADD', tag .. ':keys', 0, keys[j])
         end
       end
-      call('HSET', tag .. ':meta', 'seq', seq, 'ready', now)
+      if i == 1 and sent then
+        call('HSET', tag .. ':meta', 'seq', seq, 'ready', now, sent, args.seq .. ' ' .. math.floor(micros / 1e6))
+      else
+        call('HSET', tag .. ':meta', 'seq', seq, 'ready', now)
+      end
       local bell = args.bells and args.bells[i]
       if bell and not rung[bell] then
         rung[bell] = true
@@ -48,9 +53,6 @@ if args.simple then
           call('LPUSH', bell, 1)
         end
       end
-    end
-    if sent then
-      call('SET', sent, args.seq, 'EX', 600)
     end
     return {'ok', 1}
   end
