@@ -173,7 +173,12 @@ class Storing:
         raise outdated(jobs[0].queue)
 
     def _call(
-        self, jobs: Sequence[NewJob], used: dict[str, Layout], name: str, seq: int, after: tuple[str, str, int] | None = None
+        self,
+        jobs: Sequence[NewJob],
+        used: dict[str, Layout],
+        name: str,
+        seq: int,
+        after: tuple[str, str, int] | None = None,
     ) -> Call:
         tags = Tags()
         columns = self._columns(jobs, tags, used)
