@@ -189,10 +189,12 @@ class WorkerStopped(msgspec.Struct):
 
 
 class LeaseEnded(msgspec.Struct):
-    """This worker was declared dead while it lived; it goes on under a new id."""
+    """This worker was declared dead while it lived, or the broker was emptied; it goes on under a new id."""
 
     #: The id that it had.
     worker: str
+    #: Whether nobody has declared it dead, and the broker does not know it any more: it was emptied.
+    forgotten: bool = False
 
 
 class Reclaimed(msgspec.Struct):

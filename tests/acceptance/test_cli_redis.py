@@ -66,7 +66,7 @@ def test_a_certificate_that_is_replaced_under_a_worker_is_told(shop: Shop, folde
         assert "the broker refuses, trying again: " in line
         assert "has a certificate that is not trusted here; set ca=… in the URL" in line
         server.show(ours)
-        assert "the broker is back" in said(worker, "the broker ")
+        said(worker, "the broker is back")
         code, log = end(worker)
     finally:
         server.end()
@@ -137,3 +137,18 @@ def test_what_is_waited_for_is_told_and_ends_after_the_shutdown_timeout(shop: Sh
     assert "still waiting for nap " in log
     assert "stopped with 1 jobs unfinished" in log
     assert "is back" not in log
+
+
+def test_a_server_that_is_emptied_under_a_run_is_told(shop: Shop, own: RedisServer) -> None:
+    shop.write("shop.py", NAP)
+    worker = shop.serving("worker", "shop", "--url", own.url, "--lease", "2")
+    shop.python(f"import shop; shop.app.use({own.url!r}); shop.nap.enqueue(300.0); shop.app.close()")
+    assert worker.stdout is not None
+    assert worker.stdout.readline() == "napping\n"
+    own.flush()
+    line = said(worker, "does not know")
+    assert "it was emptied, or has " in line
+    assert "others" not in line
+    said(worker, " started: ")
+    code, log = end(worker)
+    assert code == 0, log

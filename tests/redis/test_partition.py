@@ -145,7 +145,7 @@ def test_a_process_that_runs_nothing_stays(site: Site, wire: Wire) -> None:
     child = first.child()
     second = start(site)
     wire.cut()
-    wait_until(lambda: "took back 0 jobs of dead workers" in second.log(), site.logs)
+    wait_until(lambda: "declared dead, with nothing to take back: " in second.log(), site.logs)
     assert second.stop() == 0
     wire.mend()
     site.put("work", 3)

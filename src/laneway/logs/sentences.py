@@ -73,6 +73,20 @@ def _waiting(event: WorkerWaiting) -> Sentence:
     return logging.INFO, f"still waiting for {what}{until}"
 
 
+def what_was_lost(worker: str, forgotten: bool) -> str:
+    """How a worker has lost its lease."""
+    if forgotten:
+        return f"the broker does not know worker {worker} any more: it was emptied, or has come back without its data"
+    return f"worker {worker} was taken for dead"
+
+
+def _reclaimed(event: Reclaimed) -> Sentence:
+    workers = ", ".join(event.workers)
+    if event.count:
+        return logging.WARNING, f"took back {event.count} jobs of dead workers {workers}".rstrip()
+    return logging.WARNING, f"declared dead, with nothing to take back: {workers}"
+
+
 def _more(names: list[str]) -> str:
     return f" and {len(names) - 5} more" if len(names) > 5 else ""
 
@@ -106,8 +120,8 @@ SENTENCES: dict[type, Any] = {
     ProcessEnded: _process_ended,
     ProcessGivenUp: lambda e: (logging.ERROR, f"process {e.number} (pid {e.pid}) {e.why}: it is ended"),
     ProcessReplaced: lambda e: (logging.INFO, f"process {e.number} (pid {e.pid}) {e.why}: another takes its place"),
-    LeaseEnded: lambda e: (logging.ERROR, f"worker {e.worker} was taken for dead; it goes on under a new id"),
-    Reclaimed: lambda e: (logging.WARNING, f"took back {e.count} jobs of dead workers {', '.join(e.workers)}".rstrip()),
+    LeaseEnded: lambda e: (logging.ERROR, f"{what_was_lost(e.worker, e.forgotten)}; it goes on under a new id"),
+    Reclaimed: _reclaimed,
     SettlementRefused: lambda e: (
         logging.WARNING,
         f"{e.queue}: {len(e.keys)} runs ended after their claim was lost; others have taken them over",

@@ -99,6 +99,8 @@ class Child:
         self.stopped = False
         #: An id whose lease was lost without our doing.
         self.lost = ""
+        #: Whether that was because the broker was emptied.
+        self.forgotten = False
         #: Told to finish what it has, because another takes its place.
         self.retiring = False
         #: Ended by the supervisor, and whether what it ran is to blame.
@@ -176,6 +178,8 @@ class Child:
         if self.deaf_since is not None and self.leaving is None and now - self.deaf_since > DEAF_S:
             return "has hung up without ending"
         if self.lost and self.lost == self.id and self.board.started():
+            if self.forgotten:
+                return "runs jobs for a broker that does not know it any more: it was emptied, or has lost its data"
             return "has lost its lease while it was running jobs"
         return None
 

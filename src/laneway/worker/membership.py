@@ -23,8 +23,22 @@ from .asking import answer_of
 
 if TYPE_CHECKING:
     from ..app import Laneway
+    from ..broker import Broker
     from .outage import Outage
     from .share import Share
+
+
+#: How long the broker may take to say whom it knows: whoever asks may be running what others run, too.
+KNOWN_S = 0.5
+
+
+def is_forgotten(broker: Broker, lost: str) -> bool:
+    """Whether the broker has never heard of a worker that it refuses: the dead it remembers for an hour."""
+    try:
+        known = answer_of(broker.workers, timeout_s=KNOWN_S)
+    except Exception:
+        return False  # what is usual
+    return all(view.id != lost for view in known)
 
 
 class Membership:
@@ -89,7 +103,7 @@ class Membership:
                 self._outage.away("worker", error)
                 return
             self._outage.back("worker")
-            self._app.telemetry.emit(LeaseEnded(lost))
+            self._app.telemetry.emit(LeaseEnded(lost, is_forgotten(self._app.broker, lost)))
 
     def tell_shards(self) -> None:
         """The shards that this process serves have changed: say so to the broker, for those who look."""

@@ -20,6 +20,7 @@ from ..config import WorkerOptions, raise_problems
 from ..errors import BrokerAwayError, ConfigError, LanewayError
 from ..job import Started
 from ..logs import EventLog
+from ..logs.sentences import what_was_lost
 from ..telemetry import BrokerAway, BrokerBack, WorkerStarted, WorkerStopped, WorkerStopping, WorkerWaiting
 from . import schedulers, splitters
 from .apart import Apart
@@ -33,7 +34,7 @@ from .isolation import Pool, see_not_isolated
 from .lease import Keeper
 from .link import Beat, Joined, Leaving, Link
 from .loop import AsyncLoop
-from .membership import Membership
+from .membership import Membership, is_forgotten
 from .outage import Outage
 from .pulse import Pulse
 from .run import Run
@@ -357,7 +358,9 @@ class Worker:
         assert self._membership is not None, "it was started"
         if self._link is not None and self._runner.running and self._membership.id == lost:
             # It may be running elsewhere by now. The supervisor starts another process in place of this one.
-            self.app.logger.error("worker %s was taken for dead; it ends at once, because others run its jobs", lost)
+            forgotten = is_forgotten(self.app.broker, lost)
+            why = "nothing that it runs can be settled" if forgotten else "others may run its jobs"
+            self.app.logger.error("%s; it ends at once, because %s", what_was_lost(lost, forgotten), why)
             self._link.tell(Leaving(finished=False))
             self._log.stop()
             os._exit(1)

@@ -14,6 +14,7 @@ from ..errors import LeaseLost
 from ..job import Started
 from .asking import SAY_S
 from .lease import Observer, sweep
+from .membership import is_forgotten
 
 if TYPE_CHECKING:
     from ..app import Laneway
@@ -131,6 +132,7 @@ class Renewals:
             try:
                 self._app.broker.renew(name, (), 0)
             except LeaseLost:
+                child.forgotten = is_forgotten(self._app.broker, name)
                 child.lost = name
             else:
                 child.renewed_at = began
