@@ -21,20 +21,17 @@ local function start(job, worker, token, pos, max_payloads, most)
 end
 
 -- Most jobs have one payload and have not failed: their record becomes their claim as it is. `started` are columns of what
--- is to be written: keys, claims with their keys, and the members of indices to be removed.
-local function start_lone(tag, key, claim_blob, token, index, member)
+-- is to be written; what is to be removed from the indices `trim` knows.
+local function start_lone(tag, key, claim_blob, token)
   local started = tag.started
   if not started then
-    started = {n = 0, keys = {}, claims = {}, held = {}, members = {}}
+    started = {n = 0, keys = {}, claims = {}, held = {}}
     tag.started = started
   end
   local n = started.n + 1
   started.n, started.keys[n] = n, key
   started.claims[2 * n - 1], started.claims[2 * n] = key, claim_blob
   started.held[2 * n - 1], started.held[2 * n] = token, key
-  if index then
-    push(started.members, index, member)
-  end
 end
 
 local function write_started(tag, worker)
@@ -46,9 +43,6 @@ local function write_started(tag, worker)
   each('HDEL', tag.name .. ':jobs', started.keys)
   if tag.by_key then
     each('ZREM', tag.name .. ':keys', started.keys)
-  end
-  for index, members in pairs(started.members) do
-    each('ZREM', tag.name .. index, members)
   end
   each('HSET', tag.name .. ':running', started.claims)
   each('ZADD', tag.name .. ':w:' .. worker, started.held)
@@ -137,7 +131,7 @@ local function claim(wanted, worker, token, limit, batch, in_order, max_payloads
       local key, blob, pos = source.key[n], source.blob[n], places and places[count] or count
       if blob:byte(1) < FAILED then
         blob = head_of_claim .. struct.pack('>I4', pos) .. blob
-        start_lone(tag, key, blob, token_text, source.index, source.mark[n])
+        start_lone(tag, key, blob, token_text)
       else
         local job = job_of(tag, key)
         start(job, worker, token, pos, max_payloads, most - chars)

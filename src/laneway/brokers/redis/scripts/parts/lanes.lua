@@ -9,30 +9,28 @@
 local FEW, MUCH = 4, 4e6
 
 local function new_source(tag, index, step)
-  return {tag = tag, index = index, step = step, at = {}, seq = {}, key = {}, mark = {}, blob = {}, next = 1, count = 0,
+  return {tag = tag, index = index, step = step, at = {}, seq = {}, key = {}, blob = {}, next = 1, count = 0,
     loaded = 0, read = 0}
 end
 
--- Its mark is its number in the list.
 local function read_ready(source)
   local first = source.read
   local found = call('LRANGE', source.tag.name .. ':ready', first, first + source.step - 1)
   for i = 1, #found do
     local item = found[i]
     source.at[i], source.seq[i] = struct.unpack('>dI7', item)
-    source.key[i], source.mark[i] = item:sub(16), first + i
+    source.key[i] = item:sub(16)
   end
   return #found
 end
 
--- Its mark is the member of the index.
 local function read_due(source)
   local name = source.tag.name .. source.index
   local found = call('ZRANGEBYSCORE', name, '-inf', now, 'WITHSCORES', 'LIMIT', source.read, source.step)
   for i = 1, #found, 2 do
     local n, member = (i + 1) / 2, found[i]
     source.at[n], source.seq[n] = tonumber(found[i + 1]), struct.unpack('>I7', member)
-    source.key[n], source.mark[n] = member:sub(8), member
+    source.key[n] = member:sub(8)
   end
   return #found / 2
 end
@@ -110,24 +108,27 @@ end
 local function new_lane(tag, level, step)
   local lane = {tag = tag}
   if level == 0 then
-    lane.ready = new_source(tag, nil, step)
-    lane[1] = lane.ready
+    lane[1] = new_source(tag, nil, step)
   end
   lane[#lane + 1] = new_source(tag, index_of(level), step)
   advance(lane)
   return lane
 end
 
--- Forget the entries of the list that were taken, and the outdated ones among them.
+-- Forget the entries that were taken, and those between them of which there is nothing any more: all that come before the
+-- next ones.
 local function trim(lane)
-  local ready = lane.ready
-  if not ready then
-    return
-  end
-  local passed = ready.next <= ready.count and ready.mark[ready.next] - 1 or ready.read
-  if passed > 0 then
-    call('LTRIM', lane.tag.name .. ':ready', passed, -1)
-    ready.read = ready.read - passed
+  for i = 1, #lane do
+    local source = lane[i]
+    local passed = source.read - source.count + source.next - 1
+    if passed > 0 then
+      if source.index then
+        call('ZREMRANGEBYRANK', lane.tag.name .. source.index, 0, passed - 1)
+      else
+        call('LTRIM', lane.tag.name .. ':ready', passed, -1)
+      end
+      source.read = source.read - passed
+    end
   end
 end
 
