@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 import pytest
 
@@ -11,7 +11,7 @@ from laneway import Laneway
 from laneway.broker import Answer, Turn
 from laneway.brokers.memory import MemoryBroker
 from laneway.errors import BrokerAwayError
-from tests.worker.conftest import PATIENCE_S, drain
+from tests.worker.conftest import PATIENCE_S, Running, drain
 
 
 class Elsewhere(MemoryBroker):
@@ -45,6 +45,42 @@ def running(app: Laneway, count: int) -> tuple[list[int], threading.Event]:
 
     note.enqueue_many([(number,) for number in range(count)])
     return ran, begun
+
+
+def test_a_job_that_comes_alone_is_fetched_by_who_waited_for_it():
+    """And settled by the fetcher, as ever. (Now and then the fetcher is at it already: it settles the one before.)"""
+    settled, waiting = threading.Event(), threading.Event()
+    threads: dict[str, set[str]] = {"claims": set(), "settles": set()}
+
+    class Noting(MemoryBroker):
+        def turn(self, turn: Turn) -> Answer:
+            answer = super().turn(turn)
+            if answer.claims:
+                threads["claims"].add(threading.current_thread().name)
+            if turn.settlements:
+                threads["settles"].add(threading.current_thread().name)
+                settled.set()
+            return answer
+
+        def wait(self, queues: Collection[str], timeout_s: float) -> set[str]:
+            waiting.set()
+            return super().wait(queues, timeout_s)
+
+    app = Laneway(broker=Noting())
+
+    @app.task
+    def note() -> None: ...
+
+    with Running(app):
+        for _ in range(20):
+            assert waiting.wait(PATIENCE_S)
+            note.enqueue()
+            assert settled.wait(PATIENCE_S)
+            settled.clear()
+            if "laneway-waker" in threads["claims"]:
+                break
+    assert "laneway-waker" in threads["claims"]
+    assert threads["settles"] == {"laneway-fetch-default"}
 
 
 def test_what_a_turn_brought_is_run_while_the_next_one_is_under_way():

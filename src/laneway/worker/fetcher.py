@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 #: While the runners have enough to do, so much time is left between two turns for settlements to gather.
 GATHER_S = 0.003
+#: So long nothing else is done in this process, so that what has just been fetched can begin.
+SOON_S = 0.000_5
 #: Without any claim taken for so long, what waits is given back for other workers to take.
 STALL_S = 0.25
 LONGEST_BACKOFF_S = 2.0
@@ -79,6 +81,8 @@ class Fetcher:
         self._quit = threading.Event()
         self._pause = pause or self._quit.wait
         self._stopping = False
+        #: Held by whoever takes turns: this thread, or the waker on its behalf.
+        self._taking = threading.Lock()
         self._seq = 0
         #: Since when it waits for the broker.
         self.asked_at: float | None = None
@@ -97,6 +101,8 @@ class Fetcher:
         #: Until then, on the monotonic clock, it does not look for work by itself; 0: it does.
         self._rests_until = 0.0
         self._in_vain_s = 0.0
+        #: Whether the last turn has brought something, until it has been given time to begin.
+        self._brought = False
         #: The shard count that the queue is being changed to; 0 when it is not.
         self._resharding = 0
         self._complained = False
@@ -119,6 +125,20 @@ class Fetcher:
         """The waker has seen a due job in this queue."""
         self.due = True
         self.wake()
+
+    def fetch_now(self) -> None:
+        """The same, and the waker takes the turn itself: a job that comes alone need not wait for another thread."""
+        self.due = True
+        if self._taking.acquire(blocking=False):
+            try:
+                if not self._stopping:
+                    self.round()
+            except BaseException as error:
+                self._fatal(error)
+            finally:
+                self._taking.release()
+        if self._goes_on() or not self._ends_soon():
+            self.wake()  # our own thread goes on from there
 
     @property
     def name(self) -> str:
@@ -160,9 +180,11 @@ class Fetcher:
 
     def _main(self) -> None:
         try:
-            self._wait()
-            while self.round():
+            while True:
                 self._wait()
+                with self._taking:
+                    if not self.round():
+                        return
         except BaseException as error:
             # Without its fetcher a queue would stand still and nobody would know.
             self._fatal(error)
@@ -180,11 +202,7 @@ class Fetcher:
             lane.in_turn = 0
         if self._resharding and not self._stopping:
             self._help_resharding()
-        if self._quit.is_set() and not lane.finished and not lane.waiting:
-            return False
-        if self.hungry:
-            self.on_idle(self)
-        return True
+        return bool(not self._quit.is_set() or lane.finished or lane.waiting)
 
     def _wait(self) -> None:
         """Wait for something to do; give back what waits when nobody has taken any of it for a while."""
@@ -193,6 +211,11 @@ class Fetcher:
             self._wake.clear()
             return
         self._summon()
+        if self.hungry:
+            if self._ends_soon():
+                self._wake.clear()
+                return
+            self.on_idle(self)
         if lane.capacity > 1 and len(lane.waiting) > lane.capacity // 2 and not self._stopping:
             self._quit.wait(GATHER_S)
         while not self._wake.wait(self._patience_s()):
@@ -205,6 +228,11 @@ class Fetcher:
                 self._rests_until = 0.0
                 return
         self._wake.clear()
+
+    def _ends_soon(self) -> bool:
+        """Leave the processor to what the last turn has brought; whether something of it has ended meanwhile."""
+        brought, self._brought = self._brought, False
+        return brought and self._wake.wait(SOON_S)
 
     def _goes_on(self) -> bool:
         """Whether the next turn is taken at once. Idle runners are woken when it is on its way: woken before, they keep
@@ -336,6 +364,7 @@ class Fetcher:
             claim.worker = turn.worker
         self.holdings.take_in(turn.settlements, answer, keep=mine)
         self.due = len(answer.claims) >= turn.limit
+        self._brought = bool(answer.claims)
         self._lane.in_turn = 0
         units = self._share.units(answer.claims)
         self._lane.most = self._share.learn(self._lane.typical_s)

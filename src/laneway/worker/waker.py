@@ -1,4 +1,7 @@
-"""The waker: the one thread of a process that waits for work on behalf of all idle fetchers."""
+"""The waker: the one thread of a process that waits for work on behalf of all idle fetchers.
+
+When one of them has work, it takes the turn for that one; several it wakes.
+"""
 
 from __future__ import annotations
 
@@ -80,5 +83,7 @@ class Waker:
                 self._stopping.wait(0.5 + random.random())
             else:
                 self._refusals = self._refusals and 0
+                if len(ready) == 1:
+                    hungry[ready.pop()].fetch_now()
             for queue in ready:
                 hungry[queue].work_is_due()

@@ -96,7 +96,9 @@ class Waiting:
     def _give(self, line: _Line) -> None:
         with self._lock:
             if line in self._lines and line.is_free:
-                line.is_rung()  # meant for the wait that has just ended
+                if line.was_rung:  # nobody rings just now: that takes our lock
+                    line.was_rung = False
+                    line.is_rung()  # meant for the wait that has just ended
                 self._idle.append(line)
                 return
         self._drop(line)
@@ -119,12 +121,15 @@ class _Line:
         self._hasty = False
         #: Whether no BLPOP is under way.
         self.is_free = True
+        #: Whether somebody has rung since it was taken.
+        self.was_rung = False
         self._bell, self._rope = self._pipe = list(os.pipe())
         for end in self._pipe:
             os.set_blocking(end, False)
 
     def ring(self) -> None:
         """From any thread, while the line is in use."""
+        self.was_rung = True
         try:
             os.write(self._rope, b"!")
         except BlockingIOError:
@@ -200,11 +205,12 @@ class _Line:
 
     def _await(self, timeout_s: float, or_bell: bool = False) -> bool:
         """Whether an answer has begun to come; ends early when somebody rings, if asked to."""
-        if self._connection.can_read(0):  # what TLS has already deciphered does not show in a poll
-            return True
+        sock = self._connection._sock
+        assert sock is not None
+        if type(sock) is not socket.socket and self._connection.can_read(0):
+            return True  # what TLS has already deciphered does not show in a poll
         poll = select.poll()
-        assert self._connection._sock is not None
-        poll.register(self._connection._sock, select.POLLIN)
+        poll.register(sock, select.POLLIN)
         if or_bell:
             poll.register(self._bell, select.POLLIN)
         ready = poll.poll(timeout_s * 1_000)
