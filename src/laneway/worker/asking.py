@@ -14,6 +14,8 @@ from ..errors import BrokerAwayError
 
 #: Whoever waits for longer than this says so.
 SAY_S = 2.0
+#: However urgent it is, a broker gets so long: one that is only busy is not away.
+LEAST_S = 1.0
 _LOOK_S = 0.02
 
 
@@ -43,7 +45,7 @@ def answer_of(
     said = False
     while not ended.wait(_LOOK_S):
         taken_s = time.monotonic() - began
-        if unless() or taken_s >= timeout_s:
+        if taken_s >= timeout_s or (taken_s >= LEAST_S and unless()):
             raise BrokerAwayError(f"It has not answered for {taken_s:.1f} s.")
         if taken_s >= SAY_S and not said:
             said = True

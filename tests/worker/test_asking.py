@@ -1,0 +1,53 @@
+"""Asking a broker that may be silent: one that is only slow is waited for, and what it says is passed on."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from laneway.errors import BrokerAwayError, BrokerError
+from laneway.worker import asking
+from laneway.worker.asking import answer_of
+
+pytestmark = pytest.mark.unit
+
+
+def test_what_is_answered_is_passed_on() -> None:
+    def refuse() -> None:
+        raise BrokerError("No.")
+
+    assert answer_of(lambda: 1) == 1
+    with pytest.raises(BrokerError, match=r"^No\.$"):
+        answer_of(refuse)
+
+
+def test_a_slow_broker_is_not_away_though_it_is_urgent() -> None:
+    looked, answered = threading.Event(), threading.Event()
+
+    def unless() -> bool:
+        looked.set()
+        return True
+
+    def slow() -> str:
+        answered.wait(asking.LEAST_S / 4)
+        return "late"
+
+    assert answer_of(slow, unless=unless) == "late"
+    assert not looked.is_set()
+
+
+def test_a_silent_one_is_left_alone_when_it_is_urgent(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(asking, "SAY_S", 0.0)
+    over, said = threading.Event(), threading.Event()
+    with pytest.raises(BrokerAwayError, match="It has not answered for"):
+        answer_of(over.wait, unless=lambda: True, say=said.set)
+    assert said.is_set()
+    over.set()
+
+
+def test_a_silent_one_is_left_alone_when_its_time_is_up() -> None:
+    over = threading.Event()
+    with pytest.raises(BrokerAwayError, match="It has not answered for"):
+        answer_of(over.wait, timeout_s=0.05)
+    over.set()
