@@ -59,15 +59,9 @@ class Layout:
         self.keys = keys
         self.queue = queue
         self.record = record
+        self.shards = record.shards
+        self.epoch = record.epoch
         self.tags = [keys.tag(queue, record.epoch, shard) for shard in range(record.shards)]
-
-    @property
-    def shards(self) -> int:
-        return self.record.shards
-
-    @property
-    def epoch(self) -> int:
-        return self.record.epoch
 
     @cached_property
     def next_tags(self) -> list[str]:

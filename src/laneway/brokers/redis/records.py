@@ -14,7 +14,7 @@ _write_headers = msgspec.json.Encoder().encode
 _read_headers = msgspec.json.Decoder(dict[str, str]).decode
 
 
-class Entry(msgspec.Struct, array_like=True):
+class Entry(msgspec.Struct, array_like=True, gc=False):
     """A payload as it is stored in a claim or shown in a view; False is what Lua has for nothing."""
 
     body: str
@@ -37,7 +37,7 @@ class Entry(msgspec.Struct, array_like=True):
         )
 
 
-class Record(msgspec.Struct, array_like=True):
+class Record(msgspec.Struct, array_like=True, gc=False):
     """What follows the first 16 bytes of a job's record; see scripts/parts/records.lua."""
 
     #: Of the payload that is alone.
@@ -111,6 +111,7 @@ _pack = msgspec.msgpack.Encoder().encode
 _read_record = msgspec.msgpack.Decoder(Record).decode
 _stamp = struct.Struct(">Bd").unpack_from
 _KINDS = tuple(Kind)
+_KEYED = Kind.KEYED
 
 
 def text(stored: str | bool) -> str | None:
@@ -129,20 +130,21 @@ def claim_of(queue: str, epoch: int, shard: int, key: bytes, blob: bytes) -> Cla
     state, at = _stamp(blob, start)
     record = _read_record(blob[start + 16 :])
     kind = _KINDS[state & 3]
-    keyed = kind is Kind.KEYED
+    headers = None if record.headers is False else headers_of(record.headers)
     if isinstance(record.entries, list):
         payloads = [entry.payload(kind, 1) for entry in record.entries]
     else:
-        body, identity = text(record.body) or "", text(record.identity) or ""
+        # Told as Lua has them, without a function for each: this is done for every job.
+        body = record.body if isinstance(record.body, str) else ""
+        identity = record.identity if isinstance(record.identity, str) else ""
         score = record.score
         if score is False:
-            score = 0.0 if kind is Kind.PLAIN else at
-        if not keyed:
+            score = at if kind else 0.0  # a plain job has none
+        if kind is not _KEYED:
             payloads = [Payload(body, score, identity)]
         else:
             if score == HEAD:
                 score = at if record.call_at is False else record.call_at
-            headers = headers_of(record.headers)
             payloads = [Payload(body, score, identity, record.call_attempt + 1, headers, record.call_deaths)]
     return Claim(
         queue,
@@ -154,8 +156,8 @@ def claim_of(queue: str, epoch: int, shard: int, key: bytes, blob: bytes) -> Cla
         record.attempt + 1,
         record.deaths,
         payloads,
-        text(record.error),
-        None if keyed else headers_of(record.headers),
+        record.error if isinstance(record.error, str) else None,
+        None if kind is _KEYED else headers,
         kind,
         shard,
         record.priority,

@@ -8,7 +8,7 @@ from typing import Any
 
 from ...broker import Answer, Turn
 from ...errors import BrokerError, EnqueueError, LeaseLost
-from ...job import Kind
+from ...job import Kind, NewJob
 from ...outcome import Settlement
 from ..common import another_kind, check_jobs, storable
 from .layout import Layout, Layouts, Stale, outdated
@@ -44,9 +44,10 @@ Take = Callable[[Turn, Layout, dict[str, Layout], bool], Answer]
 
 def take_turn(layouts: Layouts, turn: Turn, take: Take) -> Answer:
     """What `take` answers for the layout of the turn's queue; again with new ones when one was outdated."""
-    for settlement in turn.settlements:
-        check_jobs(settlement.outbox or ())
-    _see_not_too_much(turn.settlements)
+    sending = [settlement.outbox for settlement in turn.settlements if settlement.outbox]
+    for outbox in sending:
+        check_jobs(outbox)
+    _see_not_too_much(sending)
     for attempt in range(_TRIES):
         layout = layouts.get(turn.queue)
         used = {turn.queue: layout}
@@ -60,9 +61,9 @@ def take_turn(layouts: Layouts, turn: Turn, take: Take) -> Answer:
     raise outdated(turn.queue)
 
 
-def _see_not_too_much(settlements: Sequence[Settlement]) -> None:
+def _see_not_too_much(sending: Sequence[Sequence[NewJob]]) -> None:
     """Refuse what Redis would not take: it reads half a gigabyte at once, and a turn is one step."""
-    sent = [(sum(len(job.body) for job in outbox), outbox) for each in settlements if (outbox := each.outbox)]
+    sent = [(sum(len(job.body) for job in outbox), outbox) for outbox in sending]
     if sum(chars for chars, _ in sent) > OUTBOX_CHARS:
         chars, most = max(sent, key=lambda each: each[0])
         raise EnqueueError(
@@ -135,9 +136,10 @@ class Turning:
             raise another_kind(outbox[answer[2] - 1], Kind(answer[3]))
         _, token, refused, resharding, *claims = answer
         self._token = max(self._token, token)
+        shard_of = [layout.shard(name) for name in tags.names]
         return Answer(
             [
-                claim_of(layout.queue, layout.epoch, layout.shard(tags.names[tag - 1]), key, blob)
+                claim_of(layout.queue, layout.epoch, shard_of[tag - 1], key, blob)
                 for tag, key, blob in zip(claims[::3], claims[1::3], claims[2::3], strict=True)
             ],
             token,
