@@ -9,29 +9,38 @@
 local FEW, MUCH = 4, 4e6
 
 local function new_source(tag, index, step)
-  return {tag = tag, index = index, step = step, at = {}, seq = {}, key = {}, blob = {}, next = 1, count = 0,
-    loaded = 0, read = 0}
+  return {tag = tag, index = index, step = step, next = 1, count = 0, loaded = 0, read = 0}
 end
 
 local function read_ready(source)
   local first = source.read
   local found = call('LRANGE', source.tag.name .. ':ready', first, first + source.step - 1)
+  if not found[1] then
+    return 0
+  end
+  local at, seq, key = {}, {}, {}
   for i = 1, #found do
     local item = found[i]
-    source.at[i], source.seq[i] = struct.unpack('>dI7', item)
-    source.key[i] = item:sub(16)
+    at[i], seq[i] = struct.unpack('>dI7', item)
+    key[i] = item:sub(16)
   end
+  source.at, source.seq, source.key, source.blob = at, seq, key, {}
   return #found
 end
 
 local function read_due(source)
   local name = source.tag.name .. source.index
   local found = call('ZRANGEBYSCORE', name, '-inf', now, 'WITHSCORES', 'LIMIT', source.read, source.step)
+  if not found[1] then
+    return 0
+  end
+  local at, seq, key = {}, {}, {}
   for i = 1, #found, 2 do
     local n, member = (i + 1) / 2, found[i]
-    source.at[n], source.seq[n] = tonumber(found[i + 1]), struct.unpack('>I7', member)
-    source.key[n] = member:sub(8)
+    at[n], seq[n] = tonumber(found[i + 1]), struct.unpack('>I7', member)
+    key[n] = member:sub(8)
   end
+  source.at, source.seq, source.key, source.blob = at, seq, key, {}
   return #found / 2
 end
 
