@@ -11,10 +11,13 @@ if args.simple then
     metas[i] = meta
     is_simple = is_simple and meta[1] and not (meta[4] and tonumber(meta[4]) > 0) and now >= tonumber(meta[3] or 0)
       and (kind == PLAIN or call('EXISTS', tag .. ':cancelled') == 0)
-    for _, name in ipairs({':jobs', ':running'}) do
-      local stored = call('HMGET', tag .. name, unpack(keys))
+    if #keys == 1 then
+      is_simple = is_simple and call('HEXISTS', tag .. ':jobs', keys[1]) == 0
+        and call('HEXISTS', tag .. ':running', keys[1]) == 0
+    else
+      local queued, running = call('HMGET', tag .. ':jobs', unpack(keys)), call('HMGET', tag .. ':running', unpack(keys))
       for j = 1, #keys do
-        is_simple = is_simple and not stored[j]
+        is_simple = is_simple and not queued[j] and not running[j]
       end
     end
   end
