@@ -1,16 +1,19 @@
-"""What a long queue costs on Redis: `python bench/redis_depth.py [--few N] [--many N] [--drain N]`.
+"""What a long queue costs on Redis: `python bench/redis_depth.py [--few N] [--many N] [--slice N] [--rounds N]`.
 
-Claims and settles as many jobs of a short queue as of a long one, of which the rest stays: by a bare loop around
-the broker that takes turns of 100, and by a worker of 5 threads in this process. `timed` jobs were given a due
-time, which has passed, in no order; others came as they are claimed. The short queue is filled again as often as
-need be.
+Two servers, one with a short queue and one with a long one. In turn, slice by slice, jobs of either are claimed and
+settled: by a bare loop around the broker that takes turns of 100, and by a worker of 5 threads in this process; what
+counts is the median slice of each, so that whoever else uses the machine disturbs both alike. `timed` jobs were given a
+due time, which has passed, in no order; others came as they are claimed. After each slice the queue is filled again.
 """
 
 from __future__ import annotations
 
 import random
+import statistics
+import tempfile
 import threading
 import time
+from pathlib import Path
 
 from redis_drain import bare_loop
 from redis_measuring import Meter, line, parser_of, started
@@ -28,69 +31,88 @@ def main() -> None:
     parser = parser_of(__doc__)
     parser.add_argument("--few", type=int, default=10_000)
     parser.add_argument("--many", type=int, default=1_000_000)
-    parser.add_argument("--drain", type=int, default=20_000)
+    parser.add_argument("--slice", type=int, default=5_000)
+    parser.add_argument("--rounds", type=int, default=9)
     options = parser.parse_args()
     for server in started(options.server):
-        for timed in (False, True):
-            cost = [measure(server, depth, options.drain, timed) for depth in (options.few, options.many)]
-            few, many = cost
-            rates = [one.took_s / other.took_s for one, other in zip(few, many, strict=True)]
-            cpu = many[0].server_s / few[0].server_s
-            print(
-                f"  {'timed' if timed else 'as they came'}: {options.many:,} against {options.few:,} queued: bare loop "
-                f"{rates[0]:.2f} x the rate and {cpu:.2f} x the server's CPU, worker {rates[1]:.2f} x the rate",
-                flush=True,
-            )
+        with tempfile.TemporaryDirectory() as folder:
+            other = RedisServer.start(server.binary, Path(folder))
+            try:
+                for timed in (False, True):
+                    few = Queue(server, options.few, timed)
+                    many = Queue(other, options.many, timed)
+                    for by_worker in (False, True):
+                        compare(few, many, options.slice, options.rounds, by_worker)
+                    few.close()
+                    many.close()
+            finally:
+                other.end()
 
 
-def measure(server: RedisServer, depth: int, drain: int, timed: bool) -> tuple[Meter, Meter]:
-    """What it takes to drain so many by a bare loop and by a worker, with `depth` jobs in the queue at first."""
-    server.flush()
-    app = Laneway(server.url)
-    ended, enough = [0], threading.Event()
-
-    @app.task(queue="bench")
-    def call(number: int) -> None:
-        ended[0] += 1  # only nearly exact with several threads
-        if ended[0] >= target:
-            enough.set()
-
-    app.broker.declare("bench", SHARDS)
-    fill(app, call, depth, timed)
-    loop, worked = Meter(server), Meter(server)
-    for meter, by_worker in ((loop, False), (worked, True)):
-        left, took, server_s, here_s = drain, 0.0, 0.0, 0.0
-        while left > 0:
-            target = min(left, depth * 9 // 10)
-            with Meter(server) as part:
-                if by_worker:
-                    ended[0] = 0
-                    enough.clear()
-                    worker = Worker(app, WorkerOptions(concurrency=5))
-                    worker.start()
-                    assert enough.wait(300), "the worker does not get on"
-                else:
-                    bare_loop(app, target)
-            if by_worker:
-                worker.stop()
-            left -= target
-            took, server_s, here_s = took + part.took_s, server_s + part.server_s, here_s + part.here_s
-            if left > 0 or not by_worker:
-                fill(app, call, depth - sum(stats.length for stats in app.broker.stats()), timed)
-        meter.took_s, meter.server_s, meter.here_s = took, server_s, here_s
-        name = f"{depth:,} {'timed' if timed else 'as they came'}, {'worker' if by_worker else 'bare loop'}"
-        line(name, meter.said(drain))
-    app.close()
-    return loop, worked
+def compare(few: Queue, many: Queue, count: int, rounds: int, by_worker: bool) -> None:
+    """Drain slices of both in turn, and say how they compare."""
+    meters: dict[Queue, list[Meter]] = {few: [], many: []}
+    for _ in range(rounds):
+        for queue in (few, many):
+            meters[queue].append(queue.drain(count, by_worker))
+    took, cpu = [], []
+    for queue, parts in meters.items():
+        median = sorted(parts, key=lambda part: part.took_s)[rounds // 2]
+        took.append(median.took_s)
+        cpu.append(statistics.median(part.server_s for part in parts))
+        line(f"{queue.name}, {'worker' if by_worker else 'bare loop'}", median.said(count))
+    print(f"    {took[0] / took[1]:.2f} x the rate, {cpu[1] / cpu[0]:.2f} x the server's CPU", flush=True)
 
 
-def fill(app: Laneway, call: object, count: int, timed: bool) -> None:
-    now = time.time()
-    for first in range(0, count, CHUNK):
-        jobs: list[NewJob] = [app.outgoing(call, (number,), {}) for number in range(first, min(first + CHUNK, count))]
-        for job in jobs if timed else ():
-            job.perform_at = now - random.uniform(1, 1_000)
-        app.broker.enqueue(jobs)
+class Queue:
+    """A queue that always has as many jobs when a slice of it is to be drained."""
+
+    def __init__(self, server: RedisServer, depth: int, timed: bool) -> None:
+        self.name = f"{depth:,} {'timed' if timed else 'as they came'}"
+        server.flush()
+        self._server = server
+        self._depth = depth
+        self._timed = timed
+        self._app = app = Laneway(server.url)
+        self._ended, self._target, self._enough = 0, 0, threading.Event()
+
+        @app.task(queue="bench")
+        def call(number: int) -> None:
+            self._ended += 1  # only nearly exact with several threads
+            if self._ended >= self._target:
+                self._enough.set()
+
+        self._call = call
+        app.broker.declare("bench", SHARDS)
+        self._fill()
+
+    def drain(self, count: int, by_worker: bool) -> Meter:
+        if not by_worker:
+            with Meter(self._server) as meter:
+                bare_loop(self._app, count)
+        else:
+            self._ended, self._target = 0, count
+            self._enough.clear()
+            worker = Worker(self._app, WorkerOptions(concurrency=5))
+            with Meter(self._server) as meter:
+                worker.start()
+                assert self._enough.wait(300), "the worker does not get on"
+            worker.stop()
+        self._fill()
+        return meter
+
+    def _fill(self) -> None:
+        now = time.time()
+        short = self._depth - sum(stats.length for stats in self._app.broker.stats())
+        for first in range(0, short, CHUNK):
+            numbers = range(first, min(first + CHUNK, short))
+            jobs: list[NewJob] = [self._app.outgoing(self._call, (number,), {}) for number in numbers]
+            for job in jobs if self._timed else ():
+                job.perform_at = now - random.uniform(1, 1_000)
+            self._app.broker.enqueue(jobs)
+
+    def close(self) -> None:
+        self._app.close()
 
 
 if __name__ == "__main__":
