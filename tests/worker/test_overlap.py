@@ -113,3 +113,37 @@ def test_a_turn_that_cannot_be_sent_does_not_hold_up_what_was_fetched(says_so):
     ran, _ = running(app, 100)
     assert drain(app, concurrency=2) == 0
     assert sorted(ran) == list(range(100))
+
+
+def test_a_queue_whose_turns_fail_holds_up_no_other_that_idles():
+    fails = threading.Event()
+
+    class Halved(MemoryBroker):
+        def turn(self, turn: Turn) -> Answer:
+            if turn.queue == "away" and turn.limit and fails.is_set():
+                raise BrokerAwayError("half of it is away")
+            return super().turn(turn)
+
+    app = Laneway(broker=Halved())
+    ran = threading.Event()
+
+    @app.task(queue="away")
+    def nothing() -> None: ...
+
+    @app.task(queue="here")
+    def note() -> None:
+        ran.set()
+
+    with Running(app, concurrency=2):
+        note.enqueue()
+        assert ran.wait(PATIENCE_S)
+        for _ in range(3):  # whoever waits has found that something is due where nothing can be fetched
+            ran.clear()
+            fails.set()
+            nothing.enqueue()
+            note.enqueue()
+            assert ran.wait(PATIENCE_S)
+            ran.clear()
+            note.enqueue()
+            assert ran.wait(PATIENCE_S)
+        fails.clear()

@@ -21,8 +21,9 @@ class Holdings:
         self._answered = 0
         self._under_way = False
 
-    def __bool__(self) -> bool:
-        return bool(self._held)
+    def __len__(self) -> int:
+        with self._lock:
+            return sum(self._held.values())
 
     @property
     def answered(self) -> int:

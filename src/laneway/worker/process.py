@@ -273,7 +273,12 @@ class Worker:
             fetcher.finish()
         settled = self._join_fetchers()
         if self._died is None:  # the claim that ended the worker is unsettled too, but nothing runs it any more
-            abandoned = max(abandoned, settled.count(False))
+            unsettled = (
+                len(each.holdings) or 1
+                for each, is_settled in zip(self._fetchers, settled, strict=True)
+                if not is_settled
+            )
+            abandoned = max(abandoned, sum(unsettled))
         idle = [part.stop(0.0 if self._outage else SILENT_S) for part in (self._waker, self._keeper)]
         self._loop.stop()
         self._hooks.stop(LAST_TURN_S)

@@ -83,7 +83,7 @@ class Waker:
                 self._stopping.wait(0.5 + random.random())
             else:
                 self._refusals = self._refusals and 0
-                if len(ready) == 1:
+                if ready and len(self._fetchers) == 1:  # a turn may take long, and nobody else waits for this thread
                     hungry[ready.pop()].fetch_now()
             for queue in ready:
                 hungry[queue].work_is_due()
