@@ -1,14 +1,17 @@
-"""Opens servers by URL, and closes them."""
+"""Servers by URL, a clock, and somebody who looks at a server behind the broker's back."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
 from laneway.brokers.redis.calling import Caller
 from laneway.brokers.redis.urls import Settings
+from laneway.clock import ManualClock
 from laneway.config import Url
+from tests.servers import RedisServer
 
 Opener = Callable[[str], Caller]
 
@@ -25,3 +28,16 @@ def open_url() -> Iterator[Opener]:
     yield open_one
     for caller in opened:
         caller.close()
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    """The time by which the broker goes; it stands still."""
+    return ManualClock()
+
+
+@pytest.fixture
+def client(redis_server: RedisServer) -> Iterator[Any]:
+    """Whoever looks at the keys, and may do harm."""
+    with redis_server.client() as client:
+        yield client

@@ -24,11 +24,6 @@ pytestmark = pytest.mark.unit
 
 
 @pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
-@pytest.fixture
 def broker(redis_server: RedisServer, open_url: Opener, clock: ManualClock) -> Iterator[RedisBroker]:
     broker = RedisBroker(open_url(redis_server.url), clock=clock)
     broker.declare("q", 2)

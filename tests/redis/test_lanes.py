@@ -20,11 +20,6 @@ pytestmark = pytest.mark.unit
 
 
 @pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
-@pytest.fixture
 def broker(redis_server: RedisServer, clock: ManualClock) -> Iterator[RedisBroker]:
     broker = RedisBroker(Server.of(redis.Redis(port=redis_server.port)), clock=clock)
     yield broker

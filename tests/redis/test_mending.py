@@ -25,23 +25,11 @@ Harm = Callable[[Any], object]
 
 
 @pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
-@pytest.fixture
 def broker(redis_server: RedisServer, clock: ManualClock) -> Iterator[RedisBroker]:
     broker = RedisBroker(Server.of(redis.Redis(port=redis_server.port)), clock=clock)
     broker.declare("q", 1)
     yield broker
     broker.close()
-
-
-@pytest.fixture
-def client(redis_server: RedisServer) -> Iterator[Any]:
-    """Whoever does the harm."""
-    with redis_server.client() as client:
-        yield client
 
 
 @pytest.fixture

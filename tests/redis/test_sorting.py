@@ -22,22 +22,11 @@ MANY = 2_000
 
 
 @pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock(1_000_000.0)
-
-
-@pytest.fixture
 def broker(redis_server: RedisServer, open_url: Opener, clock: ManualClock) -> Iterator[RedisBroker]:
     broker = RedisBroker(open_url(redis_server.url), clock=clock)
     broker.declare("q", 1)
     yield broker
     broker.close()
-
-
-@pytest.fixture
-def client(redis_server: RedisServer) -> Iterator[Any]:
-    with redis_server.client() as client:
-        yield client
 
 
 def listed(broker: RedisBroker) -> list[str]:

@@ -1,7 +1,8 @@
-"""Pages of jobs in Redis, sorted by time, key or retry_count, either way. Reads only.
+"""Pages of jobs in Redis, sorted by time, key or retry_count, either way. Changes no job.
 
 Each shard is asked for the jobs that come next in it, a bounded number at a time, and what they say is merged here. A
-page is not one moment of the queue; but whatever was there all the time is shown once.
+page is not one moment of the queue; but whatever was there all the time is shown once. Keys are sorted by the
+shard when they are first asked for, which takes several calls.
 """
 
 from __future__ import annotations

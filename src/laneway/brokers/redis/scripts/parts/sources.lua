@@ -89,6 +89,12 @@ local function ready_source(tag, value)
   return {size = call('LLEN', name), first = 0, read = read}
 end
 
+-- A few items that are in no index.
+local function sorted_source(items)
+  table.sort(items, function(one, other) return compare(one, other) < 0 end)
+  return {size = #items, first = 0, read = function(first, last) return {unpack(items, first + 1, last + 1)} end}
+end
+
 -- What runs is in no index: it is never much.
 local function running_source(tag, by_key)
   local name, items = tag.name .. ':running', {}
@@ -107,8 +113,7 @@ local function running_source(tag, by_key)
       end
     end
   end
-  table.sort(items, function(one, other) return compare(one, other) < 0 end)
-  return {size = #items, first = 0, read = function(first, last) return {unpack(items, first + 1, last + 1)} end}
+  return sorted_source(items)
 end
 
 -- How many items of a source are before a place or, if so wanted, at it.
@@ -162,8 +167,7 @@ local function few_delayed(tag)
       end
     end
   end
-  table.sort(items, function(one, other) return compare(one, other) < 0 end)
-  return {size = #items, first = 0, read = function(first, last) return {unpack(items, first + 1, last + 1)} end}
+  return sorted_source(items)
 end
 
 -- The sources of a listing, in groups: all of one group come before all of the next. False while keys are being sorted.
