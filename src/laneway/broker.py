@@ -90,6 +90,45 @@ class Resharding(msgspec.Struct):
     done: bool
 
 
+class Duty(Protocol):
+    """Something that a broker has done again and again while a worker serves queues, in a thread of its own."""
+
+    name: str
+
+    def round(self) -> float:
+        """Do it once. Returns the seconds until it is to be done again; an error is told, and it is tried again."""
+        ...
+
+
+class Gather(msgspec.Struct, frozen=True):
+    """How settlements gather before a turn takes them along, for a broker that counts requests."""
+
+    #: So many at least, unless the first of them has waited for so long.
+    count: int = 1
+    seconds: float = 0.0
+
+
+def duties_of(broker: Broker, queues: Collection[str]) -> Sequence[Duty]:
+    """What a worker that serves these queues has to do for its broker; most have nothing to be done."""
+    duties: Callable[[Collection[str]], Sequence[Duty]] | None = getattr(broker, "duties", None)
+    return () if duties is None else duties(queues)
+
+
+def gather_of(broker: Broker) -> Gather:
+    """How settlements gather; they do not, unless a broker says so in `gather`."""
+    gather: Gather = getattr(broker, "gather", Gather())
+    return gather
+
+
+def holders_keep(broker: Broker) -> bool:
+    """Whether claims are kept by the very process that holds them, by its `renew`, and by nobody for it.
+
+    So it is on SQS, where a message stays hidden as long as whoever received it says so. A supervisor then renews
+    nothing, and goes by what its children tell of their own renewals.
+    """
+    return getattr(broker, "holders_keep", False)
+
+
 def is_remote(broker: Broker) -> bool:
     """Whether others may reach a broker while this process cannot, if it says so."""
     return getattr(broker, "remote", False)

@@ -73,6 +73,10 @@ class NewJob(msgspec.Struct, kw_only=True):
     priority: int = 0
     expires: float | None = None
     headers: Headers | None = None
+    #: The tenant, or whatever else must not crowd out others: SQS fair queues go by it, other brokers do not.
+    group: str = ""
+    #: It must be possible to cancel it: on SQS that keeps even a short delay in the table.
+    cancellable: bool = False
 
     @property
     def timed(self) -> bool:

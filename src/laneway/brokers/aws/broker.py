@@ -1,0 +1,206 @@
+"""The AWS broker: the verbs of the contract, each handed on to the part that carries it out.
+
+It decides nothing itself. What SQS cannot do is refused, in a sentence that says what to use instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from ...broker import Answer, Duty, Gather, Listing, Order, Page, Resharding, Turn
+from ...clock import Clock, SystemClock
+from ...config import Url
+from ...errors import BrokerError
+from ...job import JobView, NewJob, QueueStats, Started, Status, WorkerView
+from .acting import Acting
+from .channels import Channels
+from .checking import check
+from .clients import Clients
+from .looking import Looking
+from .morgue import Morgue
+from .polling import Poller
+from .reporting import Reporter
+from .sending import Sender
+from .tables import Tables
+from .turning import Turns
+from .urls import Settings
+
+
+class AWSBroker:
+    """Keeps jobs in SQS queues and, those that are due later, in a DynamoDB table."""
+
+    shared = True
+    remote = True
+    holders_keep = True
+    #: Ids of what a run enqueues are made from the run's own, so that a repeated run sends the same jobs.
+    derives_ids = True
+    gather = Gather(10, 0.1)
+    #: Seconds of work that are fetched ahead: a request takes longer than on other brokers.
+    ahead_s = 0.2
+
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        clock: Clock | None = None,
+        clients: Clients | None = None,
+        inline: bool = False,
+    ) -> None:
+        """`inline` receives within a turn, without threads and without waiting: for tests on a clock of their own."""
+        self.settings = settings
+        self.max_body = settings.max_body
+        self.clock = clock or SystemClock()
+        self.clients = clients or Clients(settings)
+        self.channels = Channels(self.clients, settings, self.clock)
+        self.tables = Tables(self.clients, settings, self.clock)
+        self.sender = Sender(self.clients, self.channels, self.tables, settings, self.clock)
+        self.reporter = Reporter(self.tables, self.clock)
+        self.turns = Turns(
+            self.clients, self.channels, self.tables, self.sender, self.reporter, settings, self.clock, inline=inline
+        )
+        self.morgue = Morgue(self.clients, self.channels, self.sender, settings, self.clock)
+        self.looks = Looking(self.clients, self.channels, self.tables, self.turns, self.morgue, self.clock)
+        self.acts = Acting(self.channels, self.tables, self.sender, self.clock)
+
+    @classmethod
+    def from_url(cls, url: Url) -> AWSBroker:
+        """The broker of an `sqs://` URL, or of an SQS queue's own http(s) URL."""
+        return cls(Settings.from_url(url))
+
+    # -- jobs in ---------------------------------------------------------------------------------------
+
+    def declare(self, queue: str, shards: int) -> int:
+        """Take note of a queue; SQS has no shards. One that is missing is told when it is used."""
+        self.channels.declare(queue)
+        return 1
+
+    def enqueue(self, jobs: Sequence[NewJob]) -> None:
+        """Send jobs, in tens; if that fails midway, the error names what was not stored."""
+        self.sender.enqueue(jobs)
+
+    # -- a worker's verbs ------------------------------------------------------------------------------
+
+    def join(self, worker: WorkerView) -> None:
+        self.turns.join(worker)
+        self.reporter.join(worker)
+
+    def turn(self, turn: Turn) -> Answer:
+        return self.turns.turn(turn)
+
+    def wait(self, queues: Collection[str], timeout_s: float) -> set[str]:
+        return self.turns.wait(queues, timeout_s)
+
+    def nudge(self) -> None:
+        self.turns.nudge()
+
+    def renew(self, worker: str, held: Collection[int], before: int) -> None:
+        """Keep hidden what this process holds."""
+        self.turns.renew()
+
+    def leave(self, worker: str, died: Collection[Started] = ()) -> int:
+        """Give back what this process holds, and count a death for what ended another one, if there is a table."""
+        self.reporter.leave(worker, died)
+        return self.turns.leave(worker)
+
+    def leases(self) -> dict[str, tuple[int, float]]:
+        """None: SQS itself hands out again what a dead worker held."""
+        return {}
+
+    def declare_dead(self, worker: str, counter: int) -> bool:
+        return False
+
+    def reclaim(self) -> int:
+        return 0
+
+    def duties(self, queues: Collection[str]) -> Sequence[Duty]:
+        """The poller of the waiter tables, and what others are told of this worker."""
+        poller = Poller(self.tables, self.sender, self.channels, self.settings, self.clock, queues)
+        return [poller, self.reporter]
+
+    # -- looking ---------------------------------------------------------------------------------------
+
+    def queues(self) -> dict[str, int]:
+        return self.looks.queues()
+
+    def stats(self) -> list[QueueStats]:
+        return self.looks.stats()
+
+    def lags(self, queue: str) -> dict[int, float]:
+        return {}
+
+    def workers(self) -> list[WorkerView]:
+        return self.looks.workers()
+
+    def status(self, queue: str, key: str, identity: str | None = None) -> Status:
+        return self.looks.status(queue, key, identity)
+
+    def find(self, queue: str, key: str) -> list[JobView]:
+        return self.looks.find(queue, key)
+
+    def listing(
+        self,
+        queue: str,
+        which: Listing,
+        *,
+        order: Order | None = None,
+        reverse: bool = False,
+        start: float | str | None = None,
+        after: str | None = None,
+        limit: int = 100,
+    ) -> Page:
+        return self.looks.listing(queue, which, order=order, reverse=reverse, start=start, after=after, limit=limit)
+
+    # -- acting ----------------------------------------------------------------------------------------
+
+    def cancel(self, queue: str, key: str, identity: str | None = None) -> bool:
+        return self.acts.cancel(queue, key, identity)
+
+    def reschedule(
+        self,
+        queue: str,
+        key: str,
+        identity: str | None = None,
+        *,
+        delay_s: float = 0.0,
+        perform_at: float | None = None,
+    ) -> bool:
+        return self.acts.reschedule(queue, key, identity, delay_s=delay_s, perform_at=perform_at)
+
+    def run_now(self, queue: str, keys: Sequence[str]) -> int:
+        return self.acts.run_now(queue, keys)
+
+    def bury_failed(self, queue: str, keys: Sequence[str]) -> int:
+        return self.acts.bury_failed(queue, keys, self.morgue)
+
+    def delete_failed(self, queue: str, keys: Sequence[str]) -> int:
+        return self.acts.delete_failed(queue, keys)
+
+    def revive(self, queue: str, keys: Sequence[str]) -> int:
+        return self.morgue.revive(queue, keys)
+
+    def delete_dead(self, queue: str, keys: Sequence[str]) -> int:
+        return self.morgue.delete(queue, keys)
+
+    def pause(self, queue: str) -> bool:
+        return self.reporter.pause(queue, True)
+
+    def resume(self, queue: str) -> bool:
+        return self.reporter.pause(queue, False)
+
+    # -- shards ----------------------------------------------------------------------------------------
+
+    def reshard(self, queue: str, shards: int, *, limit: int = 1_000) -> Resharding:
+        raise BrokerError("SQS queues have no shards, and so nothing to reshard; SQLite and Redis have them.")
+
+    # -- itself ----------------------------------------------------------------------------------------
+
+    def check(self) -> list[str]:
+        return check(self)
+
+    def repair(self) -> list[str]:
+        """Nothing: SQS mends itself."""
+        return []
+
+    def close(self) -> None:
+        self.turns.close()
+        self.clients.close()
