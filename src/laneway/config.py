@@ -324,12 +324,17 @@ def without_secrets(url: str) -> str:
         return url.partition("?")[0]
     # To the last @: a password that was not quoted may hold any of / ? # and @ itself.
     before, at, host = url.rpartition("@")
+    if not at and _SQS.match(url):  # a key and its secret that somebody has put into it
+        return "sqs://…"
     if not at:
         return url.partition("?")[0]
     known = _SCHEME.match(before)
     shown = f"{scheme}://" if slashes and "@" not in scheme else known[0] if known else ""
     return f"{shown}…@{host.partition('?')[0]}"
 
+
+#: An sqs: URL with more in it than the name of a queue.
+_SQS = re.compile(r"sqs:(?!(?://)?[\w-]*(?:\.fifo)?/?(?:\?|$))", re.IGNORECASE)
 
 #: What a mistyped URL begins with, as far as it cannot be a secret.
 _SCHEME = re.compile(r"(?:(?:redis|valkey)s?(?:\+\w+)?|unix|sqs)?")
@@ -357,12 +362,29 @@ def _redis(url: Url) -> Broker:
     return RedisBroker.from_url(url)
 
 
+def _aws(url: Url) -> Broker:
+    try:
+        from .brokers.aws import AWSBroker
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in ("boto3", "botocore"):
+            raise
+        raise ConfigError(f"{url.scheme}: URLs need boto3; pip install 'laneway[aws]'.") from None
+    return AWSBroker.from_url(url)
+
+
+def _aws_settings(url: Url) -> None:
+    from .brokers.aws.urls import Settings  # without boto3, which whoever only declares tasks may not have
+
+    Settings.from_url(url)
+
+
 _BROKERS: dict[str, Callable[[Url], Broker]] = {
     "memory": _memory,
     "sqlite": _sqlite,
     "sqlite3": _sqlite,
     **dict.fromkeys(("redis", "rediss", "redis+cluster", "rediss+cluster", "redis+unix", "unix"), _redis),
     **dict.fromkeys(("valkey", "valkeys", "valkey+cluster", "valkeys+cluster", "valkey+unix"), _redis),
+    **dict.fromkeys(("sqs", "http", "https"), _aws),
 }
 
 
@@ -375,6 +397,8 @@ def check_url(text: str) -> None:
         from .brokers.redis.urls import Settings  # without redis-py, which whoever only declares tasks may not have
 
         Settings.from_url(url)
+    elif _BROKERS[url.scheme] is _aws:
+        _aws_settings(url)
     else:
         _BROKERS[url.scheme](url)
 

@@ -1,13 +1,151 @@
-"""The boto3 clients, and what their errors mean."""
+"""The boto3 clients: how they are made, and how they are called.
+
+boto3 has no types, so that it stays behind `sqs` and `dynamodb`, which take and return plain dicts. Credentials are
+boto3's own affair: they are neither read nor kept here. A request is repeated by botocore alone, a few times and with
+backoff; whoever calls gets one of Laneway's errors then (`trouble`).
+"""
 
 from __future__ import annotations
 
+import os
+import threading
+import weakref
+from collections import Counter
 from typing import Any
+
+import botocore.session
+from boto3.session import Session
+from botocore.config import Config
+from botocore.exceptions import BotoCoreError, ClientError
+
+from ... import __version__
+from .trouble import explain
+from .urls import Settings
+
+#: How often botocore makes a request at most.
+ATTEMPTS = 3
+CONNECT_TIMEOUT_S = 5
+#: For an answer; a receive is answered only after its own wait.
+READ_TIMEOUT_S = 10
+#: Connections that are kept; there may be more at a time.
+POOL = 50
+
+_SQS, _RECEIVING, _DYNAMODB = "sqs", "sqs receiving", "dynamodb"
 
 
 class Clients:
-    def __init__(self, *collaborators: Any, **options: Any) -> None:
-        raise NotImplementedError
+    """SQS and DynamoDB. Safe to call from several threads, and in the child of a fork, which gets its own clients."""
 
-    def __getattr__(self, name: str) -> Any:
-        raise NotImplementedError
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        #: The requests that were sent, botocore's repeats included, such as "sqs.SendMessageBatch".
+        self.requests: Counter[str] = Counter()
+        self._given: dict[str, Any] = {}
+        self._clients: dict[str, Any] = {}
+        self._renew()
+        _all_clients.add(self)
+
+    @classmethod
+    def of(cls, settings: Settings, *, sqs: Any = None, dynamodb: Any = None) -> Clients:
+        """Use ready boto3 clients. They stay the caller's, who closes them, and does not use them before a fork."""
+        clients = cls(settings)
+        for name, client in ((_SQS, sqs), (_RECEIVING, sqs), (_DYNAMODB, dynamodb)):
+            if client is not None:
+                clients._given[name] = client
+        for client in filter(None, (sqs, dynamodb)):
+            clients._count(client)
+        return clients
+
+    def sqs(self, operation: str, **params: Any) -> dict[str, Any]:
+        """Call SQS; `operation` is a method of boto3's client, such as send_message_batch."""
+        name = _RECEIVING if operation == "receive_message" else _SQS
+        return self._call(name, f"SQS {self.settings.where}", operation, params)
+
+    def dynamodb(self, operation: str, **params: Any) -> dict[str, Any]:
+        """Call DynamoDB; `operation` is a method of boto3's client, such as update_item."""
+        return self._call(_DYNAMODB, f"DynamoDB {self.settings.where}", operation, params)
+
+    def close(self) -> None:
+        """Close the connections; calling again makes new ones."""
+        with self._lock:
+            clients, self._clients = list(self._clients.values()), {}
+        for client in clients:
+            client.close()
+
+    def _call(self, name: str, place: str, operation: str, params: dict[str, Any]) -> dict[str, Any]:
+        action = f"{name.partition(' ')[0]}:{''.join(map(str.capitalize, operation.split('_')))}"
+        try:
+            client = self._given.get(name) or self._clients.get(name) or self._make(name)
+            answer: dict[str, Any] = getattr(client, operation)(**params)
+        except (BotoCoreError, ClientError, OSError) as error:
+            # Without its cause: AWS's text may repeat what was signed, and `explain` has said all else.
+            raise explain(error, place, action) from None
+        return answer
+
+    # -- making ----------------------------------------------------------------------------------------
+
+    def _make(self, name: str) -> Any:
+        with self._lock:  # two threads must not make two; and making one is not safe in botocore
+            if name not in self._clients:
+                self._clients[name] = self._made(name)
+                self._count(self._clients[name])
+            return self._clients[name]
+
+    def _made(self, name: str) -> Any:
+        # A session of our own: boto3's default one is shared with the rest of the program.
+        session = Session(botocore_session=botocore.session.get_session())
+        settings = self.settings
+        # A server that is not Amazon's takes any region; signing needs one.
+        region = settings.region or session.region_name or ("us-east-1" if settings.endpoint else None)
+        endpoint = settings.endpoint
+        if name != _DYNAMODB and endpoint is None:
+            endpoint = settings.sqs_endpoint
+        return session.client(
+            name.partition(" ")[0],
+            region_name=region,
+            endpoint_url=endpoint,
+            config=Config(
+                retries={"mode": "standard", "total_max_attempts": ATTEMPTS},
+                connect_timeout=CONNECT_TIMEOUT_S,
+                read_timeout=READ_TIMEOUT_S + (settings.wait_s if name == _RECEIVING else 0),
+                max_pool_connections=POOL,
+                tcp_keepalive=True,
+                user_agent_extra=f"laneway/{__version__}",
+            ),
+        )
+
+    def _count(self, client: Any) -> None:
+        lock, requests = self._counting, self.requests
+
+        def sent(event_name: str, **_: Any) -> None:
+            name = event_name.removeprefix("before-send.")
+            with lock:
+                requests[name] += 1
+
+        client.meta.events.register(f"before-send.{client.meta.service_model.service_id.hyphenize()}", sent)
+
+    # -- forks -----------------------------------------------------------------------------------------
+
+    def _renew(self) -> None:
+        """In a forked process: locks may be held by threads that it does not have, and connections are the parent's.
+
+        The parent's clients are kept and left alone: closing them would need their own locks.
+        """
+        self._lock = threading.Lock()
+        self._counting = threading.Lock()
+        if self._clients:
+            _parents.append(self._clients)
+        self._clients = {}
+
+
+_all_clients: weakref.WeakSet[Clients] = weakref.WeakSet()
+_parents: list[dict[str, Any]] = []
+
+
+def _renew_all() -> None:
+    for clients in tuple(_all_clients):
+        clients._renew()
+
+
+if hasattr(os, "register_at_fork"):  # Windows does not fork
+    os.register_at_fork(after_in_child=_renew_all)

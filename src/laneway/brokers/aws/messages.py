@@ -6,14 +6,32 @@ original writes it, is a job too: its id is the message's.
 
 from __future__ import annotations
 
+import hashlib
+import math
+import re
 from typing import Any
 
 import msgspec
 
-from ...job import Headers, Kind
+from ...job import Headers, Kind, NewJob
+from ..common import storable
+from .hops import execute_after as execute_after  # what a message carries is all found here
+from .hops import id_in
+from .hops import waits_until as waits_until
+from .hops import with_execute_after as with_execute_after
 
 #: The one message attribute that is ours.
 ATTRIBUTE = "laneway"
+
+#: Bytes that a message may grow by after it was enqueued, its error aside: counts, and `_execute_after`.
+ROOM = 256
+#: The most bytes of an error that travel with a message.
+MAX_ERROR = 16_384
+
+#: What SQS takes as MessageGroupId and MessageDeduplicationId: letters, digits and punctuation, of ASCII.
+_ID = re.compile(r"[!-~]{1,128}")
+#: What SQS takes neither as a body nor as the text of an attribute.
+_REFUSED = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 class Channel(msgspec.Struct, frozen=True):
@@ -48,6 +66,7 @@ class Note(msgspec.Struct, omit_defaults=True):
     headers: Headers | None = None
     #: The MessageGroupId of a plain job, for SQS fair queues.
     group: str = ""
+    expires: float | None = None
 
 
 class Outgoing(msgspec.Struct):
@@ -78,3 +97,158 @@ class Message(msgspec.Struct, eq=False):
     #: On the monotonic clock: when it was received, and until when nobody else gets it.
     received_at: float = 0.0
     hidden_until: float = 0.0
+
+
+_read_note = msgspec.json.Decoder(Note).decode
+_write = msgspec.json.Encoder().encode
+
+
+# -- out -----------------------------------------------------------------------------------------------
+
+
+def outgoing_of(job: NewJob, due: float | None = None) -> Outgoing:
+    """The message of a new job; `due` is its time in unix seconds, if it has one."""
+    if job.kind is Kind.KEYED:
+        id, key, group = job.identity, job.key, ""
+    else:
+        id, key, group = job.key, "", job.group
+    return Outgoing(job.body, Note(id, key, due, headers=job.headers or None, group=group, expires=job.expires))
+
+
+def again(message: Message, **changes: Any) -> Outgoing:
+    """A message that was received, to be sent on under another deduplication id; `changes` are those of its note."""
+    note = msgspec.structs.replace(message.note, **{"hop": message.note.hop + 1, **changes})
+    return Outgoing(message.body, note, message.attributes)
+
+
+def entry_of(outgoing: Outgoing, id: str, channel: Channel, delay_s: int) -> dict[str, Any]:
+    """A message as SendMessageBatch takes it; `id` names it among those of its request."""
+    entry: dict[str, Any] = {
+        "Id": id,
+        "MessageBody": outgoing.body,
+        "MessageAttributes": {
+            **outgoing.attributes,
+            ATTRIBUTE: {"DataType": "String", "StringValue": _note_text(outgoing.note)},
+        },
+    }
+    note = outgoing.note
+    if channel.fifo:
+        entry["MessageGroupId"] = group_of(note.key or note.id)
+        entry["MessageDeduplicationId"] = _fitting(f"{note.id}-{note.attempt}-{note.hop}")
+    else:
+        if note.group:
+            entry["MessageGroupId"] = note.group
+        if delay_s > 0:
+            entry["DelaySeconds"] = delay_s
+    return entry
+
+
+def size_of(outgoing: Outgoing) -> int:
+    """The bytes that SQS counts: the body, and the names, types and values of the attributes."""
+    size = _bytes(outgoing.body) + len(ATTRIBUTE) + len("String") + _bytes(_note_text(outgoing.note))
+    for name, value in outgoing.attributes.items():
+        size += _bytes(name) + _bytes(value.get("DataType", ""))
+        size += len(value.get("BinaryValue", b"")) + _bytes(value.get("StringValue", ""))
+    return size
+
+
+def fitted(outgoing: Outgoing, limit: int) -> Outgoing:
+    """The same with as much of its error as a message of `limit` bytes has room for: no retry may fail by its error."""
+    error = storable(outgoing.note.error)
+    if not error or (len(error) * 6 <= MAX_ERROR and size_of(outgoing) <= limit):
+        return outgoing
+    without = Outgoing(outgoing.body, msgspec.structs.replace(outgoing.note, error=None), outgoing.attributes)
+    room = min(MAX_ERROR, limit - size_of(without) - len(',"error":""'))
+    if room >= _quoted_bytes(error):
+        return outgoing
+    kept = error[-max(room, 1) :]  # the end of a traceback says more than its beginning
+    while kept and (over := _quoted_bytes(f"…{kept}") - room) > 0:
+        kept = kept[math.ceil(over / 6) :]  # in JSON a character is up to six bytes
+    without.note.error = f"…{kept}" if kept else None
+    return without
+
+
+def group_of(key: str) -> str:
+    """The MessageGroupId of a key: itself, or a digest of what SQS does not take as one."""
+    # No key is taken for the digest of another.
+    return _fitting(key) if not key.startswith("#") else _digest(key)
+
+
+def _fitting(text: str) -> str:
+    return text if _ID.fullmatch(text) else _digest(text)
+
+
+def _digest(text: str) -> str:
+    return "#" + hashlib.sha256(text.encode()).hexdigest()
+
+
+def is_group(text: str) -> bool:
+    """Whether SQS takes a text as a MessageGroupId."""
+    return _ID.fullmatch(text) is not None
+
+
+def refused_character(text: str) -> str | None:
+    """The first character that SQS does not take, as U+FFFE, if there is one."""
+    found = None if text.isascii() and text.isprintable() else _REFUSED.search(text)
+    return f"U+{ord(found[0]):04X}" if found else None
+
+
+def _bytes(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode())
+
+
+def _quoted_bytes(text: str) -> int:
+    return _bytes(_json(text)) - 2
+
+
+def _note_text(note: Note) -> str:
+    try:
+        return _json(note)
+    except UnicodeEncodeError:  # file names that are no UTF-8 bring half characters into errors
+        return _json(msgspec.structs.replace(note, error=storable(note.error)))
+
+
+def _json(value: Note | str) -> str:
+    # Those that JSON leaves as they are and SQS refuses; all others are escaped already.
+    return _write(value).decode().replace("\ufffe", "\\ufffe").replace("\uffff", "\\uffff")
+
+
+# -- in ------------------------------------------------------------------------------------------------
+
+
+def read(channel: Channel, raw: dict[str, Any], now_monotonic: float, hidden_s: float) -> Message:
+    """A message as ReceiveMessage brings it, hidden from others for `hidden_s` from `now_monotonic` on."""
+    system: dict[str, str] = raw.get("Attributes") or {}
+    body: str = raw.get("Body") or ""
+    attributes = {
+        name: {part: value[part] for part in ("DataType", "StringValue", "BinaryValue") if part in value}
+        for name, value in (raw.get("MessageAttributes") or {}).items()
+    }
+    note = _note_of(attributes.pop(ATTRIBUTE, None)) or Note(id_in(body) or raw["MessageId"])
+    if channel.fifo and not note.key:
+        note.key = system.get("MessageGroupId", "") or note.id
+    elif not channel.fifo and not note.group:
+        note.group = system.get("MessageGroupId", "")
+    return Message(
+        channel=channel,
+        receipt=raw["ReceiptHandle"],
+        message_id=raw["MessageId"],
+        body=body,
+        note=note,
+        attributes=attributes,
+        kind=Kind.KEYED if channel.fifo else Kind.PLAIN,
+        receive_count=int(system.get("ApproximateReceiveCount", 1)),
+        sent_at=int(system.get("SentTimestamp", 0)) / 1_000,
+        sequence=int(system.get("SequenceNumber", 0)),
+        received_at=now_monotonic,
+        hidden_until=now_monotonic + hidden_s,
+    )
+
+
+def _note_of(attribute: dict[str, Any] | None) -> Note | None:
+    """Our note; one that cannot be read is nobody's, and the message a job all the same."""
+    try:
+        note = _read_note((attribute or {}).get("StringValue", ""))
+    except msgspec.DecodeError:
+        return None
+    return note if note.id else None

@@ -1,8 +1,18 @@
-"""What can be wrong with AWS, as Laneway says it. Owns the errors; mapping botocore's to them is `clients.py`'s."""
+"""What can be wrong with AWS, as Laneway says it: the errors, and a sentence for each of botocore's.
+
+Sentences hold AWS's own words, which name users, actions and resources; but not where it refuses a signature, because
+it repeats what was signed then, and a session's token is a part of that.
+"""
 
 from __future__ import annotations
 
-from ...errors import BrokerError
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from botocore import exceptions as botocore_errors
+
+from ...errors import BrokerAwayError, BrokerError
 
 
 class AWSError(BrokerError):
@@ -20,3 +30,177 @@ class MissingError(AWSError):
 
 class ConditionError(AWSError):
     """A conditional write was not carried out, because its condition does not hold."""
+
+
+class RefusedError(AWSError):
+    """AWS took none, or not all, of the entries of a batch, and it is they that are wrong: a repeat does not help."""
+
+    def __init__(self, message: str, *, code: str = "", entries: Sequence[int] = ()) -> None:
+        super().__init__(message, code=code)
+        #: Which entries they are, counted from 0.
+        self.entries = list(entries)
+
+
+class DeniedError(AWSError):
+    """Whoever the credentials belong to may not do this, or there are no credentials that AWS knows."""
+
+
+_MISSING = frozenset(
+    {
+        "AWS.SimpleQueueService.NonExistentQueue",
+        "QueueDoesNotExist",
+        "ResourceNotFoundException",
+        "TableNotFoundException",
+    }
+)
+#: After these a repeat may help, and what botocore repeats by itself was in vain.
+_THROTTLED = frozenset(
+    {
+        "KmsThrottled",
+        "KMS.ThrottlingException",
+        "AWS.SimpleQueueService.KmsThrottled",
+        "LimitExceededException",
+        "ProvisionedThroughputExceededException",
+        "RequestLimitExceeded",
+        "RequestThrottled",
+        "RequestThrottledException",
+        "SlowDown",
+        "ThrottledException",
+        "Throttling",
+        "ThrottlingException",
+        "TooManyRequestsException",
+    }
+)
+_AWAY = frozenset(
+    {
+        "InternalError",
+        "InternalFailure",
+        "InternalServerError",
+        "PriorRequestNotComplete",
+        "RequestTimeout",
+        "RequestTimeoutException",
+        "ServiceUnavailable",
+        "TransactionInProgressException",
+    }
+)
+_OVER_LIMIT = frozenset({"OverLimit", "AWS.SimpleQueueService.OverLimit"})
+_DENIED = frozenset({"AccessDenied", "AccessDeniedException", "AuthorizationError", "KMS.AccessDeniedException"})
+_EXPIRED = frozenset({"ExpiredToken", "ExpiredTokenException", "TokenRefreshRequired"})
+_UNKNOWN = frozenset(
+    {
+        "AuthFailure",
+        "IncompleteSignature",
+        "IncompleteSignatureException",
+        "InvalidAccessKeyId",
+        "InvalidClientTokenId",
+        "InvalidSecurity",
+        "MissingAuthenticationToken",
+        "MissingAuthenticationTokenException",
+        "OptInRequired",
+        "UnrecognizedClientException",
+    }
+)
+_CLOCK = frozenset(
+    {"InvalidSignatureException", "RequestExpired", "RequestTimeTooSkewed", "SignatureDoesNotMatch"},
+)
+
+_NO_CREDENTIALS = (
+    botocore_errors.NoCredentialsError,
+    botocore_errors.PartialCredentialsError,
+    botocore_errors.NoAuthTokenError,
+    botocore_errors.ProfileNotFound,
+)
+_BY_THEIR_NAMES = (
+    "CredentialRetrievalError",
+    "TokenRetrievalError",
+    "SSOError",
+    "LoginError",
+    "MetadataRetrievalError",
+)
+#: Credentials that had to be fetched and could not be; older versions of botocore do not have all of them.
+_UNFETCHED = tuple(getattr(botocore_errors, name) for name in _BY_THEIR_NAMES if hasattr(botocore_errors, name))
+
+_GIVE = (
+    "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, a profile (AWS_PROFILE), or give the machine a role; "
+    "`aws sts get-caller-identity` shows what is found"
+)
+
+#: What botocore repeats of a parameter that it does not take; it may be a job's.
+_VALUE = re.compile(r", value: .*?(?=, type: |, valid |$)")
+
+
+def is_transient(code: str) -> bool:
+    """Whether an entry of a batch that failed with this code may be taken another time."""
+    return code in _THROTTLED or code in _AWAY
+
+
+def explain(error: Exception, place: str, action: str) -> BrokerError:
+    """The error that Laneway raises for one of botocore's; `action` is what was called, such as sqs:SendMessage."""
+    if isinstance(error, botocore_errors.ClientError):
+        return _answered(error.response, place, action)
+    about = " ".join(str(error).split()).rstrip(".")
+    if isinstance(error, _NO_CREDENTIALS):
+        return DeniedError(f"There are no AWS credentials for {place}; {_GIVE} ({about}).", code=type(error).__name__)
+    if isinstance(error, _UNFETCHED):
+        return BrokerAwayError(
+            f"The AWS credentials for {place} could not be fetched; sign in again, or {_GIVE} ({about})."
+        )
+    if isinstance(error, botocore_errors.NoRegionError):
+        return AWSError(
+            "No AWS region is set; give the URL region=…, or set AWS_REGION or the region of the AWS profile.",
+            code="NoRegionError",
+        )
+    if isinstance(error, botocore_errors.SSLError):
+        return AWSError(
+            f"{place} has no certificate that is trusted here; set AWS_CA_BUNDLE to that of its issuer ({about}).",
+            code="SSLError",
+        )
+    if isinstance(error, (botocore_errors.ConnectionError, botocore_errors.HTTPClientError, OSError)):
+        return BrokerAwayError(f"{place} is away; see that it can be reached from here ({about}).")
+    if type(error).__name__ == "ResponseParserError":  # half an answer, or that of a proxy
+        return BrokerAwayError(f"{place} gave an answer that is none of AWS's; see what stands before it ({about}).")
+    if isinstance(error, botocore_errors.ParamValidationError):
+        about = _VALUE.sub("", about)
+    return AWSError(f"{place} could not be asked for {action}: {about}.", code=type(error).__name__)
+
+
+def _answered(response: Any, place: str, action: str) -> BrokerError:
+    """The error for an answer that is one."""
+    told = response.get("Error") or {}
+    code = str(told.get("Code") or "").rpartition("#")[2]
+    status = (response.get("ResponseMetadata") or {}).get("HTTPStatusCode") or 0
+    about = ": ".join(filter(None, [code, " ".join(str(told.get("Message") or "").split()).rstrip(".")]))
+    if code in _MISSING:
+        return MissingError(
+            f"{place} has no such queue or table; create it with `laneway aws create` ({about}).", code=code
+        )
+    if code == "ConditionalCheckFailedException":
+        return ConditionError(f"{place} did not write, because its condition does not hold ({about}).", code=code)
+    if code in _THROTTLED or status == 429:
+        return BrokerAwayError(
+            f"{place} is asked more often than it allows, and {action} was not carried out; it goes on more slowly, "
+            f"or raise its quota ({about})."
+        )
+    if code in _OVER_LIMIT:
+        return BrokerAwayError(
+            f"{place} hands out no more of a queue until some of what runs is done; run fewer workers ({about})."
+        )
+    if code in _AWAY or status >= 500:
+        return BrokerAwayError(f"{place} is not well, and {action} was not carried out ({about or status}).")
+    if code in _DENIED:
+        return DeniedError(
+            f"{place} forbids these credentials {action}; give them what `laneway aws iam` prints ({about}).", code=code
+        )
+    if code in _EXPIRED:
+        return DeniedError(
+            f"The AWS credentials for {place} have expired; sign in again, or {_GIVE} ({code}).", code=code
+        )
+    if code in _UNKNOWN:
+        return DeniedError(f"{place} does not know these credentials; {_GIVE} ({code}).", code=code)
+    if code in _CLOCK:
+        return DeniedError(
+            f"{place} does not accept the signature of {action}; see that the secret key is right and that this "
+            f"machine's clock is ({code}).",
+            code=code,
+        )
+    return AWSError(f"{place} refused {action}: {about or status}.", code=code)

@@ -1,0 +1,89 @@
+"""What a ticket itself carries on SQS: the time that it waits for, hop by hop, when there is no table.
+
+Owns the edits of a ticket's text; all else in it, and its order, stays. It never decides how a job waits.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from ...codec import encode
+
+if TYPE_CHECKING:
+    from .messages import Note
+
+_AFTER = "_execute_after"
+_JOB_ID = "_job_id"
+
+
+class _Ticket(msgspec.Struct):
+    """What is looked for in a ticket, whoever wrote it and whatever he put there."""
+
+    id: Any = msgspec.field(name=_JOB_ID, default=None)
+    after: Any = msgspec.field(name=_AFTER, default=None)
+    task: Any = msgspec.field(name="_job_class", default=None)
+
+
+_read = msgspec.json.Decoder(_Ticket).decode
+_read_parts = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_UNREADABLE = (msgspec.DecodeError, RecursionError, UnicodeEncodeError)
+
+
+def _ticket(body: str) -> _Ticket | None:
+    """The ticket, if the body is one or at least an object of JSON."""
+    try:
+        return _read(body)
+    except _UNREADABLE:
+        return None
+
+
+def id_in(body: str) -> str | None:
+    """The id of a keyed call that its ticket carries."""
+    ticket = _ticket(body) if _JOB_ID in body else None
+    return ticket.id if ticket is not None and isinstance(ticket.id, str) and ticket.id else None
+
+
+def task_in(body: str) -> str | None:
+    """The name of the task that a ticket is for."""
+    ticket = _ticket(body)
+    return ticket.task if ticket is not None and isinstance(ticket.task, str) else None
+
+
+def execute_after(body: str) -> int | None:
+    """The time that a ticket carries from hop to hop, in unix seconds."""
+    ticket = _ticket(body) if _AFTER in body else None
+    after = None if ticket is None else ticket.after
+    if isinstance(after, bool) or not isinstance(after, (int, float)) or not math.isfinite(after):
+        return None
+    return math.ceil(after)
+
+
+def with_execute_after(body: str, at: int | None) -> str:
+    """The ticket with this time in it, or with none. What is no object of JSON stays as it is."""
+    if at is None and _AFTER not in body:
+        return body
+    try:
+        parts = _read_parts(body)
+    except _UNREADABLE:
+        return body
+    parts.pop(_AFTER, None)
+    if at is not None:
+        id = parts.pop(_JOB_ID, None)
+        parts[_AFTER] = msgspec.Raw(b"%d" % at)
+        if id is not None:
+            parts[_JOB_ID] = id
+    return "{" + ",".join(f"{encode(name).decode()}:{bytes(part).decode()}" for name, part in parts.items()) + "}"
+
+
+def waits_until(body: str, note: Note) -> float | None:
+    """Until when a message that has arrived is to be sent on rather than run: what its ticket says.
+
+    A body that is no object of JSON cannot carry a time, and goes by its note.
+    """
+    after = execute_after(body)
+    if after is not None or note.due is None or _ticket(body) is not None:
+        return after
+    return note.due
