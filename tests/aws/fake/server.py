@@ -1,0 +1,188 @@
+"""The fake as a server: in a thread of the tests' process, or as a process of its own (`python -m tests.aws.fake`).
+
+One thread does everything, so that no two requests are ever carried out at once. The clock's steps (an operator who
+sets a machine's time) are not AWS's: its time goes by the clock's intervals.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import threading
+import uuid
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from functools import lru_cache
+from typing import Any
+
+import msgspec
+
+from laneway.clock import Clock, SystemClock
+from tests.aws.fake.dynamodb import DynamoDB
+from tests.aws.fake.faults import Faults, Refusal
+from tests.aws.fake.http import Connection, Request, response
+from tests.aws.fake.queues import Queue
+from tests.aws.fake.sqs import SQS
+from tests.aws.fake.tables import Table
+from tests.aws.places import Place
+
+_TARGETS = {"AmazonSQS": "sqs", "DynamoDB_20120810": "dynamodb"}
+
+
+class FakeServer(Place):
+    """SQS and DynamoDB in memory, on a port of 127.0.0.1."""
+
+    def __init__(self, clock: Clock | None) -> None:
+        self._clock = clock or SystemClock()
+        #: Whether time passes only when a test says so: then nothing can be waited for.
+        self._manual = clock is not None and not isinstance(clock, SystemClock)
+        self._started = self._clock.now() - self._clock.monotonic()
+        #: How many requests there were since the last reset, by names such as `sqs.SendMessageBatch`.
+        self.requests: Counter[str] = Counter()
+        self.faults = Faults()
+        self._loop = asyncio.new_event_loop()
+        self._thread: threading.Thread | None = None
+        self._empty()
+
+    @classmethod
+    def start(cls, clock: Clock | None = None, port: int = 0) -> FakeServer:
+        """A new server that answers. With a clock it tells the time by that, and a long poll does not wait."""
+        server = cls(clock)
+        loop = server._loop
+        listening = loop.run_until_complete(loop.create_server(lambda: Connection(server._handle), "127.0.0.1", port))
+        server.endpoint = f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}"
+        server._thread = threading.Thread(target=server._run, args=(listening,), name="fake AWS", daemon=True)
+        server._thread.start()
+        return server
+
+    def end(self) -> None:
+        """Stop answering. No harm if it has ended."""
+        self.forget_clients()
+        if self._thread is not None:
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join()
+            self._thread = None
+
+    def reset(self) -> None:
+        """Forget all queues, tables, requests and faults."""
+        self._do(self._empty)
+
+    # -- looking ---------------------------------------------------------------------------------------
+
+    @property
+    def queues(self) -> dict[str, Queue]:
+        """By name: `fake.queues["q"].counts`, `.bodies`, `.messages`."""
+        return self.sqs.queues
+
+    @property
+    def tables(self) -> dict[str, Table]:
+        """By name: `fake.tables["t"].items()`; `.page_items` makes answers short."""
+        return self.dynamodb.tables
+
+    @property
+    def page_items(self) -> int | None:
+        """How many items a page of a query or scan looks at; None: as many as fit into a megabyte, as on AWS."""
+        return self.dynamodb.page_items
+
+    @page_items.setter
+    def page_items(self, value: int | None) -> None:
+        self.dynamodb.page_items = value
+
+    # -- inside ----------------------------------------------------------------------------------------
+
+    def _now(self) -> float:
+        return self._started + self._clock.monotonic()
+
+    def _empty(self) -> None:
+        known = self.sqs.queues if hasattr(self, "sqs") else {}
+        gone = list(known.values())
+        known.clear()
+        self.requests.clear()
+        self.faults.clear()
+        self.faults.seed(0)
+        self.sqs = SQS(self._now, self.faults, manual=self._manual)
+        self.dynamodb = DynamoDB(self._now)
+        for queue in gone:
+            queue.wake()
+
+    def _run(self, listening: asyncio.Server) -> None:
+        self._loop.run_forever()
+        listening.close()
+        for task in asyncio.all_tasks(self._loop):
+            task.cancel()
+        self._loop.run_until_complete(asyncio.sleep(0))
+        self._loop.run_until_complete(self._loop.shutdown_asyncgens())
+        self._loop.close()
+
+    def _do(self, act: Callable[[], None]) -> None:
+        """Act in the server's thread, between two requests."""
+        if self._thread is None or threading.current_thread() is self._thread:
+            return act()
+        done = threading.Event()
+        self._loop.call_soon_threadsafe(lambda: (act(), done.set()))
+        done.wait()
+
+    def _handle(self, request: Request) -> bytes | Awaitable[bytes]:
+        if "x-amz-target" not in request.headers:
+            return self._control(request)
+        prefix, _, operation = request.headers["x-amz-target"].partition(".")
+        service = _TARGETS.get(prefix, prefix)
+        self.requests[f"{service}.{operation}"] += 1
+        act = getattr(getattr(self, service, None), _snake(operation), None)
+        if act is None or _snake(operation).startswith("_"):
+            return _refused(service, Refusal("UnknownOperationException", f"This fake has no {service} {operation}."))
+        try:
+            answer = act(msgspec.json.decode(request.body), request.headers.get("host", ""))
+        except Refusal as refusal:
+            return _refused(service, refusal)
+        return _answered(answer) if isinstance(answer, dict) else self._later(service, answer)
+
+    async def _later(self, service: str, waited: Awaitable[dict[str, Any]]) -> bytes:
+        try:
+            return _answered(await waited)
+        except Refusal as refusal:
+            return _refused(service, refusal)
+
+    def _control(self, request: Request) -> bytes:
+        """What a test of another process may ask: see `FakeProcess`."""
+        match request.method, request.path:
+            case "POST", "/fake/reset":
+                self._empty()
+                return _answered({})
+            case "POST", "/fake/set":
+                for name, value in msgspec.json.decode(request.body).items():
+                    if name == "seed":
+                        self.faults.seed(value)
+                    else:
+                        setattr(self if name == "page_items" else self.faults, name, value)
+                return _answered({})
+            case "GET", "/fake/requests":
+                return _answered(dict(self.requests))
+            case "GET", "/fake/faults":
+                shown = ("duplicates", "reordered", "misses", "duplicated", "overtaken", "missed")
+                return _answered({name: getattr(self.faults, name) for name in shown})
+            case "GET", "/fake/queues":
+                return _answered({name: msgspec.to_builtins(queue.counts) for name, queue in self.queues.items()})
+        return response(b"Not found", 404)
+
+
+@lru_cache
+def _snake(operation: str) -> str:
+    return re.sub(r"(?<!^)(?=[A-Z])", "_", operation).lower()
+
+
+def _answered(answer: dict[str, Any]) -> bytes:
+    return response(msgspec.json.encode(answer), 200, f"x-amzn-RequestId: {uuid.uuid4()}\r\n")
+
+
+def _refused(service: str, refusal: Refusal) -> bytes:
+    kind, headers = refusal.kind, f"x-amzn-RequestId: {uuid.uuid4()}\r\n"
+    if service == "sqs":
+        headers += f"x-amzn-query-error: {refusal.query_code};Sender\r\n"
+        kind = f"com.amazonaws.sqs#{kind}"
+    elif kind == "ValidationException":
+        kind = f"com.amazon.coral.validate#{kind}"
+    else:
+        kind = f"com.amazonaws.dynamodb.v20120810#{kind}"
+    body = {"__type": kind, "message": refusal.message, **refusal.more}
+    return response(msgspec.json.encode(body), refusal.status, headers)

@@ -1,0 +1,84 @@
+"""`python -m tests.aws.moto_server PORT`: moto's server, mended where it breaks what AWS promises and tests rely on.
+
+- One request at a time, but for the waiting of long polls: moto hands one message to two receivers now and then, loses
+  one that is sent while another is deleted, and lets two conditional writes pass at once.
+- Sequence numbers grow; moto's are any numbers.
+- When several messages of a group become visible again, the first of them comes first.
+Connections are kept, which moto's own command does not.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from moto.moto_server.werkzeug_app import DomainDispatcherApplication, MotoRequestHandler, create_backend_app
+from moto.sqs.models import Message, Queue, SQSBackend
+from werkzeug.serving import make_server
+
+_FIRST_SEQUENCE = 18_849_496_460_467_696_128
+#: How often a long poll looks.
+_LOOK_S = 0.02
+_lock = threading.RLock()
+_sequences = itertools.count()
+
+_receive = SQSBackend.receive_message
+_add = Queue.add_message
+
+
+def receive(self: SQSBackend, queue_name: str, count: int, wait_s: float, hidden_s: int, names: Any = None) -> Any:
+    until = time.monotonic() + wait_s
+    while True:
+        with _lock:
+            queue = self.get_queue(queue_name)
+            queue.pending_messages.difference_update([each for each in queue.pending_messages if each.visible])
+            found = _receive(self, queue_name, count, 0, hidden_s, names)
+        if found or time.monotonic() >= until:
+            return found
+        time.sleep(_LOOK_S)
+
+
+def add(self: Queue, message: Message) -> None:
+    if message.sequence_number is not None:
+        message.sequence_number = str(_FIRST_SEQUENCE + 256 * next(_sequences))
+    _add(self, message)
+
+
+class Handler(MotoRequestHandler):
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
+
+    def log_request(self, code: int | str = "-", size: int | str = "-") -> None:
+        """Nobody reads it."""
+
+
+class OneByOne:
+    """The application, asked for one thing at a time, but for receives, which see to that themselves."""
+
+    def __init__(self, application: Any) -> None:
+        self._application = application
+
+    def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+        if environ.get("HTTP_X_AMZ_TARGET", "") == "AmazonSQS.ReceiveMessage":
+            return self._application(environ, start_response)
+        with _lock:
+            return list(self._application(environ, start_response))
+
+
+def main(port: int) -> None:
+    SQSBackend.receive_message = receive
+    Queue.add_message = add
+    os.environ["MOTO_PORT"] = str(port)
+    logging.getLogger("werkzeug").setLevel(logging.ERROR)
+    application = OneByOne(DomainDispatcherApplication(create_backend_app))
+    make_server("127.0.0.1", port, application, threaded=True, request_handler=Handler).serve_forever()
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))
