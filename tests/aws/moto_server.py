@@ -4,7 +4,8 @@
   one that is sent while another is deleted, and lets two conditional writes pass at once.
 - Sequence numbers grow; moto's are any numbers.
 - When several messages of a group become visible again, the first of them comes first.
-Connections are kept, which moto's own command does not.
+And it is quicker: connections are kept, and counting a queue, which moto does several times for every message, costs
+little.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from moto.core.utils import unix_time_millis
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication, MotoRequestHandler, create_backend_app
 from moto.sqs.models import Message, Queue, SQSBackend
 from werkzeug.serving import make_server
@@ -50,6 +52,27 @@ def add(self: Queue, message: Message) -> None:
     _add(self, message)
 
 
+def is_young(self: SQSBackend, queue_name: str, message: Message) -> bool:
+    sent_at = message.sent_timestamp
+    kept_s: int = self.get_queue(queue_name).message_retention_period  # moto sets it by its name
+    return sent_at is None or time.time() - sent_at / 1000 < kept_s
+
+
+def messages(self: Queue) -> list[Message]:
+    now = unix_time_millis()
+    return [each for each in self._messages if now > each.visible_at and now >= each.delayed_until]
+
+
+def count_delayed(self: Queue) -> int:
+    now = unix_time_millis()
+    return sum(now < each.delayed_until for each in self._messages)
+
+
+def count_hidden(self: Queue) -> int:
+    now = unix_time_millis()
+    return sum(now <= each.visible_at for each in self._messages)
+
+
 class Handler(MotoRequestHandler):
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
@@ -73,7 +96,11 @@ class OneByOne:
 
 def main(port: int) -> None:
     SQSBackend.receive_message = receive
+    SQSBackend.is_message_valid_based_on_retention_period = is_young
     Queue.add_message = add
+    Queue.messages = property(messages)
+    Queue.approximate_number_of_messages_delayed = property(count_delayed)
+    Queue.approximate_number_of_messages_not_visible = property(count_hidden)
     os.environ["MOTO_PORT"] = str(port)
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
     application = OneByOne(DomainDispatcherApplication(create_backend_app))
