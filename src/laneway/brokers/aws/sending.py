@@ -1,13 +1,226 @@
-"""Messages on their way to SQS, or into the table."""
+"""Messages on their way: into the queue now or in a while, into the table, or from hop to hop.
+
+Owns where a message goes that is due later, and what is said when some of them could not be stored. A message may be
+stored twice when the answer to its sending is lost: under the same id, and on a FIFO queue SQS itself drops the second.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+import copy
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from ...clock import Clock
+from ...errors import BrokerAwayError, BrokerError, EnqueueError
+from ...job import Kind, NewJob
+from .batches import Sent, rounds, send_batch, split
+from .channels import Channels
+from .clients import Clients
+from .hops import execute_after, with_execute_after
+from .messages import Channel, Outgoing, entry_of, fitted, group_of, outgoing_of, size_of
+from .refusing import LARGEST_WAITING, check_new, check_size, needs_table, too_large_to_wait
+from .tables import Tables
+from .trouble import MissingError, RefusedError
+from .urls import Settings
+
+if TYPE_CHECKING:
+    from .items import Waiting
+    from .table import Table
+
+#: The longest that SQS delays a message by itself.
+LONGEST_DELAY_S = 900
+#: Items that go into the table in one request.
+_ITEMS = 25
+#: The jobs that an error names.
+_NAMED = 3
+
+
+class Dispatch(msgspec.Struct):
+    """A message that is to be stored, so that it is run when it is due."""
+
+    queue: str
+    fifo: bool
+    outgoing: Outgoing
+    #: Unix seconds; None, or what has passed, is now.
+    due: float | None
+    #: It must be possible to cancel it until then: only the table can do that.
+    cancellable: bool = False
+
+    @property
+    def key(self) -> str:
+        """The key of its job."""
+        return self.outgoing.note.key or self.outgoing.note.id
+
+
+@dataclass
+class _Sorted:
+    """Messages by where they go, with their numbers in the call."""
+
+    direct: dict[Channel, list[tuple[int, Outgoing, int]]] = field(default_factory=dict)
+    waiting: dict[int, tuple[Table, list[tuple[int, Waiting]]]] = field(default_factory=dict)
 
 
 class Sender:
-    def __init__(self, *collaborators: Any, **options: Any) -> None:
-        raise NotImplementedError
+    """Sends messages. Safe to call from several threads."""
 
-    def __getattr__(self, name: str) -> Any:
-        raise NotImplementedError
+    def __init__(self, clients: Clients, channels: Channels, tables: Tables, settings: Settings, clock: Clock) -> None:
+        self._clients = clients
+        self._channels = channels
+        self._tables = tables
+        self._limit = settings.max_body
+        self._clock = clock
+
+    def enqueue(self, jobs: Sequence[NewJob], sent: Sent | None = None) -> None:
+        """Store new jobs. All are looked at, and their queues and tables found, before any of them is stored."""
+        check_new(jobs)
+        now = self._clock.now()
+        items = []
+        for job in jobs:
+            due = now + job.delay_s if job.perform_at is None and job.delay_s > 0 else job.perform_at
+            outgoing = outgoing_of(job, due)
+            check_size(job, outgoing, self._limit)
+            items.append(Dispatch(job.queue, job.kind is Kind.KEYED, outgoing, due, job.cancellable))
+        try:
+            self.dispatch(items, sent)
+        except RefusedError as error:
+            blamed = items[error.entries[0]]
+            raise EnqueueError(str(error), place=(blamed.queue, blamed.key)) from None
+
+    def dispatch(self, items: Sequence[Dispatch], sent: Sent | None = None) -> None:
+        """Store messages, each where it waits until it is due. `sent` is told of each that is stored, by its number.
+
+        Nothing is stored if a queue is missing, or a table that is needed. If storing fails midway, the error names
+        what was not stored; a RefusedError has the numbers of those that are to blame.
+        """
+        found = self._sort(items)
+        stored: set[int] = set()
+
+        def is_stored(number: int) -> None:
+            stored.add(number)
+            if sent is not None:
+                sent(number)
+
+        try:
+            for table, waiting in found.waiting.values():
+                for first in range(0, len(waiting), _ITEMS):
+                    part = waiting[first : first + _ITEMS]
+                    table.put([each for _, each in part])
+                    for number, _ in part:
+                        is_stored(number)
+            for channel, messages in found.direct.items():
+                self._send(channel, messages, is_stored)
+        except (BrokerError, EnqueueError) as error:
+            raise _not_stored(error, items, stored) from None
+
+    def send(self, channel: Channel, items: Sequence[tuple[Outgoing, int]], sent: Sent | None = None) -> None:
+        """Send messages to an SQS queue, each with its DelaySeconds. They keep their order; on a FIFO queue those of
+        one group do. When it fails, nothing has been sent that comes after what was not."""
+        numbered = [(number, outgoing, delay_s) for number, (outgoing, delay_s) in enumerate(items)]
+        self._send(channel, numbered, sent or (lambda _: None))
+
+    def _send(self, channel: Channel, messages: Sequence[tuple[int, Outgoing, int]], sent: Sent) -> None:
+        try:
+            for part in self._rounds(channel, messages):
+                ready = [(number, fitted(outgoing, self._limit), delay_s) for number, outgoing, delay_s in part]
+                for batch in split([size_of(outgoing) for _, outgoing, _ in ready], self._limit):
+                    entries = {
+                        number: entry_of(outgoing, str(number), channel, delay_s)
+                        for number, outgoing, delay_s in ready[batch.start : batch.stop]
+                    }
+                    send_batch(self._clients, channel.url, entries, sent)
+        except MissingError as error:
+            self._channels.forget(channel)
+            raise MissingError(
+                f"The SQS queue {channel.name} is gone; create it with `laneway aws create`.", code=error.code
+            ) from None
+
+    @staticmethod
+    def _rounds(
+        channel: Channel, messages: Sequence[tuple[int, Outgoing, int]]
+    ) -> Iterable[Sequence[tuple[int, Outgoing, int]]]:
+        """Messages as they may stand together in requests."""
+        if not channel.fifo:
+            return [messages]
+        groups = [group_of(outgoing.note.key or outgoing.note.id) for _, outgoing, _ in messages]
+        return ([messages[n] for n in numbers] for numbers in rounds(groups))
+
+    # -- where a message waits -------------------------------------------------------------------------
+
+    def _sort(self, items: Sequence[Dispatch]) -> _Sorted:
+        """Find out where everything goes, before any of it does."""
+        found, now = _Sorted(), self._clock.now()
+        for number, item in enumerate(items):
+            channel = self._channels.of(item.queue, item.fifo)
+            wait_s = 0.0 if item.due is None else max(0.0, item.due - now)
+            table = None if self._waits_in_queue(item, wait_s) else self._table(item)
+            outgoing = _timed(item, now, is_hop=wait_s > LONGEST_DELAY_S and table is None)
+            if table is None or item.due is None:
+                delay_s = min(math.ceil(wait_s), LONGEST_DELAY_S)
+                found.direct.setdefault(channel, []).append((number, outgoing, delay_s))
+            else:
+                from .items import Waiting
+
+                waiting = Waiting(
+                    job_id=outgoing.note.id,
+                    perform_at=item.due,
+                    queue=item.queue,
+                    fifo=item.fifo,
+                    outgoing=fitted(outgoing, self._limit),
+                )
+                found.waiting.setdefault(id(table), (table, []))[1].append((number, waiting))
+        return found
+
+    @staticmethod
+    def _waits_in_queue(item: Dispatch, wait_s: float) -> bool:
+        """Whether SQS itself can keep a message until it is due. A FIFO queue cannot delay one message alone."""
+        return wait_s <= (0 if item.fifo or item.cancellable else LONGEST_DELAY_S)
+
+    def _table(self, item: Dispatch) -> Table | None:
+        """The table that a message waits in; None: it goes from hop to hop."""
+        hops = not item.fifo and not item.cancellable
+        table = self._tables.of(item.queue)
+        if table is None and not hops:
+            raise needs_table(item.queue, item.key, item.outgoing.body, item.fifo)
+        size = size_of(item.outgoing)
+        if size <= LARGEST_WAITING:
+            return table
+        if not hops:
+            raise too_large_to_wait(item.queue, item.key, item.outgoing.body, size)
+        return None
+
+
+def _timed(item: Dispatch, now: float, *, is_hop: bool) -> Outgoing:
+    """The message with the time that it waits for; the caller's own stays as it is, so that a call may be repeated."""
+    body, note = item.outgoing.body, item.outgoing.note
+    if item.due is not None:
+        note = msgspec.structs.replace(note, due=item.due)
+    if is_hop and item.due is not None:
+        body = with_execute_after(body, math.ceil(item.due))
+    elif (carried := execute_after(body)) is not None and carried > math.ceil(max(now, item.due or now)):
+        body = with_execute_after(body, None)  # it is due earlier by now
+    return Outgoing(body, note, item.outgoing.attributes)
+
+
+def _not_stored(
+    error: BrokerError | EnqueueError, items: Sequence[Dispatch], stored: set[int]
+) -> BrokerError | EnqueueError:
+    """The same error, telling which messages were not stored."""
+    left = [item.key for number, item in enumerate(items) if number not in stored]
+    text = str(error)
+    if isinstance(error, RefusedError):
+        text = f"SQS does not take {_named([items[number].key for number in error.entries])} ({text})."
+    if len(items) > 1 and left:
+        unsure = "may not have been" if isinstance(error, BrokerAwayError) else "were not"
+        text = f"{len(left):,} of {len(items):,} jobs {unsure} stored, {_named(left)}: {text}"
+    told = copy.copy(error)
+    told.args = (text,)
+    return told
+
+
+def _named(keys: Sequence[str]) -> str:
+    more = f" and {len(keys) - _NAMED:,} more" if len(keys) > _NAMED else ""
+    return ("the job " if len(keys) == 1 else "the jobs ") + ", ".join(map(repr, keys[:_NAMED])) + more

@@ -203,4 +203,10 @@ def _answered(response: Any, place: str, action: str) -> BrokerError:
             f"machine's clock is ({code}).",
             code=code,
         )
+    if code.endswith(("BatchRequestTooLong", "MessageTooLong")):
+        return AWSError(
+            f"{place} takes no such large messages; raise the queue's MaximumMessageSize, or give the URL a smaller "
+            f"max_body ({about}).",
+            code=code,
+        )
     return AWSError(f"{place} refused {action}: {about or status}.", code=code)
