@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import os
 import threading
+from functools import cache
 from typing import Any
 from urllib.parse import urlencode
 
@@ -31,12 +32,13 @@ WAIT_S = 1
 INDEX = "scheduler-perform_at-index"
 
 
+_making = threading.Lock()
+
+
 class Place:
     """A server that speaks the protocols of SQS and DynamoDB."""
 
     endpoint: str
-    _clients: dict[str, Any]
-    _making = threading.Lock()
 
     def settings(self, **options: Any) -> Settings:
         """Laneway's settings for this server, and whatever is said beyond that."""
@@ -61,10 +63,8 @@ class Place:
     def client(self, service: str, **config: Any) -> Any:
         """A boto3 client of the caller's own."""
         config = {"retries": {"total_max_attempts": 1}, "max_pool_connections": 20, **config}
-        keys = {"aws_access_key_id": "testing", "aws_secret_access_key": "testing"}
-        with self._making:  # boto3's default session is not for several threads at once
-            session = boto3.session.Session(region_name=REGION, **keys)
-            return session.client(service, endpoint_url=self.endpoint, config=Config(**config))
+        with _making:  # a session is not for several threads at once
+            return _session().client(service, endpoint_url=self.endpoint, config=Config(**config))
 
     def forget_clients(self) -> None:
         for client in vars(self).pop("_clients", {}).values():
@@ -148,6 +148,12 @@ class Place:
         wanted = {"MessageSystemAttributeNames": ["All"], "MessageAttributeNames": ["All"]}
         answer = self.sqs_client.receive_message(QueueUrl=url, MaxNumberOfMessages=10, VisibilityTimeout=30, **wanted)
         return list(answer.get("Messages", []))
+
+
+@cache
+def _session() -> Any:
+    """One for all: what it has read of AWS's descriptions it keeps, and that takes longer than everything else."""
+    return boto3.session.Session("testing", "testing", region_name=REGION)
 
 
 def _schema(hash_key: str, range_key: str) -> list[dict[str, str]]:

@@ -36,8 +36,8 @@ def response(body: bytes, status: int = 200, headers: str = "") -> bytes:
 class Connection(asyncio.Protocol):
     """One client: one request after another, each answered before the next is looked at."""
 
-    def __init__(self, handler: Handler) -> None:
-        self._handler = handler
+    def __init__(self, handler: Handler, open_: set[asyncio.Transport]) -> None:
+        self._handler, self._open = handler, open_
         self._buffer = bytearray()
         self._transport: asyncio.Transport | None = None
         self._waiting: asyncio.Future[bytes] | None = None
@@ -45,9 +45,12 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
+        self._open.add(transport)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._transport = None
+        if self._transport is not None:
+            self._open.discard(self._transport)
+            self._transport = None
         if self._waiting is not None:
             self._waiting.cancel()
 

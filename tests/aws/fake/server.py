@@ -12,7 +12,7 @@ import threading
 import uuid
 from collections import Counter
 from collections.abc import Awaitable, Callable
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import msgspec
@@ -42,6 +42,7 @@ class FakeServer(Place):
         self.faults = Faults()
         self._loop = asyncio.new_event_loop()
         self._thread: threading.Thread | None = None
+        self._open: set[asyncio.Transport] = set()
         self._empty()
 
     @classmethod
@@ -49,7 +50,8 @@ class FakeServer(Place):
         """A new server that answers. With a clock it tells the time by that, and a long poll does not wait."""
         server = cls(clock)
         loop = server._loop
-        listening = loop.run_until_complete(loop.create_server(lambda: Connection(server._handle), "127.0.0.1", port))
+        connect = partial(Connection, server._handle, server._open)
+        listening = loop.run_until_complete(loop.create_server(connect, "127.0.0.1", port))
         server.endpoint = f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}"
         server._thread = threading.Thread(target=server._run, args=(listening,), name="fake AWS", daemon=True)
         server._thread.start()
@@ -108,11 +110,18 @@ class FakeServer(Place):
     def _run(self, listening: asyncio.Server) -> None:
         self._loop.run_forever()
         listening.close()
-        for task in asyncio.all_tasks(self._loop):
-            task.cancel()
-        self._loop.run_until_complete(asyncio.sleep(0))
-        self._loop.run_until_complete(self._loop.shutdown_asyncgens())
+        for transport in list(self._open):
+            transport.abort()
+        self._loop.run_until_complete(self._settle())
         self._loop.close()
+
+    async def _settle(self) -> None:
+        """Let those that were cut off notice it."""
+        waiting = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in waiting:
+            task.cancel()
+        await asyncio.gather(*waiting, return_exceptions=True)
+        await asyncio.sleep(0)
 
     def _do(self, act: Callable[[], None]) -> None:
         """Act in the server's thread, between two requests."""
