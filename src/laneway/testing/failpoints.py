@@ -16,10 +16,12 @@ from collections.abc import Callable, Mapping
 from ..errors import ConfigError
 from ..failpoints import armed
 
-#: "inside settle" is inside SQLite's transaction; "inside call" is when Redis was asked and has not answered.
+#: "inside settle" is inside SQLite's transaction; "inside call" is when Redis was asked and has not answered;
+#: those of the table are the poller's, between DynamoDB and SQS.
 PLACES = (
     *("after claim", "mid job", "before settle", "inside settle", "after settle", "during renew", "after renew"),
     "inside call",
+    *("after table claim", "after table send", "before table delete"),
 )
 
 

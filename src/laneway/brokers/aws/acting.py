@@ -1,13 +1,177 @@
-"""What can be done with delayed jobs."""
+"""What people do to delayed jobs: cancel, move, run, bury, delete. It can be done to those that wait in a table alone.
+
+SQS lets nobody reach into a queue. For what is not in the table `cancel` and `reschedule` say so, rather than that it
+is gone: it may be delayed by SQS itself.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+
+import msgspec
+
+from ...clock import Clock
+from ...errors import BrokerError
+from ..common import due_at
+from .channels import Channels
+from .forwarding import Forwarder
+from .items import Waiting
+from .messages import Outgoing
+from .sending import Sender
+from .table import Table
+from .tables import Tables
+from .urls import Settings
 
 
 class Acting:
-    def __init__(self, *collaborators: Any, **options: Any) -> None:
-        raise NotImplementedError
+    """Acts on the jobs that wait in tables."""
 
-    def __getattr__(self, name: str) -> Any:
-        raise NotImplementedError
+    def __init__(
+        self,
+        channels: Channels,
+        tables: Tables,
+        sender: Sender,
+        forwarder: Forwarder,
+        settings: Settings,
+        clock: Clock,
+    ) -> None:
+        self._channels = channels
+        self._tables = tables
+        self._sender = sender
+        self._forwarder = forwarder
+        self._settings = settings
+        self._clock = clock
+
+    # -- one job ---------------------------------------------------------------------------------------
+
+    def cancel(self, queue: str, key: str, identity: str | None = None) -> bool:
+        """Remove a job or, with `identity`, one call of a keyed one. False while it is being sent to its queue.
+
+        If a poller has died with it in its hands, it may have been sent, and runs all the same.
+        """
+        table, items = self._wanted(queue, key, identity, "cancelled")
+        now = self._clock.now()
+        removed = [table.remove(item.job_id, now) for item in items]
+        return any(removed)
+
+    def reschedule(
+        self,
+        queue: str,
+        key: str,
+        identity: str | None = None,
+        *,
+        delay_s: float = 0.0,
+        perform_at: float | None = None,
+    ) -> bool:
+        """Move a job to another time. False while it is being sent to its queue.
+
+        What is due before a poller can be sure to come by goes to its queue at once, where it cannot be cancelled.
+        """
+        now = self._clock.now()
+        at = due_at(now, delay_s, perform_at)
+        table, items = self._wanted(queue, key, identity, "moved")
+        moved = [item.job_id for item in items if table.move(item.job_id, at, now)]
+        self._forward(table, [item for item in table.get_all(moved).values() if self._is_soon(item, now)])
+        return bool(moved)
+
+    def _is_soon(self, item: Waiting, now: float) -> bool:
+        """Whether it would be late if it waited for the next poll. A FIFO queue takes only what is due now."""
+        return item.perform_at <= (now if item.fifo else now + self._settings.poll_s)
+
+    def _wanted(self, queue: str, key: str, identity: str | None, done: str) -> tuple[Table, list[Waiting]]:
+        table = self._tables.of(queue)
+        if table is None:
+            raise BrokerError(
+                f"A job on SQS can be {done} while it waits in a DynamoDB table, and the queue {queue} has none: make "
+                f"the table {self._tables.name(queue)} with `laneway aws create`, and enqueue with "
+                "using(cancellable=True)."
+            )
+        if identity:
+            items = [item for item in table.get_all([identity]).values() if item.queue == queue]
+        else:
+            items = list(self._found(table, queue, [key]))
+        if not items:
+            raise BrokerError(
+                f"The job {identity or key!r} is not in the table {table.name}, where it could be {done}: it is in its "
+                "SQS queue, running or gone. Enqueue with using(cancellable=True) what may have to be, and any delay "
+                "is spent in the table."
+            )
+        return table, items
+
+    # -- many jobs -------------------------------------------------------------------------------------
+
+    def run_now(self, queue: str, keys: Sequence[str]) -> int:
+        """Send jobs to their queues now. Returns of how many keys."""
+        now = self._clock.now()
+
+        def run(table: Table, items: list[Waiting]) -> list[Waiting]:
+            moved = [item.job_id for item in items if table.move(item.job_id, now, now)]
+            self._forward(table, list(table.get_all(moved).values()))
+            return [item for item in items if item.job_id in moved]
+
+        return self._act(queue, keys, run)
+
+    def bury_failed(self, queue: str, keys: Sequence[str], morgue: object = None) -> int:
+        """Send jobs that have failed to the dead-letter queue. Returns how many."""
+        return self._act(queue, keys, self._bury)
+
+    def delete_failed(self, queue: str, keys: Sequence[str]) -> int:
+        """Remove jobs that have failed for good. Returns how many."""
+        now = self._clock.now()
+        return self._act(
+            queue,
+            keys,
+            lambda table, items: [item for item in items if _has_failed(item) and table.remove(item.job_id, now)],
+        )
+
+    def _bury(self, table: Table, items: list[Waiting]) -> list[Waiting]:
+        """The dead-letter queue first, then out of the table: if we die between, it is in both, and is sent again."""
+        now = self._clock.now()
+        mine = self._forwarder.mine
+        claimed = [item for item in items if _has_failed(item) and table.claim(item, mine, now)]
+        for item in claimed:
+            channel = self._channels.of(item.queue, item.fifo)
+            letters = self._channels.dead_letters(channel)
+            if letters is None:
+                for each in claimed:
+                    table.release(each, mine)
+                raise BrokerError(
+                    f"The SQS queue {channel.name} has no dead-letter queue, which is the morgue; make it with "
+                    "`laneway aws create`."
+                )
+            note = msgspec.structs.replace(item.outgoing.note, buried_at=now, hop=item.outgoing.note.hop + 1)
+            self._sender.send(letters, [(Outgoing(item.outgoing.body, note, item.outgoing.attributes), 0)])
+            table.done(item, mine)
+        return claimed
+
+    def _act(self, queue: str, keys: Sequence[str], act: Callable[[Table, list[Waiting]], list[Waiting]]) -> int:
+        """Do something to those jobs of the keys that wait in the table. Returns to how many it was done."""
+        table = self._tables.of(queue)
+        if table is None or not keys:
+            return 0
+        done = act(table, list(self._found(table, queue, keys)))
+        return len({item.outgoing.note.key or item.job_id for item in done})
+
+    # -- finding ---------------------------------------------------------------------------------------
+
+    def _found(self, table: Table, queue: str, keys: Sequence[str]) -> Iterator[Waiting]:
+        """The jobs with these keys that wait for a queue: plain ones and calls by their ids, all calls of a key."""
+        found = {id: item for id, item in table.get_all(keys).items() if item.queue == queue}
+        yield from found.values()
+        rest = {key for key in keys if key not in found}
+        after = None
+        # A table has no index by key: whoever acts on a key of several calls has it looked through.
+        while rest:
+            items, after = table.page(queue, after=after, limit=1_000)
+            yield from (item for item in items if item.outgoing.note.key in rest)
+            if after is None:
+                return
+
+    def _forward(self, table: Table, items: list[Waiting]) -> None:
+        """Send items now that a poller would send later. What cannot be sent now, it will."""
+        if items:
+            self._forwarder.forward(table, sorted(items, key=lambda item: (item.perform_at, item.job_id)))
+
+
+def _has_failed(item: Waiting) -> bool:
+    return item.outgoing.note.retry_count >= 0

@@ -16,6 +16,7 @@ from .acting import Acting
 from .channels import Channels
 from .checking import check
 from .clients import Clients
+from .forwarding import Forwarder
 from .looking import Looking
 from .morgue import Morgue
 from .polling import Poller
@@ -60,7 +61,9 @@ class AWSBroker:
         )
         self.morgue = Morgue(self.clients, self.channels, self.sender, settings, self.clock)
         self.looks = Looking(self.clients, self.channels, self.tables, self.turns, self.morgue, self.clock)
-        self.acts = Acting(self.channels, self.tables, self.sender, self.clock)
+        forwarder = Forwarder(self.clients, self.channels, settings, self.clock)
+        self.acts = Acting(self.channels, self.tables, self.sender, forwarder, settings, self.clock)
+        self.reporter.holding = self.turns.holding
 
     @classmethod
     def from_url(cls, url: Url) -> AWSBroker:
@@ -72,6 +75,7 @@ class AWSBroker:
     def declare(self, queue: str, shards: int) -> int:
         """Take note of a queue; SQS has no shards. One that is missing is told when it is used."""
         self.channels.declare(queue)
+        self.tables.declare(queue)
         return 1
 
     def enqueue(self, jobs: Sequence[NewJob]) -> None:
@@ -114,8 +118,8 @@ class AWSBroker:
 
     def duties(self, queues: Collection[str]) -> Sequence[Duty]:
         """The poller of the waiter tables, and what others are told of this worker."""
-        poller = Poller(self.tables, self.sender, self.channels, self.settings, self.clock, queues)
-        return [poller, self.reporter]
+        forwarder = Forwarder(self.clients, self.channels, self.settings, self.clock)
+        return [Poller(self.tables, forwarder, self.settings, self.clock, queues), self.reporter]
 
     # -- looking ---------------------------------------------------------------------------------------
 

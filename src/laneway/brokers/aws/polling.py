@@ -1,15 +1,130 @@
-"""The poller: from the table into the queue."""
+"""The poller: what is due soon goes from the tables into the queues. One a process, as a duty of its worker.
+
+A round takes what is due within the next 900 s, which is as long as SQS delays a message. FIFO queues delay none: for
+them it takes what is due now, in order of due time, one poller at a time, and the next round is no later than the next
+such item. Several pollers share the rest; whoever claims an item sends it (`forwarding.py`).
+"""
 
 from __future__ import annotations
 
-from typing import Any
+import heapq
+import math
+from collections.abc import Collection, Iterator
+from itertools import islice
+
+from ...clock import Clock
+from ...errors import BrokerError
+from .forwarding import LONGEST_DELAY_S, Forwarder
+from .items import Waiting
+from .table import CLAIM_S, Table
+from .tables import LOOK_AGAIN_S, Tables
+from .trouble import MissingError
+from .urls import Settings
+
+#: Items that are looked at together.
+_BLOCK = 500
+#: A round that has sent so many, or lasted so long, ends, and the next begins at once: its worker may want to stop.
+_ENOUGH = 2_000
+_LONG_S = 15.0
+#: Seconds until what could not be sent is tried again, and until another poller of FIFO items may be through.
+_AGAIN_S = 30.0
+_OTHERS_S = 5.0
+_FIFO_LOCK = "fifo"
 
 
 class Poller:
+    """Polls the tables of some queues."""
+
     name = "poller"
 
-    def __init__(self, *collaborators: Any, **options: Any) -> None:
-        raise NotImplementedError
+    def __init__(
+        self, tables: Tables, forwarder: Forwarder, settings: Settings, clock: Clock, queues: Collection[str]
+    ) -> None:
+        self._tables = tables
+        self._forwarder = forwarder
+        self._settings = settings
+        self._clock = clock
+        self._queues = list(queues)
 
-    def __getattr__(self, name: str) -> Any:
-        raise NotImplementedError
+    def round(self) -> float:
+        """Send what is due soon, of whatever queue the tables hold items for. Returns the seconds until the next."""
+        next_s = min(self._settings.poll_s, float(LONGEST_DELAY_S))
+        tables = {queue: self._tables.of(queue) for queue in self._queues}
+        if None in tables.values():
+            next_s = min(next_s, LOOK_AGAIN_S)
+        errors: list[BrokerError] = []
+        for table in {table.name: table for table in tables.values() if table is not None}.values():
+            part = _Round(table, self._forwarder, self._clock)
+            try:
+                next_s = min(next_s, part.run())
+                errors += part.errors
+            except MissingError:
+                next_s = min(next_s, LOOK_AGAIN_S)  # somebody has deleted the table
+            except BrokerError as error:
+                errors.append(error)
+        if errors:
+            raise errors[0]
+        return next_s
+
+
+class _Round:
+    """One look at one table."""
+
+    def __init__(self, table: Table, forwarder: Forwarder, clock: Clock) -> None:
+        self._table = table
+        self._forwarder = forwarder
+        self._clock = clock
+        self._next_s = math.inf
+        self._sent = 0
+        self._holds_lock = False
+        #: Why something was not sent, if it may be another time.
+        self.errors: list[BrokerError] = []
+
+    def run(self) -> float:
+        began = self._clock.monotonic()
+        try:
+            items = self._due(self._clock.now())
+            while block := list(islice(items, _BLOCK)):
+                # Items of one time come from several partitions, and ids grow: so they go in the order of arrival.
+                self._take(sorted(block, key=lambda item: (item.perform_at, item.job_id)))
+                if self._sent >= _ENOUGH or (self._sent and self._clock.monotonic() - began > _LONG_S):
+                    return 0.0
+        finally:
+            if self._holds_lock:
+                self._table.let_go(_FIFO_LOCK, self._forwarder.mine)
+        return max(0.0, self._next_s)
+
+    def _due(self, now: float) -> Iterator[Waiting]:
+        """What is due soon, by due time."""
+        parts = [self._table.due(partition, now + LONGEST_DELAY_S) for partition in self._table.partitions()]
+        return heapq.merge(*parts, key=lambda item: item.perform_at)
+
+    def _take(self, block: list[Waiting]) -> None:
+        now = self._clock.now()
+        wanted = [item for item in block if self._is_wanted(item, now)]
+        if any(item.fifo for item in wanted):
+            self._holds_lock = self._table.hold(_FIFO_LOCK, self._forwarder.mine, now, CLAIM_S)
+            if not self._holds_lock:
+                wanted = [item for item in wanted if not item.fifo]
+                self._look_again(_OTHERS_S)
+        if not wanted:
+            return
+        done = self._forwarder.forward(self._table, wanted)
+        self._sent += len(done.sent)
+        self.errors += done.errors
+        if done.kept:
+            self._look_again(_AGAIN_S)
+
+    def _is_wanted(self, item: Waiting, now: float) -> bool:
+        if item.fifo and item.perform_at > now:
+            self._look_again(item.perform_at - now)
+            return False
+        if item.claimed(now, by_others_than=self._forwarder.mine):
+            # If it is still there when that claim has ended, whoever made it is dead. Of a FIFO item nothing of its
+            # group may go before it; the forwarder sees to that.
+            self._look_again(item.claim_until - now + 1.0)
+            return item.fifo
+        return True
+
+    def _look_again(self, seconds: float) -> None:
+        self._next_s = min(self._next_s, seconds)

@@ -1,0 +1,418 @@
+"""The poller: what is due soon goes from the table into the queue, once, as it was stored, and is never lost."""
+
+from __future__ import annotations
+
+import json
+import random
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from laneway.brokers.aws import forwarding
+from laneway.brokers.aws.items import RUBY
+from laneway.brokers.aws.table import CLAIM_S
+from laneway.clock import ManualClock
+from laneway.errors import BrokerAwayError, BrokerError
+from laneway.failpoints import armed
+from tests.aws.places import Place
+from tests.aws.waiters import Waiters, most_often, waiting
+
+#: The servers' own clocks go on, so that what is delayed by SQS stays invisible in these tests.
+NOW = 1_700_000_000.0
+
+#: Looks at the parameters of a send, and may answer in place of SQS.
+Change = Callable[[dict[str, Any]], dict[str, Any] | None]
+
+PLACES = ("after table claim", "after table send", "before table delete")
+
+
+class Died(Exception):
+    """Stands for the end of a process."""
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock(NOW)
+
+
+def at(place: Place, clock: ManualClock) -> Waiters:
+    waiters = Waiters(place, clock)
+    waiters.make_table()
+    waiters.make_queues("q", "q.fifo")
+    return waiters
+
+
+@pytest.fixture
+def waiters(fake: Place, clock: ManualClock) -> Waiters:
+    return at(fake, clock)
+
+
+@pytest.fixture
+def any_waiters(aws: Place, clock: ManualClock) -> Waiters:
+    return at(aws, clock)
+
+
+@pytest.fixture(autouse=True)
+def disarmed() -> Iterator[None]:
+    yield
+    armed.clear()
+
+
+class Sends:
+    """Notes what a process sends to SQS, and may have something happen instead."""
+
+    def __init__(self, waiters: Waiters, change: Change | None = None) -> None:
+        self.entries: list[dict[str, Any]] = []
+        self.batches: list[int] = []
+        self._ask = waiters.clients.sqs
+        self._change = change
+        waiters.clients.sqs = self  # type: ignore[method-assign, assignment]  # every call still reaches the server
+
+    def __call__(self, operation: str, **params: Any) -> dict[str, Any]:
+        if operation == "send_message_batch":
+            self.entries += params["Entries"]
+            self.batches.append(len(params["Entries"]))
+            changed = self._change(params) if self._change else None
+            if changed is not None:
+                return changed
+        return self._ask(operation, **params)
+
+
+# -- what is taken -------------------------------------------------------------------------------------
+
+
+def test_what_is_due_within_900_seconds_is_sent_with_the_delay_that_is_left(any_waiters: Waiters) -> None:
+    waiters = any_waiters
+    due = {"past": -5_000.0, "now": 0.0, "soon": 0.2, "later": 899.5, "edge": 900.0, "far": 900.5}
+    waiters.table().put([waiting(id, NOW + seconds) for id, seconds in due.items()])
+    sends = Sends(waiters)
+    assert waiters.poller().round() == 300
+    sent = {json.loads(entry["MessageAttributes"]["laneway"]["StringValue"])["id"]: entry for entry in sends.entries}
+    assert {id: entry.get("DelaySeconds", 0) for id, entry in sent.items()} == {
+        "past": 0, "now": 0, "soon": 1, "later": 900, "edge": 900,
+    }  # fmt: skip
+    assert waiters.waiting_ids() == ["far"]
+    assert waiters.place.counts("q") == (2, 0, 3)
+
+
+def test_a_message_is_sent_as_it_is_stored(any_waiters: Waiters) -> None:
+    waiters = any_waiters
+    item = waiting("a", NOW, retry_count=2, error="Boom", headers={"x": "y"})
+    item.outgoing.attributes = {"theirs": {"DataType": "Binary", "BinaryValue": b"\0\1"}}
+    waiters.table().put([item])
+    (row,) = [row for row in waiters.rows() if "perform_at" in row]
+    stored = row["sqs_message_attributes"]["M"]
+    waiters.poller().round()
+    (message,) = waiters.raw_messages()
+    assert message["Body"] == row["sqs_message_body"]["S"]
+    attributes = message["MessageAttributes"]
+    assert attributes["laneway"]["StringValue"] == stored["laneway"]["M"]["StringValue"]["S"]
+    assert attributes["theirs"]["BinaryValue"] == b"\0\1"
+    assert set(attributes) == {"laneway", "theirs"}
+
+
+def test_fifo_items_are_sent_when_they_are_due_and_the_next_round_is_no_later(
+    any_waiters: Waiters, clock: ManualClock
+) -> None:
+    waiters = any_waiters
+    calls = [("c1", 0, "k"), ("c2", 40, "k"), ("c3", 70, "j")]
+    waiters.table().put([waiting(id, NOW + seconds, key=key) for id, seconds, key in calls])
+    poller = waiters.poller()
+    assert poller.round() == 40
+    assert waiters.sent_ids("q.fifo") == ["c1"]
+    clock.advance(40)
+    assert poller.round() == 30
+    clock.advance(30)
+    assert poller.round() == 300
+    assert sorted(waiters.sent_ids("q.fifo")) == ["c2", "c3"]
+
+
+def test_calls_of_a_key_are_sent_in_order_of_due_time_then_arrival(waiters: Waiters) -> None:
+    calls = [(f"c{n:03}", NOW - 50 + n // 4) for n in range(40)]
+    shuffled = random.Random(7).sample(calls, len(calls))
+    waiters.table().put([waiting(id, at, key=f"k{int(id[1:]) % 2}") for id, at in shuffled])
+    waiters.poller().round()
+    messages = waiters.raw_messages("q.fifo")
+    for key in ("k0", "k1"):
+        ids = [
+            json.loads(each["MessageAttributes"]["laneway"]["StringValue"])["id"]
+            for each in messages
+            if each["Attributes"]["MessageGroupId"] == key
+        ]
+        assert ids == [id for id, _ in calls if f"k{int(id[1:]) % 2}" == key]
+
+
+def test_large_ones_share_a_request_only_as_far_as_they_fit(any_waiters: Waiters) -> None:
+    waiters = any_waiters
+    waiters.table().put([waiting(f"j{n}", NOW, body=json.dumps("x" * 100_000)) for n in range(5)])
+    sends = Sends(waiters)
+    waiters.poller().round()
+    assert sends.batches == [2, 2, 1]
+    assert len(waiters.sent_ids()) == 5
+
+
+def test_a_ruby_item_goes_to_the_queue_that_its_body_names(any_waiters: Waiters) -> None:
+    waiters = any_waiters
+    waiters.make_queues("mails", "legacy.fifo")
+    for id, name in (("r1", "mails"), ("r2", "legacy.fifo")):
+        body = {
+            "job_class": {"S": "MailJob"},
+            "arguments": {
+                "L": [{"N": "12345678901234567890"}, {"N": "1.5"}, {"BOOL": True}, {"M": {"ü": {"NULL": True}}}]
+            },
+            "queue_name": {"S": name},
+        }
+        attributes = {"shoryuken_class": {"M": {"string_value": {"S": "Wrapper"}, "data_type": {"S": "String"}}}}
+        item = {
+            "scheduler": {"S": RUBY}, "job_id": {"S": id}, "perform_at": {"N": str(NOW)},
+            "sqs_message_body": {"M": body}, "sqs_message_attributes": {"M": attributes},
+        }  # fmt: skip
+        waiters.clients.dynamodb("put_item", TableName="q", Item=item)
+    assert waiters.table().count("mails") == 1
+    assert [item.job_id for item in waiters.table().page("legacy")[0]] == ["r2"]
+    waiters.poller().round()
+    for name in ("mails", "legacy.fifo"):
+        (message,) = waiters.raw_messages(name)
+        assert message["Body"] == (
+            f'{{"arguments":[12345678901234567890,1.5,true,{{"ü":null}}],"job_class":"MailJob","queue_name":"{name}"}}'
+        )
+        assert set(message["MessageAttributes"]) == {"shoryuken_class"}
+        assert message["MessageAttributes"]["shoryuken_class"]["StringValue"] == "Wrapper"
+    assert waiters.waiting_ids() == []
+
+
+def test_a_shared_table_serves_queues_that_the_worker_does_not(aws: Place, clock: ManualClock) -> None:
+    waiters = Waiters(aws, clock, table="jobs")
+    waiters.make_table("jobs")
+    waiters.make_queues("q", "other")
+    waiters.table().put([waiting("a", NOW), waiting("b", NOW, queue="other")])
+    waiters.poller("q").round()
+    assert (waiters.sent_ids("q"), waiters.sent_ids("other")) == (["a"], ["b"])
+
+
+def test_without_a_table_it_looks_again_in_a_minute(aws: Place, clock: ManualClock) -> None:
+    waiters = Waiters(aws, clock)
+    waiters.make_queues("q")
+    poller = waiters.poller()
+    assert poller.round() == 60
+    waiters.make_table()
+    clock.advance(60)
+    assert poller.round() == 300
+
+
+# -- what goes wrong -----------------------------------------------------------------------------------
+
+
+def test_items_for_a_missing_queue_stay_and_the_others_go(
+    waiters: Waiters, clock: ManualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    waiters.table().put([waiting("a", NOW, queue="nowhere"), waiting("b", NOW)])
+    poller = waiters.poller()
+    for _ in range(3):
+        assert poller.round() <= 60
+    assert waiters.sent_ids() == ["b"]
+    assert waiters.waiting_ids() == ["a"]
+    assert len([record for record in caplog.records if "nowhere" in record.getMessage()]) == 1
+    waiters.make_queues("nowhere")
+    clock.advance(60)
+    poller.round()
+    assert waiters.sent_ids("nowhere") == ["a"]
+
+
+def test_what_sqs_did_not_take_of_a_batch_is_kept_and_tried_again(waiters: Waiters) -> None:
+    waiters.table().put([waiting(f"j{n}", NOW) for n in range(10)])
+    refused: list[dict[str, Any]] = []
+
+    def some_fail(params: dict[str, Any]) -> dict[str, Any] | None:
+        entries = params["Entries"]
+        if len(refused) >= 5:
+            return None
+        bad = [entry for entry in entries if int(entry["Id"]) % 2]
+        refused.extend(bad)
+        good = [entry for entry in entries if entry not in bad]
+        sends._ask("send_message_batch", QueueUrl=params["QueueUrl"], Entries=good)
+        failed = [{"Id": entry["Id"], "SenderFault": False, "Code": "InternalError"} for entry in bad]
+        return {"Successful": [{"Id": entry["Id"]} for entry in good], "Failed": failed}
+
+    sends = Sends(waiters, some_fail)
+    waiters.poller().round()
+    assert sends.batches == [10, 5]
+    assert sorted(waiters.sent_ids()) == [f"j{n}" for n in range(10)]
+    assert waiters.waiting_ids() == []
+
+
+def test_what_sqs_never_takes_stays_said_once_and_can_be_cancelled(
+    waiters: Waiters, caplog: pytest.LogCaptureFixture
+) -> None:
+    waiters.table().put([waiting("good", NOW), waiting("bad", NOW)])
+
+    def bad_fails(params: dict[str, Any]) -> dict[str, Any]:
+        good = [entry for entry in params["Entries"] if '"good"' in str(entry)]
+        if good:
+            sends._ask("send_message_batch", QueueUrl=params["QueueUrl"], Entries=good)
+        failed = [entry for entry in params["Entries"] if entry not in good]
+        return {
+            "Successful": [{"Id": entry["Id"]} for entry in good],
+            "Failed": [{"Id": entry["Id"], "SenderFault": True, "Code": "InvalidMessageContents"} for entry in failed],
+        }
+
+    sends = Sends(waiters, bad_fails)
+    poller = waiters.poller()
+    for _ in range(2):
+        assert poller.round() <= 60
+    assert waiters.sent_ids() == ["good"]
+    assert len(caplog.records) == 1
+    assert waiters.table().remove("bad", NOW)
+
+
+def test_a_call_never_overtakes_one_of_its_key_that_was_not_taken(waiters: Waiters) -> None:
+    waiters.table().put([waiting(f"c{n}", NOW - 10 + n, key="k") for n in range(4)] + [waiting("d", NOW, key="other")])
+
+    def second_fails(params: dict[str, Any]) -> dict[str, Any] | None:
+        bad = [entry for entry in params["Entries"] if '"c1"' in str(entry)]
+        if not bad:
+            return None
+        return {
+            "Failed": [
+                {"Id": entry["Id"], "SenderFault": False, "Code": "InternalError"} for entry in params["Entries"]
+            ]
+        }
+
+    Sends(waiters, second_fails)
+    with pytest.raises(BrokerAwayError, match="did not take 1 delayed jobs"):
+        waiters.poller().round()
+    assert sorted(waiters.sent_ids("q.fifo")) == ["c0", "d"]
+    assert waiters.waiting_ids() == ["c1", "c2", "c3"]
+
+
+def test_a_call_never_overtakes_one_of_its_key_that_another_poller_holds(waiters: Waiters, clock: ManualClock) -> None:
+    waiters.table().put([waiting("c0", NOW - 1, key="k"), waiting("c1", NOW, key="k")])
+    first = waiters.table().get("c0")
+    assert first is not None
+    assert waiters.table().claim(first, "a dead one", NOW)
+    poller = waiters.poller()
+    assert poller.round() <= CLAIM_S + 1
+    assert waiters.sent_ids("q.fifo") == []
+    clock.advance(CLAIM_S + 1)
+    poller.round()
+    assert waiters.sent_ids("q.fifo") == ["c0", "c1"]
+
+
+def test_an_answer_that_is_lost_after_the_send_repeats_the_same_job(waiters: Waiters) -> None:
+    waiters.table().put([waiting(f"j{n}", NOW) for n in range(3)])
+    lost: list[int] = []
+
+    def answer_is_lost(params: dict[str, Any]) -> dict[str, Any] | None:
+        if lost:
+            return None
+        lost.append(1)
+        sends._ask("send_message_batch", **params)
+        raise BrokerAwayError("no answer")
+
+    sends = Sends(waiters, answer_is_lost)
+    poller = waiters.poller()
+    with pytest.raises(BrokerAwayError, match="no answer"):
+        poller.round()
+    assert len(waiters.waiting_ids()) == 3
+    poller.round()
+    ids = waiters.sent_ids()
+    assert set(ids) == {"j0", "j1", "j2"}
+    assert len(ids) == 6
+    assert waiters.waiting_ids() == []
+
+
+@pytest.mark.parametrize("operation", ["query", "get_item", "update_item", "delete_item"])
+def test_an_answer_that_is_lost_at_any_request_to_the_table_loses_nothing(waiters: Waiters, operation: str) -> None:
+    waiters.table().put([waiting(f"j{n}", NOW) for n in range(4)])
+    ask, lost = waiters.clients.dynamodb, []
+
+    def once_lost(name: str, **params: Any) -> dict[str, Any]:
+        answer = ask(name, **params)
+        if name == operation and not lost:
+            lost.append(name)
+            raise BrokerAwayError("no answer")
+        return answer
+
+    waiters.clients.dynamodb = once_lost  # type: ignore[method-assign]  # every call still reaches the server
+    poller = waiters.poller()
+    with pytest.raises(BrokerError, match="no answer"):
+        poller.round()
+    poller.round()
+    assert set(waiters.sent_ids()) == {f"j{n}" for n in range(4)}
+    assert waiters.waiting_ids() == []
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("key", ["", "k"])
+def test_a_crash_between_table_and_queue_loses_nothing(
+    waiters: Waiters, clock: ManualClock, place: str, key: str
+) -> None:
+    ids = [f"j{n}" for n in range(12)]
+    waiters.table().put([waiting(id, NOW, key=key) for id in ids])
+
+    def die() -> None:
+        raise Died
+
+    armed[place] = die
+    with pytest.raises(Died):
+        waiters.poller().round()
+    armed.clear()
+    another = Waiters(waiters.place, clock)
+    poller = another.poller()
+    while (next_s := poller.round()) < 300:
+        clock.advance(next_s)
+    name = "q.fifo" if key else "q"
+    sent = waiters.sent_ids(name)
+    assert set(sent) == set(ids)
+    assert most_often(sent) <= (1 if key or place == "after table claim" else 2)
+    assert waiters.waiting_ids() == []
+
+
+# -- many, and several pollers -------------------------------------------------------------------------
+
+
+def test_two_pollers_share_the_work_and_send_each_item_once(fake: Place) -> None:
+    clock = ManualClock(NOW)
+    one, two = Waiters(fake, clock), Waiters(fake, clock)
+    one.make_table()
+    one.make_queues("q", "q.fifo")
+    ids = [f"j{n:04}" for n in range(1_000)]
+    one.table().put([waiting(id, NOW + n % 3, key=f"k{n % 50}" if n % 10 == 0 else "") for n, id in enumerate(ids)])
+    clock.advance(3)
+    begin = threading.Barrier(2)
+    counts: dict[int, int] = {}
+
+    def poll(n: int, waiters: Waiters) -> None:
+        sends = Sends(waiters)
+        poller = waiters.poller()
+        begin.wait()
+        for _ in range(20):
+            if poller.round() > 5:
+                break
+        counts[n] = len(sends.entries)
+
+    threads = [threading.Thread(target=poll, args=(n, each)) for n, each in enumerate((one, two))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert one.poller().round() == 300
+    sent = one.sent_ids() + one.sent_ids("q.fifo")
+    assert sorted(sent) == ids
+    assert min(counts.values()) > 100
+    assert one.requests("dynamodb") + two.requests("dynamodb") <= 4 * len(ids)
+
+
+def test_a_long_round_ends_early_and_the_next_begins_at_once(waiters: Waiters, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("laneway.brokers.aws.polling._BLOCK", 5)
+    monkeypatch.setattr("laneway.brokers.aws.polling._ENOUGH", 10)
+    waiters.table().put([waiting(f"j{n:02}", NOW + n) for n in range(25)])
+    poller = waiters.poller()
+    assert poller.round() == 0
+    assert len(waiters.waiting_ids()) == 15
+    assert poller.round() == 0
+    assert poller.round() == 300
+    assert waiters.waiting_ids() == []
+    assert forwarding.LONGEST_DELAY_S == 900

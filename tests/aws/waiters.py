@@ -1,0 +1,106 @@
+"""What the tests of the waiter share: a table, its queues, and items in them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from laneway.brokers.aws.channels import Channels
+from laneway.brokers.aws.clients import Clients
+from laneway.brokers.aws.forwarding import Forwarder
+from laneway.brokers.aws.items import Waiting
+from laneway.brokers.aws.messages import Channel, Note, Outgoing, read
+from laneway.brokers.aws.polling import Poller
+from laneway.brokers.aws.table import Table
+from laneway.brokers.aws.tables import Tables
+from laneway.clock import Clock, SystemClock
+from tests.aws.places import Place
+
+#: One for each server: to make boto3 clients takes longer than most tests.
+_shared: WeakKeyDictionary[Place, Clients] = WeakKeyDictionary()
+
+
+class Calls(Clients):
+    """The clients of one process, which counts its requests by itself and may be interfered with."""
+
+    def __init__(self, place: Place) -> None:
+        self.settings = place.settings()
+        self.requests = Counter()
+        if place not in _shared:
+            _shared[place] = Clients.of(self.settings, sqs=place.sqs_client, dynamodb=place.dynamodb_client)
+        self._clients_of_all = _shared[place]
+
+    def sqs(self, operation: str, **params: Any) -> dict[str, Any]:
+        self.requests["sqs"] += 1
+        return self._clients_of_all.sqs(operation, **params)
+
+    def dynamodb(self, operation: str, **params: Any) -> dict[str, Any]:
+        self.requests["dynamodb"] += 1
+        return self._clients_of_all.dynamodb(operation, **params)
+
+
+class Waiters:
+    """The parts that the waiter is made of, on one server. Several on one server are several processes."""
+
+    def __init__(self, place: Place, clock: Clock | None = None, **options: Any) -> None:
+        self.place = place
+        self.settings = settings = place.settings(**options)
+        self.clock = clock or SystemClock()
+        self.clients = Calls(place)
+        self.tables = Tables(self.clients, settings, self.clock)
+        self.channels = Channels(self.clients, settings, self.clock)
+        self.forwarder = Forwarder(self.clients, self.channels, settings, self.clock)
+
+    def poller(self, *queues: str) -> Poller:
+        return Poller(self.tables, self.forwarder, self.settings, self.clock, queues or ["q"])
+
+    def make_table(self, name: str = "q") -> None:
+        self.place.create_table(name)
+
+    def make_queues(self, *names: str) -> None:
+        for name in names:
+            self.place.create_queue(name)
+
+    def table(self, queue: str = "q") -> Table:
+        table = self.tables.of(queue)
+        assert table is not None
+        return table
+
+    def rows(self, name: str = "q") -> list[dict[str, Any]]:
+        """Everything in a table."""
+        return self.place.items(name)
+
+    def waiting_ids(self, name: str = "q") -> list[str]:
+        """The ids of all jobs that wait in a table."""
+        return sorted(row["job_id"]["S"] for row in self.rows(name) if "perform_at" in row)
+
+    def raw_messages(self, name: str = "q") -> list[dict[str, Any]]:
+        """Receives and deletes all messages of an SQS queue that are visible."""
+        url, found = self.place.queue_url(name), []
+        while messages := self.place.receive_all(name):
+            found += messages
+            for message in messages:
+                self.place.sqs_client.delete_message(QueueUrl=url, ReceiptHandle=message["ReceiptHandle"])
+        return found
+
+    def sent_ids(self, name: str = "q") -> list[str]:
+        """The job ids of all visible messages of an SQS queue, in order of receipt; they are deleted."""
+        channel = Channel("q", name, "", name.endswith(".fifo"))
+        return [read(channel, raw, 0.0, 0.0).note.id for raw in self.raw_messages(name)]
+
+    def requests(self, service: str) -> int:
+        """How many requests this process has made; none of them twice."""
+        return self.clients.requests[service]
+
+
+def waiting(id: str, perform_at: float, *, queue: str = "q", key: str = "", body: str = "", **note: Any) -> Waiting:
+    """A job that is to wait: a call of `key`, if that is given."""
+    text = body or '{"_job_class":"Send","_job_params":{"n":1}}'
+    outgoing = Outgoing(text, Note(id, key=key, due=perform_at, **note))
+    return Waiting(job_id=id, perform_at=perform_at, queue=queue, fifo=bool(key), outgoing=outgoing)
+
+
+def most_often(ids: list[str]) -> int:
+    """How often the one that is there most often is."""
+    return max(Counter(ids).values(), default=0)
