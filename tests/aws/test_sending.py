@@ -14,11 +14,13 @@ from laneway.brokers.aws.channels import Channels
 from laneway.brokers.aws.clients import Clients
 from laneway.brokers.aws.messages import ROOM, Message, Note, Outgoing, again, execute_after, outgoing_of, read, size_of
 from laneway.brokers.aws.sending import Dispatch, Sender
+from laneway.brokers.aws.tables import Tables
 from laneway.brokers.aws.trouble import MissingError, RefusedError
 from laneway.clock import ManualClock, SystemClock
 from laneway.errors import BrokerAwayError, BrokerError, EnqueueError
 from laneway.job import Kind, NewJob
-from tests.aws.servers import FakeServer, MotoServer
+from tests.aws.proxy import ERROR_500, LOST, REQUEST_THROTTLED, RESET, FaultProxy, Partly
+from tests.aws.servers import FakeServer, MotoServer, Place
 
 AWS = FakeServer | MotoServer
 TICKET = '{"_job_class":"Mail","_job_params":null}'
@@ -55,22 +57,19 @@ def _note(message: dict[str, Any]) -> Any:
     return msgspec.json.decode(message["MessageAttributes"]["laneway"]["StringValue"])
 
 
-class _NoTables:
-    def of(self, queue: str) -> None:
-        return None
-
-
 class Rig:
     """A sender on a server that has the queues q and other, both kinds of each."""
 
-    def __init__(self, server: AWS, clock: ManualClock | SystemClock | None = None, **options: Any) -> None:
+    def __init__(self, server: Place, clock: ManualClock | SystemClock | None = None, **options: Any) -> None:
         self.server = server
         self.clock = clock or SystemClock()
         settings = server.settings(**options)
         self.clients = _clients.setdefault(server.endpoint, Flaky(settings))  # making one takes longer than a test
         self.clients.reset()
         self.channels = Channels(self.clients, settings, self.clock)
-        self.sender = Sender(self.clients, self.channels, _NoTables(), settings, self.clock)
+        self.sender = Sender(
+            self.clients, self.channels, Tables(self.clients, settings, self.clock), settings, self.clock
+        )
         for name in ("q", "q.fifo", "other"):
             server.create_queue(name, MaximumMessageSize=settings.max_body)
 
@@ -319,6 +318,66 @@ def test_a_failure_midway_names_what_was_not_stored(rig: Rig) -> None:
     assert str(caught.value) == "SQS is away."
 
 
+@pytest.mark.parametrize("fault", [ERROR_500, REQUEST_THROTTLED, RESET])
+def test_a_request_that_failed_is_repeated(aws: AWS, fault: str) -> None:
+    with FaultProxy(aws.endpoint) as proxy:
+        rig = Rig(proxy)
+        rule = proxy.rule(fault, "SendMessageBatch", nth=1)
+        rig.sender.enqueue([*jobs(3), call("a", "c1")])
+        assert rule.happened == 1
+        assert sorted(rig.ids()) == ["k0", "k1", "k2"]
+        assert rig.ids("q.fifo") == ["c1"]
+        rig.clients.close()
+
+
+def test_after_a_lost_answer_repeats_carry_the_same_ids(aws: AWS) -> None:
+    with FaultProxy(aws.endpoint) as proxy:
+        rig = Rig(proxy)
+        rule = proxy.rule(LOST, "SendMessageBatch", nth=(1, 3))
+        rig.sender.enqueue([*jobs(3), call("a", "c1")])
+        assert rule.happened == 2
+        assert sorted(rig.ids()) == ["k0", "k0", "k1", "k1", "k2", "k2"]  # SQS cannot know them
+        assert rig.ids("q.fifo") == ["c1"]
+        rig.clients.close()
+
+
+def test_some_entries_that_failed_are_repeated_alone(aws: AWS) -> None:
+    with FaultProxy(aws.endpoint) as proxy:
+        rig = Rig(proxy)
+        rule = proxy.rule(Partly(), "SendMessageBatch", nth=(1, 2))
+        rig.sender.enqueue(jobs(10))
+        assert rule.happened == 2
+        assert sorted(rig.ids()) == [f"k{n}" for n in range(10)]
+        rig.clients.close()
+
+
+def test_sqs_that_stays_away_is_told(fake: FakeServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("laneway.brokers.aws.clients.ATTEMPTS", 2)
+    with FaultProxy(fake.endpoint) as proxy:
+        rig = Rig(proxy)
+        proxy.rule(REQUEST_THROTTLED, "SendMessageBatch")
+        with pytest.raises(BrokerAwayError) as caught:
+            rig.sender.enqueue(jobs(2))
+        assert str(caught.value).startswith(
+            f"2 of 2 jobs may not have been stored, the jobs 'k0', 'k1': SQS at {proxy.endpoint} is asked more often "
+            "than it allows, and sqs:SendMessageBatch was not carried out"
+        )
+        assert rig.clients.requests["sqs.SendMessageBatch"] == 2
+        rig.clients.close()
+
+
+def test_what_is_sent_by_itself_is_named_too(rig: Rig) -> None:
+    rig.clients.failed = {"k1": FAULT}
+    channel = rig.channels.of("q", False)
+    with pytest.raises(RefusedError) as caught:
+        rig.sender.send(channel, [(Outgoing(TICKET, Note(f"k{n}")), 0) for n in range(3)])
+    assert str(caught.value) == (
+        "1 of 3 jobs was not stored, the job 'k1': SQS does not take the job 'k1' "
+        "(InvalidMessageContents: Bad character)."
+    )
+    assert caught.value.entries == [1]
+
+
 def test_a_queue_with_a_smaller_limit_than_the_url_says_is_told(fake: FakeServer) -> None:
     rig = Rig(fake, max_body=1_048_576)
     fake.sqs_client.set_queue_attributes(QueueUrl=fake.queue_url("q"), Attributes={"MaximumMessageSize": "262144"})
@@ -406,6 +465,78 @@ def test_a_time_that_is_too_late_is_taken_out_of_a_ticket(later: Rig) -> None:
     rig.sender.dispatch([Dispatch("q", False, outgoing, None), Dispatch("q", False, outgoing, NOW + 10)])
     assert [entry["MessageBody"] for entry in entries] == [TICKET, TICKET]
     assert (outgoing.body, outgoing.note.due) == (body, None)
+
+
+def test_with_a_table_longer_delays_and_all_of_keyed_calls_wait_there(later: Rig) -> None:
+    rig, entries = later, later.clients.entries
+    rig.server.create_table("q")
+    sent: list[int] = []
+    rig.sender.enqueue(
+        [
+            job("short", delay_s=900.0),
+            job("long", delay_s=900.1, headers={"a": "b"}),
+            call("key", "call", delay_s=0.5),
+            call("key", "now"),
+            job("kept", delay_s=5.0, cancellable=True),
+            job("at once", cancellable=True),
+        ],
+        sent.append,
+    )
+    assert delays(entries) == {"short": 900, "now": 0, "at once": 0}
+    items = {
+        item["job_id"]["S"]: item for item in rig.server.items("q") if item["scheduler"]["S"].startswith("laneway-")
+    }
+    assert {id: float(item["perform_at"]["N"]) for id, item in items.items()} == {
+        "long": NOW + 900.1,
+        "call": NOW + 0.5,
+        "kept": NOW + 5.0,
+    }
+    assert items["long"]["sqs_message_body"]["S"] == TICKET
+    assert sorted(sent) == list(range(6))
+    with pytest.raises(EnqueueError, match="table for the queue other"):
+        rig.sender.enqueue([job("k", queue="other", delay_s=5.0, cancellable=True)])
+
+
+def test_a_table_that_fails_is_told(later: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    rig, entries = later, later.clients.entries
+    rig.server.create_table("q")
+    table = Tables(rig.clients, rig.server.settings(), rig.clock).of("q")
+    monkeypatch.setattr(type(table), "put", _fail)
+    with pytest.raises(BrokerError) as caught:
+        rig.sender.enqueue([job("now"), *jobs(30, delay_s=1_000.0)])
+    assert str(caught.value) == (
+        "31 of 31 jobs may not have been stored, the jobs 'now', 'k0', 'k1' and 28 more: DynamoDB is away."
+    )
+    assert entries == []
+
+
+def test_a_table_that_is_gone_is_told_and_looked_for_again(later: Rig) -> None:
+    rig = later
+    rig.server.create_table("q")
+    rig.sender.enqueue([job("a", delay_s=1_000.0)])
+    rig.server.dynamodb_client.delete_table(TableName="q")
+    with pytest.raises(MissingError, match="The table q is gone; create it with `laneway aws create`"):
+        rig.sender.enqueue([job("b", delay_s=1_000.0)])
+    rig.server.create_table("q")
+    rig.sender.enqueue([job("b", delay_s=1_000.0)])
+    assert "b" in {item["job_id"]["S"] for item in rig.server.items("q")}
+
+
+def _fail(*_: Any) -> None:
+    raise BrokerAwayError("DynamoDB is away.")
+
+
+def test_what_does_not_fit_into_the_table_hops_or_is_refused(fake: FakeServer) -> None:
+    rig = Rig(fake, ManualClock(NOW), max_body=1_048_576)
+    fake.create_table("q")
+    rig.sender.enqueue([job("hop", "b" * 500_000, delay_s=1_000.0)])
+    assert fake.counts("q")[2] == 1
+    for bad in (
+        NewJob(queue="q", key="bad", body="b" * 500_000, kind=Kind.KEYED, identity="i", delay_s=1.0),
+        job("bad", "b" * 500_000, delay_s=1.0, cancellable=True),
+    ):
+        with pytest.raises(EnqueueError, match="DynamoDB, where it would wait, takes 400000 at most"):
+            rig.sender.enqueue([bad])
 
 
 def test_a_long_call_asks_for_its_queue_once(fake: FakeServer) -> None:

@@ -6,37 +6,32 @@ stored twice when the answer to its sending is lost: under the same id, and on a
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import msgspec
 
 from ...clock import Clock
-from ...errors import BrokerAwayError, BrokerError, EnqueueError
+from ...errors import EnqueueError
 from ...job import Kind, NewJob
 from .batches import Sent, rounds, send_batch, split
 from .channels import Channels
 from .clients import Clients
 from .hops import execute_after, with_execute_after
+from .items import Waiting
 from .messages import Channel, Outgoing, entry_of, fitted, group_of, outgoing_of, size_of
+from .progress import Progress
 from .refusing import LARGEST_WAITING, check_new, check_size, needs_table, too_large_to_wait
+from .table import Table
 from .tables import Tables
 from .trouble import MissingError, RefusedError
 from .urls import Settings
-
-if TYPE_CHECKING:
-    from .items import Waiting
-    from .table import Table
 
 #: The longest that SQS delays a message by itself.
 LONGEST_DELAY_S = 900
 #: Items that go into the table in one request.
 _ITEMS = 25
-#: The jobs that an error names.
-_NAMED = 3
 
 
 class Dispatch(msgspec.Struct):
@@ -53,7 +48,7 @@ class Dispatch(msgspec.Struct):
     @property
     def key(self) -> str:
         """The key of its job."""
-        return self.outgoing.note.key or self.outgoing.note.id
+        return _key(self.outgoing)
 
 
 @dataclass
@@ -97,30 +92,32 @@ class Sender:
         what was not stored; a RefusedError has the numbers of those that are to blame.
         """
         found = self._sort(items)
-        stored: set[int] = set()
-
-        def is_stored(number: int) -> None:
-            stored.add(number)
-            if sent is not None:
-                sent(number)
-
-        try:
+        progress = Progress([item.key for item in items], sent)
+        with progress:
             for table, waiting in found.waiting.values():
                 for first in range(0, len(waiting), _ITEMS):
-                    part = waiting[first : first + _ITEMS]
-                    table.put([each for _, each in part])
-                    for number, _ in part:
-                        is_stored(number)
+                    self._put(table, waiting[first : first + _ITEMS], progress.stored)
             for channel, messages in found.direct.items():
-                self._send(channel, messages, is_stored)
-        except (BrokerError, EnqueueError) as error:
-            raise _not_stored(error, items, stored) from None
+                self._send(channel, messages, progress.stored)
 
     def send(self, channel: Channel, items: Sequence[tuple[Outgoing, int]], sent: Sent | None = None) -> None:
         """Send messages to an SQS queue, each with its DelaySeconds. They keep their order; on a FIFO queue those of
         one group do. When it fails, nothing has been sent that comes after what was not."""
         numbered = [(number, outgoing, delay_s) for number, (outgoing, delay_s) in enumerate(items)]
-        self._send(channel, numbered, sent or (lambda _: None))
+        progress = Progress([_key(outgoing) for outgoing, _ in items], sent)
+        with progress:
+            self._send(channel, numbered, progress.stored)
+
+    def _put(self, table: Table, waiting: Sequence[tuple[int, Waiting]], sent: Sent) -> None:
+        try:
+            table.put([each for _, each in waiting])
+        except MissingError as error:
+            self._tables.forget(table.name)
+            raise MissingError(
+                f"The table {table.name} is gone; create it with `laneway aws create`.", code=error.code
+            ) from None
+        for number, _ in waiting:
+            sent(number)
 
     def _send(self, channel: Channel, messages: Sequence[tuple[int, Outgoing, int]], sent: Sent) -> None:
         try:
@@ -162,8 +159,6 @@ class Sender:
                 delay_s = min(math.ceil(wait_s), LONGEST_DELAY_S)
                 found.direct.setdefault(channel, []).append((number, outgoing, delay_s))
             else:
-                from .items import Waiting
-
                 waiting = Waiting(
                     job_id=outgoing.note.id,
                     perform_at=item.due,
@@ -205,22 +200,6 @@ def _timed(item: Dispatch, now: float, *, is_hop: bool) -> Outgoing:
     return Outgoing(body, note, item.outgoing.attributes)
 
 
-def _not_stored(
-    error: BrokerError | EnqueueError, items: Sequence[Dispatch], stored: set[int]
-) -> BrokerError | EnqueueError:
-    """The same error, telling which messages were not stored."""
-    left = [item.key for number, item in enumerate(items) if number not in stored]
-    text = str(error)
-    if isinstance(error, RefusedError):
-        text = f"SQS does not take {_named([items[number].key for number in error.entries])} ({text})."
-    if len(items) > 1 and left:
-        unsure = "may not have been" if isinstance(error, BrokerAwayError) else "were not"
-        text = f"{len(left):,} of {len(items):,} jobs {unsure} stored, {_named(left)}: {text}"
-    told = copy.copy(error)
-    told.args = (text,)
-    return told
-
-
-def _named(keys: Sequence[str]) -> str:
-    more = f" and {len(keys) - _NAMED:,} more" if len(keys) > _NAMED else ""
-    return ("the job " if len(keys) == 1 else "the jobs ") + ", ".join(map(repr, keys[:_NAMED])) + more
+def _key(outgoing: Outgoing) -> str:
+    """The key of its job."""
+    return outgoing.note.key or outgoing.note.id
