@@ -21,7 +21,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Collection
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from http.client import HTTPConnection, HTTPException
 from types import TracebackType
 from typing import Any, BinaryIO
@@ -55,8 +55,6 @@ class Call:
     service: str
     operation: str
     params: dict[str, Any]
-    #: What the client sent, if it is no call of AWS.
-    raw: bytes = field(repr=False, default=b"")
     fault: Fault | None = None
 
     @property
@@ -247,7 +245,7 @@ class FaultProxy(Place):
 def _call(target: str, body: bytes) -> Call:
     prefix, _, operation = target.partition(".")
     if prefix not in _SERVICES:
-        return Call("", "", {}, body)
+        return Call("", "", {})
     return Call(_SERVICES[prefix], operation, json.loads(body))
 
 

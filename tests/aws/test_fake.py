@@ -44,7 +44,6 @@ def slow(clock: ManualClock) -> Iterator[FakeServer]:
         ("q", {"MessageBody": "x" * 262_145}, "BatchRequestTooLong"),
         ("q", {"MessageBody": "x", "MessageDeduplicationId": "1"}, "InvalidParameterValue"),
         ("q", {"MessageBody": "x", "MessageGroupId": "with space"}, "InvalidParameterValue"),
-        ("q.fifo", {"MessageBody": "x", "MessageDeduplicationId": "1"}, "MissingParameter"),
         ("q.fifo", {"MessageBody": "x", "MessageGroupId": "ü"}, "InvalidParameterValue"),
         ("q.fifo", {"MessageBody": "x", "MessageGroupId": "a", "DelaySeconds": 1}, "InvalidParameterValue"),
     ],
@@ -56,7 +55,6 @@ def slow(clock: ManualClock) -> Iterator[FakeServer]:
         "too large",
         "id on standard",
         "group with space",
-        "no group",
         "group with umlaut",
         "delay on FIFO",
     ],
@@ -94,6 +92,16 @@ def test_the_limit_counts_attributes_and_the_whole_batch_and_can_be_raised(fake:
     assert code(error).endswith("BatchRequestTooLong")
     fake.sqs_client.set_queue_attributes(QueueUrl=url, Attributes={"MaximumMessageSize": "1048576"})
     fake.sqs_client.send_message_batch(QueueUrl=url, Entries=entries)
+
+
+def test_one_entry_without_a_group_fails_the_whole_batch(fake: FakeServer) -> None:
+    url = fake.create_queue("q.fifo")
+    good = {"Id": "good", "MessageBody": "x", "MessageGroupId": "a", "MessageDeduplicationId": "1"}
+    for bad in ({"MessageDeduplicationId": "2"}, {"MessageGroupId": "a"}):
+        with pytest.raises(ClientError) as error:
+            fake.sqs_client.send_message_batch(QueueUrl=url, Entries=[good, {"Id": "bad", "MessageBody": "y", **bad}])
+        assert code(error) == "InvalidParameterValue"
+    assert fake.queues["q.fifo"].bodies == []
 
 
 def test_nobody_lists_queues(fake: FakeServer) -> None:
@@ -162,9 +170,8 @@ def test_twelve_hours_count_from_the_receive(slow: FakeServer, clock: ManualCloc
         hide(slow, "q", got, 7 * HOUR + 1)
     assert "beyond the limit" in str(error.value)
     clock.advance(7 * HOUR)
-    with pytest.raises(ClientError) as error:
-        hide(slow, "q", got, 1)
-    assert code(error) == "AWS.SimpleQueueService.MessageNotInflight"
+    hide(slow, "q", got, 0)
+    assert slow.queues["q"].counts.visible == 1, "too late, and AWS does not say so"
     assert not delete(slow, "q", got).get("Failed"), "nobody has received it since"
     assert slow.queues["q"].counts.all == 0
 
@@ -174,8 +181,14 @@ def test_an_expired_receipt_of_a_fifo_queue_is_refused(slow: FakeServer, clock: 
     [got] = receive(slow, "q.fifo", VisibilityTimeout=5)
     clock.advance(5)
     [failed] = delete(slow, "q.fifo", got)["Failed"]
-    assert (failed["Code"], failed["SenderFault"]) == ("InvalidParameterValue", True)
-    assert "expired" in failed["Message"]
+    assert (failed["Code"], failed["SenderFault"]) == ("ReceiptHandleIsInvalid", True)
+    assert failed["Message"] == "The receipt handle has expired"
+    with pytest.raises(ClientError) as error:
+        slow.sqs_client.delete_message(QueueUrl=slow.queue_url("q.fifo"), ReceiptHandle=got["ReceiptHandle"])
+    assert code(error) == "InvalidParameterValue"
+    with pytest.raises(ClientError) as error:
+        hide(slow, "q.fifo", got, 5)
+    assert code(error) == "InvalidParameterValue"
     assert slow.queues["q.fifo"].counts.all == 1
 
 

@@ -31,6 +31,8 @@ class Refusal(Exception):
     def __init__(self, kind: str, message: str, status: int = 400, **more: object) -> None:
         super().__init__(message)
         self.kind, self.message, self.status, self.more = kind, message, status, more
+        #: The code and the message of an entry that fails for this.
+        self.in_batches = (self.query_code, message)
 
     @property
     def query_code(self) -> str:
@@ -38,6 +40,17 @@ class Refusal(Exception):
         if self.kind in _PREFIXED:
             return f"AWS.SimpleQueueService.{self.kind}"
         return _QUERY.get(self.kind, self.kind)
+
+
+class Expired(Refusal):
+    """A receipt of a FIFO queue whose time is up. In a batch it has another name than by itself."""
+
+    def __init__(self, handle: str) -> None:
+        reason = "The receipt handle has expired."
+        super().__init__(
+            "InvalidParameterValueException", f"Value {handle} for parameter ReceiptHandle is invalid. Reason: {reason}"
+        )
+        self.in_batches = ("ReceiptHandleIsInvalid", "The receipt handle has expired")
 
 
 def invalid_value(message: str) -> Refusal:

@@ -33,9 +33,7 @@ class Message:
         "first_received_at",
         "group",
         "handles",
-        "hidden",
         "id",
-        "order",
         "received_at",
         "receives",
         "sent_at",
@@ -62,14 +60,10 @@ class Message:
         self.receives = 0
         #: Receipts by which it can be deleted now.
         self.handles: set[str] = set()
-        #: Whether it was received and is neither deleted nor, as far as was looked, visible again.
-        self.hidden = False
         #: Whether it is in a queue: not deleted, not expired, not moved.
         self.stored = True
         self.dead_letter_of: str | None = None
         self.sequence: int | None = None
-        #: Its place among those that are visible (standard queues).
-        self.order = 0.0
         #: Counts its moves: entries of heaps that speak of an older one are void.
         self.version = 0
 
@@ -137,6 +131,11 @@ def check(entry: dict[str, Any], *, fifo: bool, content_based: bool, max_size: i
         if "MessageDeduplicationId" in entry:
             raise invalid("MessageDeduplicationId", entry["MessageDeduplicationId"], f"{_NOT_FOR_THIS_TYPE}.")
         return
+    check_group(entry, content_based=content_based)
+
+
+def check_group(entry: dict[str, Any], *, content_based: bool) -> None:
+    """Refuse what does not say to which group of a FIFO queue it belongs, or whether it is a repeat."""
     if "MessageGroupId" not in entry:
         raise missing("MessageGroupId")
     if "MessageDeduplicationId" not in entry and not content_based:

@@ -14,7 +14,7 @@ from typing import Any
 
 from tests.aws.fake import messages
 from tests.aws.fake.attributes import NUMBERS, redrive_of
-from tests.aws.fake.faults import Faults, Refusal, invalid
+from tests.aws.fake.faults import Expired, Faults, Refusal, invalid, invalid_value
 from tests.aws.fake.lines import FifoLine, StandardLine
 from tests.aws.fake.messages import Message
 
@@ -97,6 +97,14 @@ class Queue:
         content_based = self.attributes.get("ContentBasedDeduplication") == "true"
         limit = self.number("MaximumMessageSize")
         messages.check(entry, fifo=self.fifo, content_based=content_based, max_size=limit)
+
+    def check_group(self, entry: dict[str, Any]) -> None:
+        """Refuse an entry of a batch that lacks what a FIFO queue needs of every message."""
+        if self.fifo:
+            try:
+                messages.check_group(entry, content_based=self.attributes.get("ContentBasedDeduplication") == "true")
+            except Refusal as refusal:
+                raise invalid_value(refusal.message) from None
 
     def send(self, entry: dict[str, Any]) -> Message:
         """Store a message; on a FIFO queue the one that it repeats, if there was one within five minutes."""
@@ -206,13 +214,16 @@ class Queue:
         if message is None:
             return
         if self.fifo and (handle not in message.handles or message.visible_at <= self._now()):
-            raise invalid("ReceiptHandle", handle, "The receipt handle has expired.")
+            raise Expired(handle)
         if handle in message.handles:
             self._forget(message)
             self._line.removed(message)
 
     def change(self, handle: str, hidden_s: int) -> None:
-        """Hide for `hidden_s` from now what is in flight, up to 12 hours after it was received."""
+        """Hide for `hidden_s` from now what is in flight, up to 12 hours after it was received.
+
+        On a standard queue nothing happens, and nobody is told, if it has become visible in the meantime.
+        """
         if not 0 <= hidden_s <= MAX_VISIBILITY_S:
             raise invalid("VisibilityTimeout", hidden_s, "Must be between 0 and 43200.")
         message, now = self._messages.get(self._id_of(handle)), self._now()
@@ -221,8 +232,8 @@ class Queue:
             raise invalid("ReceiptHandle", handle, gone)
         if message.visible_at <= now:
             if self.fifo:
-                raise invalid("ReceiptHandle", handle, "The receipt handle has expired.")
-            raise Refusal("MessageNotInflight", "The specified message isn't in flight.")
+                raise Expired(handle)
+            return  # AWS answers that all is well, and does nothing
         if now + hidden_s > message.received_at + MAX_VISIBILITY_S:
             reason = "Total VisibilityTimeout for the message is beyond the limit [43200 seconds]"
             raise invalid("VisibilityTimeout", hidden_s, reason)

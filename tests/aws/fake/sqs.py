@@ -122,6 +122,8 @@ class SQS:
     def send_message_batch(self, params: Params, host: str) -> Params:
         queue = self._queue(params)
         entries = _entries(params, "SendMessageBatchRequestEntry")
+        for entry in entries:  # without a group or an id, one entry fails all of them
+            queue.check_group(entry)
         total = sum(messages.size(entry) for entry in entries if entry.get("MessageBody"))
         if total > (limit := max(queue.number("MaximumMessageSize"), 262_144)):
             message = f"Batch requests cannot be longer than {limit} bytes. You have sent {total} bytes."
@@ -307,6 +309,7 @@ def _each(entries: list[Params], act: Callable[[Params], Params | None]) -> Para
         try:
             answer["Successful"].append({"Id": entry["Id"], **(act(entry) or {})})
         except Refusal as refusal:
-            failed = {"Id": entry["Id"], "SenderFault": True, "Code": refusal.query_code, "Message": refusal.message}
+            code, message = refusal.in_batches
+            failed = {"Id": entry["Id"], "SenderFault": True, "Code": code, "Message": message}
             answer.setdefault("Failed", []).append(failed)
     return answer
