@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +23,27 @@ from tests.aws.servers import ACCOUNT, FakeServer, MotoServer
 AWS = FakeServer | MotoServer
 
 
+_clients: dict[str, Clients] = {}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _closing() -> Iterator[None]:
+    yield
+    while _clients:
+        _clients.popitem()[1].close()
+
+
+def clients_of(settings: Settings) -> Clients:
+    """Clients that tests share: making them takes longer than a test."""
+    assert settings.endpoint is not None
+    clients = _clients.setdefault(settings.endpoint, Clients(settings))
+    clients.requests.clear()
+    return clients
+
+
 def channels_of(server: AWS, clock: ManualClock | None = None, **options: Any) -> tuple[Channels, Clients]:
     settings = server.settings(**options)
-    clients = Clients(settings)
+    clients = clients_of(settings)
     return Channels(clients, settings, clock or ManualClock()), clients
 
 
@@ -41,7 +60,6 @@ def test_a_queue_is_the_sqs_queue_of_its_name(aws: AWS) -> None:
     assert channels.attributes(found[1])["FifoQueue"] == "true"
     assert channels.known() == ["mail"]
     assert clients.requests == {"sqs.GetQueueUrl": 2, "sqs.GetQueueAttributes": 1}
-    clients.close()
 
 
 def test_what_is_missing_is_looked_for_again_after_a_minute(fake: FakeServer) -> None:
@@ -61,19 +79,17 @@ def test_what_is_missing_is_looked_for_again_after_a_minute(fake: FakeServer) ->
     asked = clients.requests.total()
     assert channels.of("mail", True).name == "mail.fifo"
     assert clients.requests.total() == asked
-    clients.close()
 
 
 def test_what_aws_says_is_gone_is_looked_for_again(fake: FakeServer) -> None:
     clock = ManualClock()
     fake.create_queue("mail")
-    channels, clients = channels_of(fake, clock)
+    channels, _ = channels_of(fake, clock)
     channel = channels.of("mail", False)
     channels.forget(channel)
     assert channels.existing("mail") == []
     clock.advance(61)
     assert channels.existing("mail") == [channel]
-    clients.close()
 
 
 def test_the_queue_of_the_url_is_default_and_is_not_looked_up(fake: FakeServer) -> None:
@@ -81,13 +97,12 @@ def test_the_queue_of_the_url_is_default_and_is_not_looked_up(fake: FakeServer) 
     url = fake.create_queue("jobs.fifo")
     settings = Settings.from_url(Url.parse(url.replace("localhost", "127.0.0.1")), {})
     assert (settings.account, settings.endpoint) == (ACCOUNT, fake.endpoint)
-    clients = Clients(settings)
+    clients = clients_of(settings)
     channels = Channels(clients, settings, ManualClock())
     assert channels.of("default", True).url == settings.default_url
     assert not clients.requests
     assert channels.of("default", False).name == "jobs"
     assert clients.requests == {"sqs.GetQueueUrl": 1}
-    clients.close()
 
 
 def test_dead_letters_go_where_the_redrive_policy_says(aws: AWS) -> None:
@@ -100,13 +115,12 @@ def test_dead_letters_go_where_the_redrive_policy_says(aws: AWS) -> None:
     asked = clients.requests.total()
     channels.dead_letters(channels.of("mail", True))
     assert clients.requests.total() == asked
-    clients.close()
 
 
 def test_without_a_policy_dead_letters_are_found_by_name(aws: AWS) -> None:
     clock = ManualClock()
     aws.create_queue("mail.fifo")
-    channels, clients = channels_of(aws, clock)
+    channels, _ = channels_of(aws, clock)
     channel = channels.of("mail", True)
     assert channels.dead_letters(channel) is None
     aws.create_queue("mail-deadletter.fifo")
@@ -114,14 +128,12 @@ def test_without_a_policy_dead_letters_are_found_by_name(aws: AWS) -> None:
     dead = channels.dead_letters(channel)
     assert dead is not None
     assert (dead.name, dead.fifo) == ("mail-deadletter.fifo", True)
-    clients.close()
 
 
 def test_a_name_that_sqs_does_not_take_is_told(fake: FakeServer) -> None:
-    channels, clients = channels_of(fake, prefix="x" * 70)
+    channels, _ = channels_of(fake, prefix="x" * 70)
     with pytest.raises(MissingError, match="SQS takes 80 characters at most; give the queue a shorter name"):
         channels.of("mail-of-all", False)
-    clients.close()
 
 
 # -- calling ------------------------------------------------------------------------------------------
@@ -129,7 +141,7 @@ def test_a_name_that_sqs_does_not_take_is_told(fake: FakeServer) -> None:
 
 def test_errors_of_aws_are_laneways(aws: AWS) -> None:
     aws.create_table("waiting")
-    clients = Clients(aws.settings())
+    clients = clients_of(aws.settings())
     with pytest.raises(MissingError):
         clients.sqs("get_queue_url", QueueName="nothing")
     with pytest.raises(MissingError):
@@ -145,7 +157,6 @@ def test_errors_of_aws_are_laneways(aws: AWS) -> None:
         clients.sqs("send_message", QueueUrl=7, MessageBody={"canary": 1})
     assert "canary" not in str(caught.value)
     assert caught.value.code == "ParamValidationError"
-    clients.close()
 
 
 def answer(code: str, status: int = 400, message: str = "words.") -> Any:
