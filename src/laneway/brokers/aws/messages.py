@@ -61,8 +61,9 @@ class Note(msgspec.Struct, omit_defaults=True):
     #: How often it was sent on since it was enqueued: with id and attempt it makes the deduplication id.
     hop: int = 0
     error: str | None = None
-    #: In the morgue: when it was buried.
+    #: In the morgue: when it was buried, and from which queue; several may share a dead-letter queue.
     buried_at: float | None = None
+    queue: str = ""
     headers: Headers | None = None
     #: The MessageGroupId of a plain job, for SQS fair queues.
     group: str = ""
