@@ -8,12 +8,15 @@ Any broker, also a stranger's, can be held against `laneway.testing.conformance`
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from typing import Literal, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
 
 import msgspec
 
 from .job import Claim, JobView, NewJob, QueueStats, Started, Status, WorkerView
 from .outcome import Settlement
+
+if TYPE_CHECKING:
+    from .app import Laneway
 
 MAX_BODY = 1_048_576
 
@@ -127,6 +130,26 @@ def holders_keep(broker: Broker) -> bool:
     nothing, and goes by what its children tell of their own renewals.
     """
     return getattr(broker, "holders_keep", False)
+
+
+def makes_queues(broker: Broker) -> bool:
+    """Whether a queue that is missing is made by whoever uses it. On SQS it is made by people, who pay for it."""
+    return getattr(broker, "makes_queues", True)
+
+
+def is_found(broker: Broker, queue: str) -> bool:
+    """Whether there is a queue though `queues` may not name it: a broker that cannot list all has a method `exists`.
+
+    From then on `queues` names it.
+    """
+    exists: Callable[[str], bool] | None = getattr(broker, "exists", None)
+    return exists is not None and exists(queue)
+
+
+def check_app_on(broker: Broker, app: Laneway) -> list[str]:
+    """What is wrong with a broker for this very app, a sentence each: where it says so, by a method `check_app`."""
+    check_app: Callable[[Laneway], list[str]] | None = getattr(broker, "check_app", None)
+    return [] if check_app is None else check_app(app)
 
 
 def is_remote(broker: Broker) -> bool:

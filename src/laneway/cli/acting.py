@@ -13,7 +13,7 @@ import click
 import msgspec
 
 from ..broker import Broker, Listing
-from ..errors import ConfigError
+from ..errors import BrokerAwayError, BrokerError, ConfigError
 from ..job import JobView, Kind
 from . import GAVE_UP, WRONG
 from .looking import find_jobs, gone
@@ -70,7 +70,13 @@ def choose(broker: Broker, queue: str | None, keys: Sequence[str], fit: Fit, *, 
     chosen = Chosen(fit)
     with patience("Looking"):
         for key in dict.fromkeys(keys):
-            jobs = find_jobs(broker, queue, key)
+            try:
+                jobs = find_jobs(broker, queue, key)
+            except BrokerAwayError:
+                raise
+            except BrokerError as error:
+                chosen.complaints.append(str(error))
+                continue
             running = {job.queue for job in jobs if job.status == "running"}
             fitting = [
                 job for job in jobs if fit.holds(job) and (set_aside or not _is_queued(job) or job.queue not in running)

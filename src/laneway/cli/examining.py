@@ -10,11 +10,11 @@ from typing import Literal
 import msgspec
 
 from ..app import Laneway
-from ..broker import Broker
-from ..errors import LanewayError
+from ..broker import Broker, check_app_on, makes_queues
+from ..errors import BrokerAwayError, BrokerError, LanewayError
 from ..job import Kind, WorkerView
 from ..ticket import Serializer
-from .opening import database_of, is_missing
+from .opening import database_of, find_queues, is_missing
 from .output import count
 from .reading import task_names
 from .target import load_imports
@@ -59,9 +59,10 @@ def _broker(app: Laneway) -> Findings:
         if (path := database_of(broker)) and is_missing(path):
             yield _missing_database(path)
             return
+        find_queues(app, broker)
         stored = broker.queues()
         yield Finding("ok", f"Jobs are kept in {place}; it can be opened.")
-        said = broker.check()
+        said = [*broker.check(), *check_app_on(broker, app)]
         # Being resharded takes its time; it is no illness.
         changing = {queue: text for text in said for queue in stored if text.startswith(_being_resharded(queue))}
         yield from (Finding("note" if text in changing.values() else "problem", text) for text in said)
@@ -89,8 +90,8 @@ def _missing_database(path: Path) -> Finding:
 
 def _queues(app: Laneway, broker: Broker, stored: dict[str, int]) -> Findings:
     declared = app.queues()
-    living = [worker for worker in broker.workers() if not worker.dead]
-    served = {queue for worker in living for queue in worker.queues}
+    living = _living(broker)
+    served = {queue for worker in living or () for queue in worker.queues}
     for queue in broker.stats():
         if queue.queue not in declared and queue.length:
             yield Finding(
@@ -105,16 +106,27 @@ def _queues(app: Laneway, broker: Broker, stored: dict[str, int]) -> Findings:
                 f"The queue {queue.queue} is paused and has jobs that are due; {late}. It goes on with "
                 f"laneway resume {queue.queue}.",
             )
-        elif queue.lag and queue.queue not in served:
+        elif queue.lag and living is not None and queue.queue not in served:
             yield Finding("note", f"The queue {queue.queue} has jobs that are due and no worker; {late}.")
         if queue.dead:
             yield Finding("note", f"The morgue of {queue.queue} holds {count(queue.dead, 'job')}; see laneway morgue.")
-        yield from _unserved(queue.queue, queue.shards, living)
+        yield from _unserved(queue.queue, queue.shards, living or ())
     for name in declared:
         if name not in stored:
-            yield Finding("ok", f"The queue {name} does not exist yet; a worker or the first job makes it.")
+            if makes_queues(broker):  # else its absence is among what the broker has said
+                yield Finding("ok", f"The queue {name} does not exist yet; a worker or the first job makes it.")
         elif type(app.serializer) is Serializer:  # another one may read what is no ticket to us
             yield from _strangers(app, broker, name)
+
+
+def _living(broker: Broker) -> list[WorkerView] | None:
+    """The workers that live; None where nobody keeps account of them."""
+    try:
+        return [worker for worker in broker.workers() if not worker.dead]
+    except BrokerAwayError:
+        raise
+    except BrokerError:
+        return None
 
 
 def _unserved(queue: str, shards: int, living: Iterable[WorkerView]) -> Findings:
@@ -147,7 +159,12 @@ def _shards(app: Laneway, stored: dict[str, int]) -> Findings:
 
 def _strangers(app: Laneway, broker: Broker, queue: str) -> Findings:
     """Jobs for tasks that the app does not have: they can only fail."""
-    jobs = broker.listing(queue, "queued", limit=SAMPLE).jobs
+    try:
+        jobs = broker.listing(queue, "queued", limit=SAMPLE).jobs
+    except BrokerAwayError:
+        raise
+    except BrokerError:
+        return  # it does not show what is queued
     names = {name for job in jobs for name in task_names(job) if name and app.registry.find(name) is None}
     for name in sorted(names):
         yield Finding(

@@ -8,11 +8,11 @@ from collections.abc import Sequence
 import click
 
 from ..broker import Broker, Listing, Order
-from ..errors import ConfigError
+from ..errors import BrokerAwayError, BrokerError, ConfigError
 from ..job import JobView
 from . import views
 from .opening import known_queues, opening
-from .output import show_fields, show_json, show_table
+from .output import clean, show_fields, show_json, show_table
 from .progress import patience
 from .reading import Reader
 from .times import read_time
@@ -42,15 +42,27 @@ def list_jobs(
     value = None if start is None else _starting_value(order, start)
     jobs: list[JobView] = []
     more: dict[str, str] = {}
+    unseen: dict[str, BrokerError] = {}
     with opening(target, url) as place, patience("Reading"):
-        for name in known_queues(place.broker, queue):
-            page = place.broker.listing(
-                name, which, order=order, reverse=reverse, start=value, after=after, limit=limit
-            )
+        names = known_queues(place.broker, queue)
+        for name in names:
+            try:
+                page = place.broker.listing(
+                    name, which, order=order, reverse=reverse, start=value, after=after, limit=limit
+                )
+            except BrokerAwayError:
+                raise
+            except BrokerError as error:  # one queue may be listed, and another not
+                unseen[name] = error
+                continue
             jobs += page.jobs
             if page.after is not None:
                 more[name] = page.after
         seen = Reader(place.app).read(jobs)
+    if unseen and len(unseen) == len(names):
+        raise next(iter(unseen.values()))
+    for sentence in dict.fromkeys(map(str, unseen.values())):
+        click.echo(clean(sentence), err=True)
     if as_json:
         show_json({"which": which, "jobs": [views.document(job) for job in seen], "after": more})
         return
@@ -78,8 +90,22 @@ def _starting_value(order: Order | None, text: str) -> float | str:
 
 
 def find_jobs(broker: Broker, queue: str | None, key: str) -> list[JobView]:
-    """A key's job, wherever it is: in any queue or morgue; empty when it is gone."""
-    return [job for name in known_queues(broker, queue) for job in broker.find(name, key)]
+    """A key's job, wherever it is: in any queue or morgue; empty when it is gone.
+
+    Raises what the broker says if it is nowhere to be seen, and the broker does not see everything.
+    """
+    jobs: list[JobView] = []
+    unseen: BrokerError | None = None
+    for name in known_queues(broker, queue):
+        try:
+            jobs += broker.find(name, key)
+        except BrokerAwayError:
+            raise
+        except BrokerError as error:
+            unseen = unseen or error
+    if unseen is not None and not jobs:
+        raise unseen
+    return jobs
 
 
 def show_jobs(

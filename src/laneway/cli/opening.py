@@ -5,16 +5,17 @@ Looking never makes a database: a mistyped path would otherwise look like an emp
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from ..app import Laneway
-from ..broker import Broker
+from ..broker import Broker, is_found
 from ..config import Url, open_broker, resolve_url, without_secrets
 from ..errors import ConfigError
-from .target import Target, load
+from .target import Target, load, load_imports
 
 
 def open_target(text: str, url: str | None) -> Target:
@@ -48,6 +49,8 @@ def opening(target: str | None, url: str | None) -> Iterator[Place]:
     try:
         if (path := database_of(broker)) and is_missing(path):
             raise ConfigError(f"There is no database {path} ({where}); a worker or the first job makes it.")
+        if app is not None:
+            find_queues(app, broker)
         yield Place(broker, app)
     finally:
         broker.close()
@@ -58,6 +61,16 @@ def looking(target: str | None, url: str | None) -> Iterator[Broker]:
     """The broker alone, where nothing depends on the app."""
     with opening(target, url) as place:
         yield place.broker
+
+
+def find_queues(app: Laneway, broker: Broker) -> None:
+    """Have a broker that cannot list its queues look for those of the app."""
+    if not hasattr(broker, "exists"):
+        return
+    with contextlib.suppress(ConfigError):  # what could be loaded is better than nothing; `check` says more
+        load_imports(app)
+    for queue in app.queues():
+        is_found(broker, queue)
 
 
 def database_of(broker: Broker) -> Path | None:
@@ -80,7 +93,7 @@ def known_queues(broker: Broker, wanted: str | None) -> list[str]:
     queues = list(broker.queues())
     if wanted is None:
         return queues
-    if wanted not in queues:
+    if wanted not in queues and not is_found(broker, wanted):
         raise ConfigError(unknown_queue(wanted, queues))
     return [wanted]
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import click
 
-from ..broker import Broker
+from ..broker import Broker, is_found
 from . import WRONG, options
 from .opening import looking, unknown_queue
 from .output import clean
@@ -52,7 +52,7 @@ def act_on_queues(
     known = list(broker.queues())
     complaints: list[str] = []
     for name in dict.fromkeys(names):
-        if name in known:
+        if name in known or is_found(broker, name):
             click.echo(clean(f"The queue {name} {done if act(name) else already}."))
         else:
             complaints.append(unknown_queue(name, known))

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from ..errors import ConfigError
+from ..errors import BrokerAwayError, BrokerError, ConfigError
 from ..tally import BUCKETS, COUNTERS, GAUGES, HISTOGRAMS, Snapshot
 from .status_server import Reply
 
@@ -73,9 +73,9 @@ def metrics_routes(snapshot: Callable[[], Snapshot], broker: Broker) -> dict[str
 
 
 class Seen:
-    """What the broker has said: its queues, and how many workers live."""
+    """What the broker has said: its queues, and how many workers live, if it keeps account of them."""
 
-    def __init__(self, queues: list[QueueStats], workers: int) -> None:
+    def __init__(self, queues: list[QueueStats], workers: int | None) -> None:
         self.queues = queues
         self.workers = workers
 
@@ -105,14 +105,21 @@ class BrokerReader:
 
     def _ask(self, answered: threading.Event) -> None:
         try:
-            workers = sum(not worker.dead for worker in self._broker.workers())
-            seen: Seen | None = Seen(self._broker.stats(), workers)
+            seen: Seen | None = Seen(self._broker.stats(), self._workers())
         except Exception:
             seen = None  # the workers say what is wrong
         with self._lock:
             self._seen, self._asking = seen, None
             self._seen_at = time.monotonic()
         answered.set()
+
+    def _workers(self) -> int | None:
+        try:
+            return sum(not worker.dead for worker in self._broker.workers())
+        except BrokerAwayError:
+            raise
+        except BrokerError:
+            return None
 
 
 class Collector:
@@ -155,7 +162,8 @@ def _seen(seen: Seen | None) -> Iterator[Metric]:
     yield GaugeMetricFamily("laneway_broker_up", "1 if the broker has answered just now.", value=seen is not None)
     if seen is None:
         return
-    yield GaugeMetricFamily("laneway_workers", "Workers that live, of all supervisors.", value=seen.workers)
+    if seen.workers is not None:
+        yield GaugeMetricFamily("laneway_workers", "Workers that live, of all supervisors.", value=seen.workers)
     for field, named in QUEUE_GAUGES.items():
         gauge = GaugeMetricFamily(*_named(named), labels=["queue"])
         for queue in seen.queues:

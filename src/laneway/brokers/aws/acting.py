@@ -139,7 +139,8 @@ class Acting:
                     f"The SQS queue {channel.name} has no dead-letter queue, which is the morgue; make it with "
                     "`laneway aws create`."
                 )
-            note = msgspec.structs.replace(item.outgoing.note, buried_at=now, hop=item.outgoing.note.hop + 1)
+            note = item.outgoing.note
+            note = msgspec.structs.replace(note, buried_at=now, queue=item.queue, hop=note.hop + 1)
             self._sender.send(letters, [(Outgoing(item.outgoing.body, note, item.outgoing.attributes), 0)])
             table.done(item, mine)
         return claimed

@@ -6,6 +6,7 @@ It decides nothing itself. What SQS cannot do is refused, in a sentence that say
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING
 
 from ...broker import Answer, Duty, Gather, Listing, Order, Page, Resharding, Turn
 from ...clock import Clock, SystemClock
@@ -14,7 +15,7 @@ from ...errors import BrokerError
 from ...job import JobView, NewJob, QueueStats, Started, Status, WorkerView
 from .acting import Acting
 from .channels import Channels
-from .checking import check
+from .checking import check, check_app
 from .clients import Clients
 from .forwarding import Forwarder
 from .looking import Looking
@@ -26,6 +27,9 @@ from .tables import Tables
 from .turning import Turns
 from .urls import Settings
 
+if TYPE_CHECKING:
+    from ...app import Laneway
+
 
 class AWSBroker:
     """Keeps jobs in SQS queues and, those that are due later, in a DynamoDB table."""
@@ -33,6 +37,7 @@ class AWSBroker:
     shared = True
     remote = True
     holders_keep = True
+    makes_queues = False
     #: Ids of what a run enqueues are made from the run's own, so that a repeated run sends the same jobs.
     derives_ids = True
     gather = Gather(10, 0.1)
@@ -123,6 +128,10 @@ class AWSBroker:
 
     # -- looking ---------------------------------------------------------------------------------------
 
+    def exists(self, queue: str) -> bool:
+        """Whether there is such a queue: SQS is asked for one by its name, and never for all."""
+        return self.looks.exists(queue)
+
     def queues(self) -> dict[str, int]:
         return self.looks.queues()
 
@@ -200,6 +209,10 @@ class AWSBroker:
 
     def check(self) -> list[str]:
         return check(self)
+
+    def check_app(self, app: Laneway) -> list[str]:
+        """What an app's tasks need, and is missing or otherwise."""
+        return check_app(self, app)
 
     def repair(self) -> list[str]:
         """Nothing: SQS mends itself."""

@@ -1,13 +1,170 @@
-"""What can be seen of the queues."""
+"""What can be seen of the queues: numbers, workers, and the jobs that wait in a table or are dead.
+
+SQS counts its messages, about right and some seconds late, and shows none of them. What cannot be seen is said in a
+sentence, as a BrokerError, and never taken for gone.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+import msgspec
+
+from ...broker import Listing, Order, Page
+from ...clock import Clock
+from ...config import DEFAULT_QUEUE
+from ...errors import BrokerError
+from ...job import JobView, QueueStats, Status, WorkerView
+from .channels import Channels
+from .clients import Clients
+from .morgue import Morgue
+from .surveying import Numbers, Surveys, calls_of, listing, queues_of, view_of
+from .table import Table
+from .tables import Tables
+from .trouble import DeniedError
+from .turning import Turns
 
 
 class Looking:
-    def __init__(self, *collaborators: Any, **options: Any) -> None:
-        raise NotImplementedError
+    """Looks at queues, jobs and workers."""
 
-    def __getattr__(self, name: str) -> Any:
-        raise NotImplementedError
+    def __init__(
+        self, clients: Clients, channels: Channels, tables: Tables, turns: Turns, morgue: Morgue, clock: Clock
+    ) -> None:
+        self._clients = clients
+        self._channels = channels
+        self._tables = tables
+        self._turns = turns
+        self._morgue = morgue
+        self._clock = clock
+        self._surveys = Surveys(clock)
+
+    # -- queues ----------------------------------------------------------------------------------------
+
+    def exists(self, queue: str) -> bool:
+        """Whether there is an SQS queue for it; one that was found is known from then on."""
+        return bool(self._channels.existing(queue))
+
+    def queues(self) -> dict[str, int]:
+        """Those that exist of the ones that this process has heard of, or that are in a table that it knows."""
+        names = dict.fromkeys([DEFAULT_QUEUE, *self._channels.known()])
+        for name in names:
+            self._tables.declare(name)
+        for table in self._tables.known():
+            try:
+                names.update(dict.fromkeys(queues_of(table)))
+            except DeniedError:
+                pass  # whoever may not read it is told by whatever needs it
+        return {name: 1 for name in sorted(names) if self._channels.existing(name)}
+
+    def stats(self) -> list[QueueStats]:
+        """Those queues in numbers. What is hidden counts as busy: it runs, or waits for the retry of a keyed call."""
+        surveyed: dict[str, dict[str, Numbers]] = {}
+        return [self._stats(queue, surveyed) for queue in self.queues()]
+
+    def _stats(self, queue: str, surveyed: dict[str, dict[str, Numbers]]) -> QueueStats:
+        found = QueueStats(queue=queue, shards=1)
+        for channel in self._channels.existing(queue):
+            attributes = self._channels.attributes(channel)
+            delayed = int(attributes.get("ApproximateNumberOfMessagesDelayed", 0))
+            found.delayed += delayed
+            found.length += delayed + int(attributes.get("ApproximateNumberOfMessages", 0))
+            found.busy += int(attributes.get("ApproximateNumberOfMessagesNotVisible", 0))
+        found.dead = self._morgue.count(queue)
+        table = self._tables.of(queue)
+        if table is not None:
+            item = table.queue_item(queue)
+            found.processed, found.failed, found.paused = item.processed, item.failed, item.paused
+            if table.name not in surveyed:  # one table may serve many queues
+                surveyed[table.name] = self._surveys.of(table)
+            numbers = surveyed[table.name].get(queue, Numbers())
+            found.length += numbers.waiting
+            found.delayed += numbers.delayed
+            found.retries = numbers.retries
+            found.lag = max(0.0, self._clock.now() - numbers.earliest)
+        found.fresh = found.length - found.retries
+        return found
+
+    # -- workers ---------------------------------------------------------------------------------------
+
+    def workers(self) -> list[WorkerView]:
+        """Every worker that writes into a table."""
+        self.queues()  # so that their tables are known
+        tables = self._tables.known()
+        if not tables:
+            raise BrokerError(
+                "SQS knows no workers, and there is no waiter table that does; make it with laneway aws create TARGET."
+            )
+        found = {worker.id: worker for table in tables for worker in table.workers()}
+        return sorted(found.values(), key=lambda worker: (worker.started_at, worker.id))
+
+    # -- one job ---------------------------------------------------------------------------------------
+
+    def status(self, queue: str, key: str, identity: str | None) -> Status:
+        """Where a job is, if that can be known: it waits in the table, or this very process holds it."""
+        id = identity or key
+        if self._turns.is_held(id):
+            return "running"
+        table = self._tables.of(queue)
+        item = None if table is None else table.get(id)
+        if item is not None:
+            return "delayed" if item.perform_at > self._clock.now() else "queued"
+        raise BrokerError(
+            f"SQS does not tell where the job {id!r} is: it may be queued, running, dead or done. Delayed jobs can be "
+            f"found {'if they wait in the table, as with' if table else 'with a waiter table and'} "
+            "using(cancellable=True)."
+        )
+
+    def find(self, queue: str, key: str) -> list[JobView]:
+        """A key's job in the table, and the one in the morgue; a BrokerError if it is in neither."""
+        table = self._tables.of(queue)
+        found = [] if table is None else self._waiting(table, queue, key)
+        if not found or found[0].size > 1 or found[0].payloads[0].identity:
+            found += self._morgue.find(queue, key)
+        if not found:
+            places = "neither in the table nor" if table is not None else "not"
+            raise BrokerError(
+                f"The job {key!r} is {places} among the dead letters of {queue}; it may be queued, running or done, "
+                "which SQS does not tell."
+            )
+        return found
+
+    def _waiting(self, table: Table, queue: str, key: str) -> list[JobView]:
+        """The job that waits in a table, by its id; or all calls of a key as one."""
+        now = self._clock.now()
+        item = table.get(key)
+        if item is not None and not item.fifo:
+            return [view_of(item, now)] if item.queue == queue else []
+        views = [view_of(call, now) for call in calls_of(table, queue, key)]
+        if not views:
+            return []
+        payloads = [payload for view in views for payload in view.payloads]
+        return [msgspec.structs.replace(views[0], payloads=payloads, size=len(payloads))]
+
+    # -- pages -----------------------------------------------------------------------------------------
+
+    def listing(
+        self,
+        queue: str,
+        which: Listing,
+        *,
+        order: Order | None = None,
+        reverse: bool = False,
+        start: float | str | None = None,
+        after: str | None = None,
+        limit: int = 100,
+    ) -> Page:
+        """A page of the dead, or of what waits in the table."""
+        if which == "dead":
+            return self._morgue.listing(queue, order=order, reverse=reverse, start=start, after=after, limit=limit)
+        if which in ("queued", "running"):
+            raise BrokerError(
+                f"SQS does not show which jobs are {which}; laneway stats counts them, laneway delayed lists those "
+                "that wait in the table, and laneway morgue the dead ones."
+            )
+        table = self._tables.of(queue)
+        if table is None:
+            raise BrokerError(
+                f"SQS does not show which jobs of {queue} are delayed or will be retried, and there is no waiter "
+                "table; make one with laneway aws create TARGET, and those that wait there can be listed."
+            )
+        now = self._clock.now()
+        return listing(table, queue, which, now, order=order, reverse=reverse, start=start, after=after, limit=limit)

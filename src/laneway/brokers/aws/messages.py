@@ -134,7 +134,8 @@ def entry_of(outgoing: Outgoing, id: str, channel: Channel, delay_s: int) -> dic
     }
     note = outgoing.note
     if channel.fifo:
-        entry["MessageGroupId"] = group_of(note.key or note.id)
+        # The dead are in no order, and each is a group of its own: SQS shows no more than 10 of a group at once.
+        entry["MessageGroupId"] = group_of((note.key if note.buried_at is None else "") or note.id)
         entry["MessageDeduplicationId"] = _fitting(f"{note.id}-{note.attempt}-{note.hop}")
     else:
         if note.group:

@@ -1,0 +1,196 @@
+"""Making what an app needs on AWS: its queues with their dead-letter queues, and the waiter table.
+
+It may be repeated: what exists is looked at and told, and never changed. Each thing is made after what it refers to, so
+that a run that ends midway leaves nothing that points to nowhere, and the next one goes on.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Literal
+
+import msgspec
+
+from ...errors import BrokerAwayError
+from .needs import Need
+from .rules import (
+    EXPIRES,
+    MAX_RECEIVES,
+    queue_attributes,
+    receives_problem,
+    redrive_of,
+    retention_problem,
+    size_problem,
+    table_definition,
+    ttl_problem,
+)
+from .tables import problem_of
+from .trouble import AWSError, MissingError
+from .urls import MAX_NAME
+
+if TYPE_CHECKING:
+    from .broker import AWSBroker
+
+#: Seconds that a table gets until it can be used, and between two looks at it.
+PATIENCE_S = 120.0
+PAUSE_S = 0.5
+
+Level = Literal["made", "missing", "exists", "problem"]
+
+
+class Step(msgspec.Struct):
+    """What was made or found, or would be made (`missing`). A `problem` is left as it is, for somebody to mend."""
+
+    level: Level
+    text: str
+
+
+Steps = Iterator[Step]
+
+
+class Creation:
+    """Makes what is missing; with `dry_run` it only says so."""
+
+    def __init__(
+        self, broker: AWSBroker, *, dry_run: bool = False, pause: Callable[[float], None] = time.sleep
+    ) -> None:
+        self._broker = broker
+        self._clients = broker.clients
+        self._dry_run = dry_run
+        self._pause = pause
+
+    def carry_out(self, needs: Mapping[str, Need], *, tables: bool = True) -> Steps:
+        """Make queues for plain and for keyed jobs, with their dead-letter queues, and the tables."""
+        for need in needs.values():
+            for task in need.collecting:
+                yield Step("problem", f"The collecting task {task} cannot run on SQS; use Redis or SQLite for it.")
+            for fifo in (False, True):
+                yield from self._queue(need, fifo)
+        if tables:
+            for name in dict.fromkeys(map(self._broker.tables.name, needs)):
+                yield from self._table(name)
+
+    # -- queues ----------------------------------------------------------------------------------------
+
+    def _queue(self, need: Need, fifo: bool) -> Steps:
+        name = self._broker.channels.name_of(need.queue, fifo)
+        attributes = self._attributes(name)
+        redrive = None if attributes is None else redrive_of(attributes)
+        letters = self._broker.channels.dead_name_of(name)
+        if attributes is None or redrive is None:
+            if len(letters) > MAX_NAME:
+                yield Step(
+                    "problem",
+                    f"The dead-letter queue of {name} would be called {letters}, and SQS takes {MAX_NAME} characters "
+                    f"at most; give the queue {need.queue} a shorter name.",
+                )
+                return
+            arn = yield from self._letters(letters, fifo)
+            if attributes is None:
+                yield from self._make_queue(name, f"its dead letters in {letters}", fifo, arn)
+                return
+        yield Step("exists", f"The SQS queue {name} exists.")
+        yield from _problems(retention_problem(name, attributes))
+        yield from _problems(size_problem(name, attributes, self._broker.settings.max_body))
+        if redrive is None:
+            yield Step(
+                "problem",
+                f"The SQS queue {name} has no redrive policy, and was left as it is; give it one that names {letters} "
+                f"and has a maxReceiveCount of {MAX_RECEIVES}.",
+            )
+            return
+        yield from self._named_letters(name, attributes.get("QueueArn", ""), redrive.dead_letter_target_arn)
+        if fifo in need.runs:
+            yield from _problems(receives_problem(name, redrive, need.runs[fifo], ", ".join(need.tasks(fifo))))
+
+    def _named_letters(self, name: str, arn: str, letters_arn: str) -> Steps:
+        """Look at the dead-letter queue that a redrive policy names; it may be in an account that we cannot look at."""
+        if letters_arn.rpartition(":")[0] != arn.rpartition(":")[0]:
+            return
+        letters = letters_arn.rpartition(":")[2]
+        attributes = self._attributes(letters)
+        if attributes is None:
+            yield Step("problem", f"There is no SQS queue {letters}, which the redrive policy of {name} names.")
+            return
+        yield Step("exists", f"The SQS queue {letters} exists.")
+        yield from _problems(retention_problem(letters, attributes))
+
+    def _letters(self, name: str, fifo: bool) -> Generator[Step, None, str]:
+        """Make a dead-letter queue. Returns its ARN."""
+        attributes = self._attributes(name)
+        if attributes is None:
+            yield from self._make_queue(name, "for dead letters", fifo, None)
+            attributes = self._attributes(name) or {}
+        else:
+            yield Step("exists", f"The SQS queue {name} exists.")
+            yield from _problems(retention_problem(name, attributes))
+        return attributes.get("QueueArn", "")
+
+    def _make_queue(self, name: str, what: str, fifo: bool, letters_arn: str | None) -> Steps:
+        if self._dry_run:
+            yield Step("missing", f"The SQS queue {name}, {what}, would be made.")
+            return
+        attributes = queue_attributes(self._broker.settings, fifo, letters_arn)
+        try:
+            self._clients.sqs("create_queue", QueueName=name, Attributes=attributes)
+        except AWSError as error:
+            if not error.code.endswith("QueueDeletedRecently"):
+                raise
+            raise AWSError(
+                f"The SQS queue {name} was deleted a moment ago, and SQS makes no other of that name for 60 seconds; "
+                "do it again then.",
+                code=error.code,
+            ) from None
+        yield Step("made", f"The SQS queue {name}, {what}, was made.")
+
+    def _attributes(self, name: str) -> dict[str, str] | None:
+        """The attributes of an SQS queue; None if there is none."""
+        account = self._broker.settings.account
+        owner = {} if account is None else {"QueueOwnerAWSAccountId": account}
+        try:
+            url = self._clients.sqs("get_queue_url", QueueName=name, **owner)["QueueUrl"]
+            answer = self._clients.sqs("get_queue_attributes", QueueUrl=url, AttributeNames=["All"])
+        except MissingError:
+            return None
+        found: dict[str, str] = answer.get("Attributes", {})
+        return found
+
+    # -- tables ----------------------------------------------------------------------------------------
+
+    def _table(self, name: str) -> Steps:
+        try:
+            described = self._clients.dynamodb("describe_table", TableName=name)["Table"]
+        except MissingError:
+            yield from self._make_table(name)
+            return
+        problem = problem_of(described)
+        if problem is not None:
+            yield Step("problem", problem)
+            return
+        yield Step("exists", f"The table {name} exists.")
+        said = self._clients.dynamodb("describe_time_to_live", TableName=name).get("TimeToLiveDescription", {})
+        yield from _problems(ttl_problem(name, said))
+
+    def _make_table(self, name: str) -> Steps:
+        if self._dry_run:
+            yield Step("missing", f"The table {name}, for delayed jobs, would be made.")
+            return
+        self._clients.dynamodb("create_table", **table_definition(name))
+        self._await_table(name)
+        # If we die before this the table serves all the same, and the next run says what is missing.
+        expiry = {"Enabled": True, "AttributeName": EXPIRES}
+        self._clients.dynamodb("update_time_to_live", TableName=name, TimeToLiveSpecification=expiry)
+        yield Step("made", f"The table {name}, for delayed jobs, was made; it is paid by request.")
+
+    def _await_table(self, name: str) -> None:
+        for _ in range(int(PATIENCE_S / PAUSE_S)):
+            described = self._clients.dynamodb("describe_table", TableName=name)["Table"]
+            if described.get("TableStatus") == "ACTIVE":
+                return
+            self._pause(PAUSE_S)
+        raise BrokerAwayError(f"The table {name} is not ready after {PATIENCE_S:.0f} seconds; do it again in a while.")
+
+
+def _problems(sentences: Iterable[str]) -> Steps:
+    return (Step("problem", sentence) for sentence in sentences)

@@ -1,0 +1,119 @@
+"""The least that AWS must allow: the calls that the code makes, on the very queues and tables of an app.
+
+SQS has no actions of their own for its batches: SendMessageBatch is allowed by sqs:SendMessage. A test runs producers,
+workers and operators, and holds what they have called against this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Literal, get_args
+
+import msgspec
+
+from ...errors import BrokerError, ConfigError
+from .channels import Channels
+from .items import INDEX
+from .needs import Need
+from .rules import redrive_of
+from .tables import Tables
+from .urls import Settings
+
+Role = Literal["worker", "producer", "operator"]
+ROLES: tuple[Role, ...] = get_args(Role)
+
+_LOOK = ("sqs:GetQueueAttributes", "sqs:GetQueueUrl")
+_READ = ("dynamodb:BatchGetItem", "dynamodb:DescribeTable", "dynamodb:GetItem", "dynamodb:Query")
+_WRITE = ("dynamodb:BatchWriteItem", "dynamodb:DeleteItem", "dynamodb:UpdateItem")
+_RECEIVE = ("sqs:ChangeMessageVisibility", "sqs:DeleteMessage", "sqs:ReceiveMessage")
+
+#: What each may do to queues, to dead-letter queues, and to tables.
+ACTIONS: dict[Role, tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]] = {
+    # Enqueues, cancels, reschedules and asks for the status of what it has enqueued.
+    "producer": (("sqs:GetQueueUrl", "sqs:SendMessage"), (), (*_READ, *_WRITE)),
+    # Runs jobs, buries them, polls the table, and shows the queues in numbers.
+    "worker": (
+        (*_LOOK, *_RECEIVE, "sqs:SendMessage"),
+        (*_LOOK, "sqs:SendMessage"),
+        (*_READ, *_WRITE, "dynamodb:PutItem"),
+    ),
+    # Looks, acts on delayed jobs, empties the morgue, pauses. What `check` tries is a worker's.
+    "operator": (
+        (*_LOOK, "sqs:SendMessage"),
+        (*_LOOK, *_RECEIVE, "sqs:SendMessage"),
+        (*_READ, "dynamodb:DeleteItem", "dynamodb:UpdateItem"),
+    ),
+}
+#: By its role, what a policy's statements are called.
+_NAMES = ("LanewayQueues", "LanewayDeadLetters", "LanewayTables")
+
+
+class Place(msgspec.Struct, frozen=True):
+    """Where things are on AWS."""
+
+    region: str
+    account: str
+
+    def arn(self, service: str, name: str) -> str:
+        """The ARN of a queue or a table."""
+        return f"arn:{_partition(self.region)}:{service}:{self.region}:{self.account}:{name}"
+
+
+class Found(msgspec.Struct):
+    """What AWS has said of the queues that exist: their ARNs, and those of their dead letters, by name."""
+
+    queues: dict[str, str] = {}
+    letters: dict[str, str] = {}
+
+
+def look(channels: Channels, queues: Iterable[str]) -> Found:
+    """What can be found out now; without credentials, or without queues, that is nothing."""
+    found = Found()
+    try:
+        for queue in queues:
+            for channel in channels.existing(queue):
+                attributes = channels.attributes(channel)
+                found.queues[channel.name] = attributes.get("QueueArn", "")
+                redrive = redrive_of(attributes)
+                if redrive is not None:
+                    found.letters[channel.name] = redrive.dead_letter_target_arn
+    except BrokerError:
+        pass  # a policy is often written before there is anybody who may look
+    return found
+
+
+def place_of(settings: Settings, found: Found, account: str | None) -> Place:
+    """Where an app's queues are: as it was said, else as those say that exist."""
+    arns = [arn.split(":") for arn in found.queues.values() if arn.count(":") == 5]
+    region = settings.region or next((arn[3] for arn in arns), None)
+    account = account or settings.account or next((arn[4] for arn in arns), None)
+    if region is None:
+        raise ConfigError("A policy names the region of its queues; give the URL region=…, or set AWS_REGION.")
+    if account is None:
+        raise ConfigError(
+            "A policy names the account of its queues, and none of them could be asked for it; say it with --account."
+        )
+    return Place(region, account)
+
+
+def policy(
+    role: Role, needs: Mapping[str, Need], channels: Channels, tables: Tables, place: Place, found: Found
+) -> dict[str, Any]:
+    """The policy document for a role."""
+    names = [channels.name_of(queue, fifo) for queue in needs for fifo in (False, True)]
+    queues = [found.queues.get(name) or place.arn("sqs", name) for name in names]
+    letters = [found.letters.get(name) or place.arn("sqs", channels.dead_name_of(name)) for name in names]
+    waiters = dict.fromkeys(place.arn("dynamodb", f"table/{tables.name(queue)}") for queue in needs)
+    indexed = [each for table in waiters for each in (table, f"{table}/index/{INDEX}")]
+    statements = [
+        {"Sid": name, "Effect": "Allow", "Action": sorted(actions), "Resource": list(dict.fromkeys(resources))}
+        for name, actions, resources in zip(_NAMES, ACTIONS[role], (queues, letters, indexed), strict=True)
+        if actions and resources
+    ]
+    return {"Version": "2012-10-17", "Statement": statements}
+
+
+def _partition(region: str) -> str:
+    """Which of the AWSs a region belongs to."""
+    starts = {"cn-": "aws-cn", "us-gov-": "aws-us-gov"}
+    return next((name for start, name in starts.items() if region.startswith(start)), "aws")

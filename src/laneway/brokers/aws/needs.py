@@ -1,0 +1,47 @@
+"""What an app needs on AWS, by its tasks: which queues, of which kind, and for how many runs of a job."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from ...config import DEFAULT_QUEUE
+from ...job import Kind
+from ...task import Task
+
+if TYPE_CHECKING:
+    from ...app import Laneway
+
+
+class Need(msgspec.Struct):
+    """What the tasks of one queue need."""
+
+    queue: str
+    #: Names of tasks whose jobs are plain, and of those whose calls have keys.
+    plain: list[str] = []
+    keyed: list[str] = []
+    #: Names of tasks that SQS cannot serve.
+    collecting: list[str] = []
+    #: How often a job of the most patient of them is run, all retries included: plain and keyed.
+    runs: dict[bool, int] = {}
+
+    def tasks(self, fifo: bool) -> list[str]:
+        """The tasks that need the queue's FIFO queue, or its standard one."""
+        return self.keyed if fifo else self.plain
+
+
+def needs_of(app: Laneway) -> dict[str, Need]:
+    """The queues of an app's tasks, in the order of their declaration."""
+    found: dict[str, Need] = {}
+    for task in app.registry:
+        queue = task.options.queue or DEFAULT_QUEUE
+        need = found.setdefault(queue, Need(queue))
+        if not isinstance(task, Task):
+            need.collecting.append(task.name)
+            continue
+        fifo = bool(task.keys)
+        need.tasks(fifo).append(task.name)
+        runs = task.options.retries(Kind.KEYED if fifo else Kind.PLAIN) + 1
+        need.runs[fifo] = max(runs, need.runs.get(fifo, 0))
+    return found

@@ -1,0 +1,208 @@
+"""The command line on AWS: making what an app needs there, looking, acting, and sentences where SQS cannot."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from laneway.brokers.aws.broker import AWSBroker
+from laneway.brokers.aws.clients import Clients
+from laneway.cli import cli
+from laneway.config import URL_VARIABLES, Url
+from laneway.job import NewJob
+from laneway.outcome import buried, failed
+from laneway.testing.conformance.kit import Hand
+from tests.acceptance.cli import CANARY
+from tests.aws.places import ENVIRONMENT
+from tests.aws.servers import FakeServer
+
+pytestmark = pytest.mark.acceptance
+
+APP = """
+from typing import Annotated
+from laneway import Key, Laneway
+
+app = Laneway(name="shop")
+
+@app.task(queue="mail")
+def send(to: str) -> None: ...
+
+@app.task(queue="mail")
+def sync(order: Annotated[str, Key], what: str = "") -> None: ...
+"""
+DAY = 86_400.0
+
+
+@pytest.fixture(scope="module")
+def _server() -> Iterator[FakeServer]:
+    server = FakeServer.start()
+    yield server
+    server.end()
+
+
+class Console:
+    """Somebody at a terminal, in a folder with an app."""
+
+    def __init__(self, server: FakeServer, folder: Path) -> None:
+        self.server = server
+        self.target = str(folder / "aws_shop.py")
+        Path(self.target).write_text(APP)
+        self.url = server.url(table="waiter", wait=0)
+
+    def run(self, *args: str, url: str | None = None) -> Result:
+        done = CliRunner().invoke(cli, [*args, "--url", url or self.url])
+        assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
+        assert "--body" in args or CANARY not in done.output
+        return done
+
+    def ok(self, *args: str, **options: Any) -> str:
+        done = self.run(*args, **options)
+        assert done.exit_code == 0, done.output
+        return done.stdout
+
+    def json(self, *args: str, **options: Any) -> Any:
+        return json.loads(self.ok(*args, "--json", **options))
+
+    def wrong(self, *args: str, code: int = 2, **options: Any) -> str:
+        done = self.run(*args, **options)
+        assert (done.exit_code, done.stdout) == (code, ""), done.output
+        sentence = done.stderr.strip()
+        assert "\n" not in sentence
+        assert sentence.endswith(".")
+        return sentence
+
+    def broker(self) -> AWSBroker:
+        settings = AWSBroker.from_url(Url.parse(self.url)).settings
+        broker = AWSBroker(settings, inline=True)
+        broker.declare("mail", 1)
+        return broker
+
+
+@pytest.fixture
+def console(_server: FakeServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Console:
+    for name in [name for name in os.environ if name.startswith("AWS_")] + list(URL_VARIABLES):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in ENVIRONMENT.items():
+        monkeypatch.setenv(name, value)
+    # Each command is a process of its own elsewhere; making boto3's clients takes longer than all else.
+    given = {"sqs": _server.sqs_client, "dynamodb": _server.dynamodb_client}
+    monkeypatch.setattr("laneway.brokers.aws.broker.Clients", lambda settings: Clients.of(settings, **given))
+    monkeypatch.syspath_prepend(str(tmp_path))
+    _server.reset()
+    return Console(_server, tmp_path)
+
+
+@pytest.fixture
+def made(console: Console) -> Console:
+    """One whose queues and table exist."""
+    console.ok("aws", "create", console.target)
+    return console
+
+
+def put(console: Console) -> None:
+    """One job of each kind: dead, to be retried, delayed, queued."""
+    broker = console.broker()
+    hand = Hand(broker)
+
+    def job(key: str, **fields: Any) -> NewJob:
+        body = json.dumps({"_job_class": "send", "_job_params": {"to": CANARY}}, separators=(",", ":"))
+        return NewJob(queue="mail", key=key, body=body, **fields)
+
+    broker.enqueue([job("dead"), job("retried")])
+    claims = {claim.key: claim for claim in hand.claim(queue="mail")}
+    hand.settle(buried(claims["dead"], "the server said no"), failed(claims["retried"], "x", 5, DAY), queue="mail")
+    broker.enqueue([job("delayed", delay_s=2 * DAY), job("queued")])
+    broker.leave(hand.name)
+    broker.close()
+
+
+def test_what_an_app_needs_is_made(console: Console) -> None:
+    dry = console.ok("aws", "create", console.target, "--dry-run")
+    assert [line.split()[0] for line in dry.splitlines()] == ["missing"] * 5
+    done = console.run("check", console.target)
+    assert done.exit_code == 3
+    assert "There is no FIFO queue mail.fifo, which the keyed jobs of sync go to" in done.stdout
+    assert "a worker or the first job makes it" not in done.stdout
+    steps = console.json("aws", "create", console.target)["steps"]
+    assert [step["level"] for step in steps] == ["made"] * 5
+    assert "mail-deadletter.fifo" in steps[2]["text"]
+    again = console.ok("aws", "create", console.target)
+    assert [line.split()[0] for line in again.splitlines()] == ["ok"] * 5
+    report = console.json("check", console.target)
+    assert report["well"], report
+
+
+def test_what_exists_and_is_wrong_ends_with_3(console: Console) -> None:
+    console.server.create_queue("mail")
+    done = console.run("aws", "create", console.target, "--no-table")
+    assert done.exit_code == 3
+    assert "problem  The SQS queue mail has no redrive policy" in done.stdout
+    assert "table" not in done.stdout
+
+
+def test_the_policy(console: Console) -> None:
+    printed = json.loads(console.ok("aws", "iam", console.target, "--account", "123456789012"))
+    assert [statement["Sid"] for statement in printed["Statement"]] == [
+        *("LanewayQueues", "LanewayDeadLetters", "LanewayTables")
+    ]
+    producer = json.loads(console.ok("aws", "iam", console.target, "--role", "producer", "--account", "1" * 12))
+    assert "sqs:ReceiveMessage" not in json.dumps(producer)
+    assert "--account" in console.wrong("aws", "iam", console.target)
+    assert "12 digits" in console.wrong("aws", "iam", console.target, "--account", "me")
+
+
+def test_other_brokers_are_not_on_aws(console: Console, tmp_path: Path) -> None:
+    sqlite = f"sqlite:///{tmp_path / 'x.db'}"
+    assert "not on AWS" in console.wrong("aws", "create", console.target, url=sqlite)
+
+
+def test_looking(made: Console) -> None:
+    put(made)
+    [mail] = [each for each in made.json("stats", made.target)["queues"] if each["queue"] == "mail"]
+    assert (mail["length"], mail["delayed"], mail["retries"], mail["dead"]) == (3, 2, 1, 1)
+    [delayed] = made.json("delayed", "-Q", "mail", "-n", "1", "--reverse")["jobs"]
+    assert (delayed["key"], delayed["task"]) == ("delayed", "send")
+    [retry] = made.json("jobs", "list", made.target, "--which", "retries")["jobs"]
+    assert (retry["key"], retry["error"]) == ("retried", "x")
+    [dead] = made.json("morgue", made.target)["jobs"]
+    assert (dead["key"], dead["error"]) == ("dead", "the server said no")
+    assert "the server said no" in made.ok("morgue", "show", "dead", "--app", made.target)
+    assert made.ok("workers", made.target).startswith("There are no workers")
+    sentence = made.wrong("jobs", made.target)
+    assert "SQS does not show which jobs are queued" in sentence
+    assert "laneway delayed" in sentence
+    assert "SQS does not tell" in made.wrong("jobs", "show", "queued", "-Q", "mail")
+    assert "no shards" in made.wrong("reshard", "mail", "3")
+    # Without the app: by the table.
+    assert [each["queue"] for each in made.json("stats")["queues"]] == ["mail"]
+
+
+def test_acting(made: Console) -> None:
+    put(made)
+    assert made.ok("morgue", "revive", "dead", "-Q", "mail") == "Revived 1 job.\n"
+    assert made.ok("jobs", "bury", "--all-failed", "-Q", "mail") == "Buried 1 job.\n"
+    assert made.ok("morgue", "delete", "--all", "--yes", "-Q", "mail") == "Deleted 1 job.\n"
+    assert made.ok("delayed", "reschedule", "delayed", "--delay", "7d", "-Q", "mail") == "Rescheduled 1 job.\n"
+    assert made.ok("delayed", "run", "delayed", "-Q", "mail") == "Moved to now: 1 job.\n"
+    assert "neither in the table nor among the dead letters" in made.wrong("jobs", "cancel", "delayed", "-Q", "mail")
+    assert made.server.counts("mail")[0] == 3
+    assert made.ok("pause", "mail") == "The queue mail is paused.\n"
+    assert made.ok("pause", "mail") == "The queue mail is paused already.\n"
+    assert made.ok("resume", "mail") == "The queue mail goes on.\n"
+    assert "There is no queue 'nowhere'" in made.wrong("pause", "nowhere")
+
+
+def test_without_a_table_it_is_said_what_is_missing(console: Console) -> None:
+    bare = console.server.url(wait=0)
+    console.ok("aws", "create", console.target, "--no-table", url=bare)
+    assert console.ok("check", console.target, url=bare)
+    for command in (["workers"], ["delayed"]):
+        assert "laneway aws create" in console.wrong(*command, console.target, url=bare)
+    assert "laneway aws create" in console.wrong("pause", "mail", url=bare)
+    assert console.json("morgue", console.target, url=bare)["jobs"] == []

@@ -1,0 +1,182 @@
+"""`laneway aws iam`: the policy allows what the code calls, and nothing else."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from laneway.brokers.aws.broker import AWSBroker
+from laneway.brokers.aws.iam import ACTIONS, Found, Role, look, place_of, policy
+from laneway.brokers.aws.iam import Place as Somewhere
+from laneway.brokers.aws.needs import Need
+from laneway.errors import BrokerError, ConfigError
+from laneway.outcome import buried, done, failed, postponed
+from laneway.testing.conformance.kit import Hand, call, job
+from tests.aws.operators import opened, ready
+from tests.aws.places import ACCOUNT, REGION, Place
+
+DAY = 86_400.0
+NEEDS = {"q": Need("q", plain=["send"])}
+
+
+@pytest.fixture
+def broker(fake: Place) -> Iterator[AWSBroker]:
+    with ready(fake) as broker:
+        yield broker
+
+
+class Calls:
+    """What a broker calls, and of which queue or table, as IAM sees it."""
+
+    def __init__(self, broker: AWSBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.made: set[tuple[str, str]] = set()
+        for service in ("sqs", "dynamodb"):
+            self._watch(broker, service, monkeypatch)
+
+    def _watch(self, broker: AWSBroker, service: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        ask = getattr(broker.clients, service)
+
+        def call(operation: str, **params: Any) -> dict[str, Any]:
+            action = "".join(map(str.capitalize, operation.split("_")))
+            if service == "sqs":  # a batch has no action of its own
+                action = action.removesuffix("Batch")
+            where = params.get("QueueUrl") or params.get("QueueName") or params.get("TableName") or ""
+            where = where or next(iter(params["RequestItems"]))
+            self.made.add((f"{service}:{action}", where.rpartition("/")[2]))
+            answer: dict[str, Any] = ask(operation, **params)
+            return answer
+
+        monkeypatch.setattr(broker.clients, service, call)
+
+    def by_place(self) -> list[set[str]]:
+        """The actions on queues, on dead-letter queues, and on tables."""
+        places = [set[str](), set[str](), set[str]()]
+        for action, where in self.made:
+            number = 2 if action.startswith("dynamodb:") else 1 if "-deadletter" in where else 0
+            places[number].add(action)
+        return places
+
+
+def produce(broker: AWSBroker) -> None:
+    """What a program does that enqueues."""
+    broker.enqueue([job("a"), job("soon", delay_s=60), job("later", delay_s=DAY), job("moved", delay_s=DAY)])
+    broker.enqueue([call("k", "x"), call("k", "y", delay_s=DAY)])
+    assert broker.status("q", "later") == "delayed"
+    assert broker.cancel("q", "later")
+    assert broker.reschedule("q", "moved", delay_s=2 * DAY)
+    assert broker.cancel("q", "k", "y")
+    for ask in (broker.status, broker.cancel):
+        with pytest.raises(BrokerError):
+            ask("q", "a")
+
+
+def work(broker: AWSBroker) -> None:
+    """What a worker does."""
+    hand = Hand(broker)
+    broker.enqueue([job(key) for key in ("done", "retried", "buried", "postponed", "held")])
+    broker.enqueue([call("k", "x"), call("k", "y")])
+    claims = {claim.key: claim for _ in range(3) for claim in hand.claim(limit=10)}
+    broker.renew("worker-1", [], 0)
+    hand.settle(
+        done(claims["done"]),
+        failed(claims["retried"], "no", 5, 2 * DAY),
+        buried(claims["buried"], "no"),
+        postponed(claims["postponed"], 5.0),
+        failed(claims["k"], "no", 5, 1.0),
+    )
+    broker.enqueue([call("late", "z", perform_at=time.time() + 0.01)])
+    for duty in broker.duties(["q"]):
+        duty.round()
+    broker.stats()
+    broker.workers()
+    broker.leave("worker-1")
+
+
+def operate(broker: AWSBroker) -> None:
+    """What the command line does."""
+    broker.stats()
+    broker.workers()
+    broker.listing("q", "delayed")
+    broker.listing("q", "dead")
+    broker.find("q", "dead")
+    assert broker.pause("q")
+    assert broker.resume("q")
+    assert broker.run_now("q", ["run"]) == 1
+    assert broker.cancel("q", "cancelled")
+    assert broker.reschedule("q", "moved", delay_s=3 * DAY)
+    assert broker.bury_failed("q", ["failed"]) == 1
+    assert broker.revive("q", ["dead"]) == 1
+    assert broker.delete_dead("q", ["failed"]) == 1
+
+
+def prepare(broker: AWSBroker) -> None:
+    """Something for an operator to act on."""
+    hand = Hand(broker, "w-0")
+    broker.enqueue([job("dead"), job("failed")])
+    claims = {claim.key: claim for claim in hand.claim(limit=10)}
+    hand.settle(buried(claims["dead"], "no"), failed(claims["failed"], "no", 5, DAY))
+    broker.enqueue([job(key, delay_s=DAY) for key in ("run", "cancelled", "moved")])
+
+
+@pytest.mark.parametrize("role", list(ACTIONS))
+def test_the_policy_is_what_the_code_calls(
+    fake: Place, broker: AWSBroker, role: Role, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if role == "operator":
+        prepare(broker)
+    with opened(fake) as other:
+        other.declare("q", 1)
+        calls = Calls(other, monkeypatch)
+        {"producer": produce, "worker": work, "operator": operate}[role](other)
+        assert calls.by_place() == [set(actions) for actions in ACTIONS[role]]
+
+
+def test_a_policy_names_the_very_queues_and_tables(fake: Place) -> None:
+    needs = {"default": Need("default"), "mail": Need("mail")}
+    with opened(fake, default="shop", prefix="x-") as broker:
+        found = policy("worker", needs, broker.channels, broker.tables, Somewhere("eu-central-1", ACCOUNT), Found())
+    queues, letters, tables = found["Statement"]
+    start = f"arn:aws:sqs:eu-central-1:{ACCOUNT}:"
+    assert queues["Resource"] == [start + name for name in ("shop", "shop.fifo", "x-mail", "x-mail.fifo")]
+    assert letters["Resource"][1] == f"{start}shop-deadletter.fifo"
+    table = f"arn:aws:dynamodb:eu-central-1:{ACCOUNT}:table/waiter"
+    assert tables["Resource"] == [table, f"{table}/index/scheduler-perform_at-index"]
+    for statement in found["Statement"]:
+        assert statement["Effect"] == "Allow"
+        assert all(re.fullmatch(r"(sqs|dynamodb):[A-Za-z]+", action) for action in statement["Action"])
+        assert not any("*" in resource for resource in statement["Resource"])
+
+
+def test_queues_that_exist_say_where_they_are(fake: Place) -> None:
+    fake.create_queue(
+        "q", RedrivePolicy=f'{{"deadLetterTargetArn":"{fake.arn(fake.create_queue("graves"))}","maxReceiveCount":9}}'
+    )
+    with opened(fake, region=None) as broker:
+        found = look(broker.channels, NEEDS)
+        place = place_of(broker.settings, found, None)
+        assert place == Somewhere(REGION, ACCOUNT)
+        made = policy("worker", NEEDS, broker.channels, broker.tables, place, found)
+    assert made["Statement"][1]["Resource"][0] == f"arn:aws:sqs:{REGION}:{ACCOUNT}:graves"
+
+
+def test_without_an_account_it_is_asked_for(fake: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    with opened(fake) as broker:
+        monkeypatch.setattr(broker.clients, "sqs", _away)
+        found = look(broker.channels, NEEDS)
+        assert found == Found()
+        with pytest.raises(ConfigError, match="--account"):
+            place_of(broker.settings, found, None)
+        assert place_of(broker.settings, found, ACCOUNT).account == ACCOUNT
+
+
+def _away(operation: str, **params: Any) -> dict[str, Any]:
+    raise BrokerError("Nobody may look.")
+
+
+@pytest.mark.parametrize(("region", "start"), [("cn-north-1", "arn:aws-cn:"), ("us-gov-west-1", "arn:aws-us-gov:")])
+def test_other_parts_of_aws_have_other_arns(region: str, start: str) -> None:
+    assert Somewhere(region, ACCOUNT).arn("sqs", "q") == f"{start}sqs:{region}:{ACCOUNT}:q"
