@@ -152,7 +152,7 @@ class FaultProxy(Place):
             self.log.clear()
 
     @property
-    def counts(self) -> Counter[str]:
+    def requests(self) -> Counter[str]:
         """How many calls there were, by names such as `sqs.SendMessageBatch`; those that failed are included."""
         with self._lock:
             return Counter(call.name for call in self.log)

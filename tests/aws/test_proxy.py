@@ -148,3 +148,9 @@ def test_the_end_cuts_what_waits(fake: FakeServer) -> None:
     proxy.end()
     with pytest.raises(BotoCoreError):
         proxy.client("sqs", connect_timeout=2).get_queue_url(QueueName="q")
+
+
+def test_it_counts_what_came_by_and_is_a_place_like_any_other(proxy: FaultProxy) -> None:
+    send(proxy, "q", "one")
+    assert proxy.requests["sqs.SendMessageBatch"] == 1
+    assert proxy.counts("q") == (1, 0, 0)

@@ -162,9 +162,9 @@ class DynamoDB:
             else:
                 puts.append((table, None, table.check_key(request["DeleteRequest"]["Key"])))
         _check_distinct([(table.name, key) for table, _, key in puts])
-        for table, item, key in puts:
-            if item is not None:
-                table.put(item)
+        for table, put, key in puts:
+            if put is not None:
+                table.put(put)
             elif (old := table.get(key)) is not None:
                 table.remove(old)
         return {"UnprocessedItems": {}}

@@ -126,10 +126,13 @@ class FakeServer(Place):
     def _do(self, act: Callable[[], None]) -> None:
         """Act in the server's thread, between two requests."""
         if self._thread is None or threading.current_thread() is self._thread:
-            return act()
-        done = threading.Event()
-        self._loop.call_soon_threadsafe(lambda: (act(), done.set()))
-        done.wait()
+            act()
+            return
+
+        async def acting() -> None:
+            act()
+
+        asyncio.run_coroutine_threadsafe(acting(), self._loop).result()
 
     def _handle(self, request: Request) -> bytes | Awaitable[bytes]:
         if "x-amz-target" not in request.headers:

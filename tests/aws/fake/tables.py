@@ -120,7 +120,8 @@ class Table:
             if name not in item:
                 raise invalid(f"One or more parameter values were invalid: Missing the key {name} in the item")
         for index, order in self.orders.items():
-            if (name := order.attribute) in item and name not in self.keys and order.kind not in item[name]:
+            name = order.attribute
+            if name is not None and name in item and name not in self.keys and order.kind not in item[name]:
                 kinds = f"Expected: {order.kind} Actual: {next(iter(item[name]))} IndexName: {index}"
                 raise invalid(f"One or more parameter values were invalid: Type mismatch for Index Key {name} {kinds}")
         self._check_keys({name: item[name] for name in self.keys})

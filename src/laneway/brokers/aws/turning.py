@@ -1,13 +1,316 @@
-"""A worker's turns on SQS."""
+"""A worker's verbs on SQS: the turn, which settles what is finished and claims what has been received; waiting for
+that; keeping it hidden; giving it back.
+
+Receiving happens meanwhile, in threads of its own (`receiving.py`): a turn takes what there is and never waits.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+import os
+import threading
+import time
+import weakref
+from collections.abc import Collection, Iterable
+
+from ...broker import Answer, Turn
+from ...clock import Clock
+from ...errors import BrokerError, LeaseLost
+from ...job import WorkerView
+from .arriving import Arrivals
+from .changes import BATCH, Change, Changes
+from .channels import Channels
+from .clients import Clients
+from .extending import Extender
+from .holding import Held
+from .messages import Channel
+from .receiving import Receiver
+from .remembering import Memory
+from .reporting import Reporter
+from .sending import Sender
+from .settling import Settler, Work
+from .stock import Buffer, Stock
+from .tables import Tables
+from .urls import Settings
+
+#: The lease of a worker that nobody knows.
+LEASE_S = 30.0
+
+
+class _Taken:
+    """The last turn of a worker on a queue: its repeat goes on with it, or gets the same answer."""
+
+    def __init__(self, turn: Turn) -> None:
+        self.seq = turn.seq
+        self.work = Work(turn.settlements)
+        self.answer: Answer | None = None
 
 
 class Turns:
-    def __init__(self, *collaborators: Any, **options: Any) -> None:
-        raise NotImplementedError
+    """The turns of one process."""
 
-    def __getattr__(self, name: str) -> Any:
-        raise NotImplementedError
+    def __init__(
+        self,
+        clients: Clients,
+        channels: Channels,
+        tables: Tables,
+        sender: Sender,
+        reporter: Reporter,
+        settings: Settings,
+        clock: Clock,
+        *,
+        inline: bool = False,
+    ) -> None:
+        self._clients = clients
+        self._channels = channels
+        self._tables = tables
+        self._sender = sender
+        self._reporter = reporter
+        self._settings = settings
+        self._clock = clock
+        self._inline = inline
+        self._begin()
+        _all_turns.add(self)
+
+    def _begin(self) -> None:
+        """Begin with nothing in hand; so does the child of a fork, to whom nothing of its parent's belongs."""
+        clock, reporter = self._clock, self._reporter
+        self._stock = Stock(clock)
+        self._changes = Changes(self._clients, clock)
+        memory = Memory(self._tables)
+        self._arrivals = Arrivals(self._stock, memory, self._sender, self._changes, clock)
+        self._extender = Extender(self._stock, self._changes, clock)
+        self._settler = Settler(
+            self._stock,
+            memory,
+            self._sender,
+            self._channels,
+            self._changes,
+            clock,
+            max_body=self._settings.max_body,
+            counted=reporter.counted,
+        )
+        self._receivers: dict[str, Receiver] = {}
+        self._workers: dict[str, WorkerView] = {}
+        self._taken: dict[tuple[str, str], _Taken] = {}
+        #: One turn of a worker on a queue at a time: a repeat may come while the first is still under way.
+        self._turning: dict[tuple[str, str], threading.Lock] = {}
+        self._nudges = 0
+
+    # -- who is there ----------------------------------------------------------------------------------
+
+    def join(self, worker: WorkerView) -> None:
+        """Make a worker known: from now on messages are received for it."""
+        with self._stock.changed:
+            self._workers.setdefault(worker.id, worker)
+
+    def leave(self, worker: str) -> int:
+        """Give back what a worker holds and, when it was the last one here, all that has been received for it."""
+        with self._stock.changed:
+            if self._workers.pop(worker, None) is None:
+                return 0
+            for place in [place for place in self._taken if place[0] == worker]:
+                del self._taken[place], self._turning[place]
+            claims = [claimed for claimed in self._stock.claims.values() if claimed.worker == worker]
+            held: list[Held] = []
+            for claimed in claims:
+                held += [*claimed.held, *(claimed.group.clear() if claimed.group else ())]
+                for each in claimed.held:
+                    each.is_leaving = True
+                self._stock.freed(claimed)
+            if not self._workers:
+                for buffer in self._stock.buffers.values():
+                    held += self._stock.take_back(buffer)
+            now = self._clock.monotonic()
+            self._stock.forget(held)
+            self._stock.changed.notify_all()
+        self._give_back(each for each in held if each.is_ours(now))
+        return len(claims)
+
+    def close(self) -> None:
+        """End every wait, and the threads. What is held stays hidden until its time is up, unless a worker left."""
+        with self._stock.changed:
+            self._workers.clear()
+            self.nudge()
+        self._changes.close()
+
+    def _give_back(self, held: Iterable[Held]) -> None:
+        self._changes.carry_out([Change(message, 0) for each in held for message in (each.message, *each.twins)])
+
+    # -- turns -----------------------------------------------------------------------------------------
+
+    def turn(self, turn: Turn) -> Answer:
+        """Settle and claim. After an error the same turn again goes on where it stopped."""
+        place = (turn.worker, turn.queue)
+        with self._stock.changed:
+            self._expect(turn.worker)
+            turning = self._turning.setdefault(place, threading.Lock())
+        with turning:
+            taken = self._taken.get(place)
+            if taken is None or taken.seq != turn.seq:
+                taken = self._taken[place] = _Taken(turn)
+            if taken.answer is None:
+                taken.answer = self._take(turn, taken.work)
+                return taken.answer
+            return self._repeated(taken.answer)
+
+    def _take(self, turn: Turn, work: Work) -> Answer:
+        limit = self._wanted(turn)
+        buffers: list[Buffer] = []
+        problem: BrokerError | None = None
+        try:
+            if limit:
+                buffers = self._open(turn.queue)
+                self._ask(buffers, limit)  # so that receivers are busy while this settles
+        except BrokerError as error:
+            problem = error  # whatever it is, what has been run is settled first
+        if not work.is_done:
+            if work.settlements:
+                turn.on_sent()
+            self._settler.settle(turn.queue, work, turn.worker)
+        if problem is not None:
+            raise problem
+        if limit and not buffers:
+            self._channels.of(turn.queue, False)  # raises: there is neither queue
+        if self._inline and limit:
+            self._receive(buffers, limit)
+        with self._stock.changed:
+            self._expect(turn.worker)  # else what is claimed now would be nobody's
+            token = self._stock.token()
+            claims = self._stock.take(turn.queue, limit, turn.max_payloads, turn.worker, token)
+            errors = [buffer.error for buffer in buffers if buffer.error is not None]
+            if errors and not claims:
+                raise errors[0]
+            # A worker that has got all that it wanted, and wants much, will soon come for more.
+            ahead = limit if len(claims) == limit and limit >= BATCH else 0
+            self._ask(buffers, max(limit - len(claims), ahead))
+        return Answer(claims, token, list(work.refused))
+
+    def _repeated(self, answer: Answer) -> Answer:
+        """The same answer, without claims that have been given back since."""
+        with self._stock.changed:
+            claims = [claim for claim in answer.claims if claim.ref in self._stock.claims]
+        return Answer(claims, answer.token, list(answer.refused))
+
+    def _wanted(self, turn: Turn) -> int:
+        """How many claims a turn may bring. SQS queues have one shard, number 0."""
+        others = turn.shards is not None and 0 not in turn.shards
+        if turn.limit <= 0 or others or turn.epoch not in (0, 1) or self._reporter.paused(turn.queue):
+            return 0
+        return turn.limit
+
+    def _expect(self, worker: str) -> None:
+        if worker not in self._workers:
+            raise LeaseLost(f"The worker {worker} has left, or never joined.")
+
+    # -- receiving -------------------------------------------------------------------------------------
+
+    def _open(self, queue: str) -> list[Buffer]:
+        """The buffers of a queue: of those SQS queues that there are."""
+        buffers = [self._buffer(channel) for channel in self._channels.existing(queue)]
+        gone = [buffer for buffer in self._stock.of(queue) if buffer not in buffers]
+        return buffers + [buffer for buffer in gone if buffer.ready]
+
+    def _buffer(self, channel: Channel) -> Buffer:
+        with self._stock.changed:
+            buffer = self._stock.buffer(channel)
+            if channel.url not in self._receivers:
+                self._receivers[channel.url] = Receiver(
+                    buffer,
+                    self._stock,
+                    self._arrivals,
+                    self._clients,
+                    self._channels,
+                    self._clock,
+                    lease_s=self._lease_s,
+                    paused=self._reporter.paused,
+                    wait_s=self._settings.wait_s,
+                )
+            return buffer
+
+    def _lease_s(self) -> float | None:
+        """For how long messages are hidden; None when there is no worker."""
+        return max((worker.lease_s for worker in self._workers.values()), default=None)
+
+    def _ask(self, buffers: Collection[Buffer], demand: int) -> None:
+        """Have the receivers bring so much."""
+        with self._stock.changed:
+            now = self._clock.monotonic()
+            for buffer in buffers:
+                buffer.demand = demand
+                if demand:
+                    buffer.asked_at = now
+                    if not self._inline:
+                        self._receivers[buffer.channel.url].start()
+            self._stock.changed.notify_all()
+
+    def _receive(self, buffers: Collection[Buffer], limit: int) -> None:
+        """Receive within the turn, until there is enough or no more."""
+        for buffer in buffers:
+            receiver = self._receivers[buffer.channel.url]
+            while len(buffer.ready) < limit and receiver.receive(BATCH, 0):
+                pass
+
+    def wait(self, queues: Collection[str], timeout_s: float) -> set[str]:
+        """Those queues of which something has been received, or cannot be: a turn tells why."""
+        wanted = [queue for queue in queues if not self._reporter.paused(queue)]
+        opened = {queue: self._open(queue) for queue in wanted}
+        buffers = [buffer for each in opened.values() for buffer in each]
+        if self._inline:
+            self._receive(buffers, 1)
+            timeout_s = 0.0
+        deadline = time.monotonic() + timeout_s
+        changed = self._stock.changed
+        with changed:
+            nudges = self._nudges
+            for buffer in buffers:
+                buffer.waits += 1
+                self._ask([buffer], max(1, buffer.demand))
+            try:
+                while True:
+                    ready = {
+                        queue for queue, each in opened.items() if any(buffer.ready or buffer.error for buffer in each)
+                    }
+                    left_s = deadline - time.monotonic()
+                    if ready or nudges != self._nudges or left_s <= 0:
+                        return ready
+                    changed.wait(min(left_s, threading.TIMEOUT_MAX))
+            finally:
+                for buffer in buffers:
+                    buffer.waits -= 1
+                    buffer.asked_at = self._clock.monotonic()
+
+    def nudge(self) -> None:
+        """End every wait of this process now."""
+        with self._stock.changed:
+            self._nudges += 1
+            self._stock.changed.notify_all()
+
+    # -- holding ---------------------------------------------------------------------------------------
+
+    def renew(self) -> None:
+        """Keep hidden whatever this process holds."""
+        self._extender.extend(self._lease_s() or LEASE_S)
+
+    def holding(self, queue: str) -> int:
+        """How many claims of a queue are held here."""
+        return self._stock.count(queue)
+
+    def is_held(self, id: str) -> bool:
+        """Whether a job is claimed here: by its id or, a keyed one, its key."""
+        with self._stock.changed:
+            return any(
+                id == claimed.claim.key or any(id == held.id for held in claimed.held)
+                for claimed in self._stock.claims.values()
+            )
+
+
+_all_turns: weakref.WeakSet[Turns] = weakref.WeakSet()
+
+
+def _begin_all() -> None:
+    for turns in tuple(_all_turns):
+        turns._begin()
+
+
+if hasattr(os, "register_at_fork"):  # Windows does not fork
+    os.register_at_fork(after_in_child=_begin_all)

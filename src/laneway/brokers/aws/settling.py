@@ -1,0 +1,241 @@
+"""Settling: carries out what the plans of a turn say, step by step, for all its settlements together.
+
+    what the runs enqueued → what is kept beside messages → copies and dead letters → deletes, hidden heads → the rest
+
+So nothing leaves a place before it is in the next, wherever this process dies or an answer is lost. What has been
+confirmed is marked: after an error the same turn goes on where it stopped.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+
+from ...clock import Clock
+from ...errors import BrokerError, EnqueueError
+from ...job import NewJob
+from ...outcome import Settlement
+from ..common import check_jobs
+from .changes import Changes
+from .channels import Channels
+from .messages import Channel, Outgoing
+from .planning import Plan, plan, refusal, unburied
+from .remembering import Memory
+from .sending import Sender
+from .stock import Claimed, Stock
+from .trouble import AWSError, MissingError
+
+_log = logging.getLogger("laneway")
+
+
+class Work:
+    """The settlements of one turn, and how far they have come."""
+
+    def __init__(self, settlements: Sequence[Settlement]) -> None:
+        self.settlements = settlements
+        self.plans: list[tuple[Settlement, Plan]] | None = None
+        #: Keys whose settlement is refused.
+        self.refused: list[str] = []
+        self.is_done = False
+
+
+class Settler:
+    """Settles the claims of one process."""
+
+    def __init__(
+        self,
+        stock: Stock,
+        memory: Memory,
+        sender: Sender,
+        channels: Channels,
+        changes: Changes,
+        clock: Clock,
+        *,
+        max_body: int,
+        counted: Callable[[str, int, int], None],
+    ) -> None:
+        self._stock = stock
+        self._memory = memory
+        self._sender = sender
+        self._channels = channels
+        self._changes = changes
+        self._clock = clock
+        self._max_body = max_body
+        self._counted = counted
+        #: SQS queues whose missing dead-letter queue has been told.
+        self._told: set[str] = set()
+
+    def settle(self, queue: str, work: Work, worker: str) -> None:
+        """Carry out the settlements of a turn, or what is left of them."""
+        if work.plans is None:
+            held = self._still_held(work, worker)
+            self._send_outboxes(held)
+            work.plans = self._plans(held)
+        plans = [made for _, made in work.plans]
+        self._remember(plans)
+        self._send(plans)
+        with self._stock.changed:
+            for made in plans:
+                for each in made.leaving():
+                    each.is_leaving = True  # from here on no renewal hides it again
+        self._changes.carry_out(change for made in plans for change in made.first)
+        self._changes.carry_out(change for made in plans for change in made.then)
+        self._conclude(queue, work)
+        work.is_done = True
+
+    # -- the steps -------------------------------------------------------------------------------------
+
+    def _still_held(self, work: Work, worker: str) -> list[tuple[Settlement, Claimed]]:
+        """The settlements whose claim is the worker's, once each; the keys of all others are refused."""
+        held: dict[int, tuple[Settlement, Claimed]] = {}
+        work.refused = []
+        for settlement in work.settlements:
+            claim = settlement.claim
+            claimed = self._stock.claims.get(claim.ref)
+            known = claimed is not None and claimed.claim.token == claim.token and claimed.worker == worker
+            if claimed is None or not known or claim.ref in held:
+                work.refused.append(claim.key)
+            else:
+                held[claim.ref] = (settlement, claimed)
+        return list(held.values())
+
+    def _send_outboxes(self, held: Sequence[tuple[Settlement, Claimed]]) -> None:
+        """Send what the runs enqueued, before anything else: then no verdict has been carried out if it is refused."""
+        now = self._clock.monotonic()
+        places: list[tuple[set[int], int]] = []
+        jobs: list[NewJob] = []
+        for settlement, claimed in held:
+            for number, job in enumerate(settlement.outbox or ()):
+                if number not in claimed.sent and _is_ours(claimed, now):
+                    places.append((claimed.sent, number))
+                    jobs.append(job)
+
+        def sent(number: int) -> None:
+            stored, at = places[number]
+            stored.add(at)
+
+        if jobs:
+            check_jobs(jobs)
+            self._sender.enqueue(jobs, sent)
+
+    def _plans(self, held: Sequence[tuple[Settlement, Claimed]]) -> list[tuple[Settlement, Plan]]:
+        """What is to be done for each; where a claim has been lost, no more than to give back the rest of it."""
+        buriable = {
+            claimed.buffer.channel.url: self._dead_letters(claimed.buffer.channel) is not None
+            for settlement, claimed in held
+            if settlement.verdict == "bury"
+        }
+        plans: list[tuple[Settlement, Plan]] = []
+        with self._stock.changed:
+            now, monotonic = self._clock.now(), self._clock.monotonic()
+            for settlement, claimed in held:
+                if not _is_ours(claimed, monotonic):
+                    plans.append((settlement, refusal(claimed, monotonic)))
+                    continue
+                stays = not buriable.get(claimed.buffer.channel.url, True) and settlement.verdict == "bury"
+                what = unburied(settlement) if stays else settlement
+                made = plan(claimed, what, now, monotonic, self._max_body)
+                made.is_refused = stays
+                plans.append((settlement, made))
+        return plans
+
+    def _dead_letters(self, channel: Channel) -> Channel | None:
+        found = self._channels.dead_letters(channel)
+        if found is None and channel.url not in self._told:
+            self._told.add(channel.url)
+            _log.error(
+                "a job of the queue %s is to be buried, and %s has no dead-letter queue: such jobs stay, and are tried "
+                "again and again; make one with `laneway aws create`",
+                channel.queue,
+                channel.name,
+            )
+        return found
+
+    def _remember(self, plans: Sequence[Plan]) -> None:
+        """Keep what is known of messages that stay, before they can be received again."""
+        for made in plans:
+            queue = made.claimed.claim.queue
+            for id, state in list(made.states.items()):
+                self._memory.save(queue, id, state)
+                del made.states[id]
+
+    def _send(self, plans: Sequence[Plan]) -> None:
+        """Send copies and dead letters. What SQS refuses cannot be mended by blaming the run: it is tried again."""
+        try:
+            self._send_copies(plans)
+            self._send_letters(plans)
+        except EnqueueError as error:
+            raise AWSError(f"What is to be run again, or buried, cannot be sent. {error}") from error
+        for made in plans:
+            if made.moved:
+                # They travel with the copy now, and must not count twice.
+                self._memory.forget(made.claimed.claim.queue, made.moved)
+                made.moved.clear()
+
+    def _send_copies(self, plans: Sequence[Plan]) -> None:
+        waiting = [(made, copy) for made in plans for copy in made.copies]
+
+        def sent(number: int) -> None:
+            made, copy = waiting[number]
+            made.copies.remove(copy)
+
+        if waiting:
+            self._sender.dispatch([copy for _, copy in waiting], sent)
+
+    def _send_letters(self, plans: Sequence[Plan]) -> None:
+        waiting: dict[Channel, list[tuple[Plan, Outgoing]]] = {}
+        for made in plans:
+            if made.letters:
+                source = made.claimed.buffer.channel
+                channel = self._channels.dead_letters(source)
+                if channel is None:
+                    raise MissingError(f"The dead-letter queue of {source.name} is gone; see `laneway aws create`.")
+                waiting.setdefault(channel, []).extend((made, letter) for letter in made.letters)
+        for channel, letters in waiting.items():
+
+            def sent(number: int, letters: list[tuple[Plan, Outgoing]] = letters) -> None:
+                made, letter = letters[number]
+                made.letters.remove(letter)
+
+            self._sender.send(channel, [(letter, 0) for _, letter in letters], sent)
+
+    def _conclude(self, queue: str, work: Work) -> None:
+        """Nothing of it is on its way any more: free the claims, remember what is over, and count."""
+        processed = failed = 0
+        for settlement, made in work.plans or ():
+            claimed = made.claimed
+            with self._stock.changed:
+                for message in made.over:
+                    self._stock.holding.end(message)
+                self._stock.forget(made.leaving())
+                refused = made.is_refused or self._is_lost(made)
+                self._stock.freed(claimed, made.kept)
+            if made.ended:
+                self._forget(claimed.claim.queue, made.ended)
+            if refused:
+                work.refused.append(settlement.claim.key)
+                continue
+            processed += settlement.verdict == "done" or settlement.done > 0
+            failed += settlement.verdict in ("retry", "bury")
+        if processed or failed:
+            self._counted(queue, processed, failed)
+
+    @staticmethod
+    def _is_lost(made: Plan) -> bool:
+        """Whether a FIFO queue did not let us delete: somebody else has had the message since.
+
+        A standard queue says the same of a message that is gone already, and then nothing is amiss.
+        """
+        fifo = made.claimed.buffer.channel.fifo
+        return fifo and any(change.is_refused and change.hide_s is None for change in made.first)
+
+    def _forget(self, queue: str, ids: list[str]) -> None:
+        try:
+            self._memory.forget(queue, ids)
+        except BrokerError as error:
+            # The jobs are gone. What is left of them says nothing to anybody, and expires.
+            _log.debug("what was kept of finished jobs of the queue %s is left to expire: %s", queue, error)
+
+
+def _is_ours(claimed: Claimed, monotonic: float) -> bool:
+    return all(held.is_ours(monotonic) for held in claimed.held)
