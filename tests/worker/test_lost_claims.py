@@ -128,7 +128,7 @@ class Once:
         while not broker.declare_dead(old, broker.leases()[old][0]):
             pass
         broker.reclaim()
-        self.worker._membership.rejoin(old)
+        self.worker._parts.membership.rejoin(old)
         assert self.worker.id != old
 
 
@@ -253,7 +253,7 @@ def test_a_run_that_waits_for_a_thread_while_the_id_changes_is_not_begun(app, on
         give_back(self, run)
 
     monkeypatch.setattr(Bus, "give_back", slowly)
-    monkeypatch.setattr("laneway.worker.process.Lane", FetchingAhead)
+    monkeypatch.setattr("laneway.worker.parts.Lane", FetchingAhead)
     run_all(app, once, done, concurrency=1)
     assert len(fences) == 1
     assert not once.tokens & set(fences)
@@ -262,8 +262,8 @@ def test_a_run_that_waits_for_a_thread_while_the_id_changes_is_not_begun(app, on
 class FetchingAhead(Lane):
     """Fetches both jobs in one turn, however quick this machine is."""
 
-    def __init__(self, queue: str, concurrency: int) -> None:
-        super().__init__(queue, concurrency)
+    def __init__(self, queue: str, concurrency: int, ahead_s: float) -> None:
+        super().__init__(queue, concurrency, ahead_s)
         self.capacity = 10
 
     def _adapt(self) -> None: ...

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from ..outcome import Settlement
 
 if TYPE_CHECKING:
+    from ..broker import Broker
     from .run import Run, Unit
 
 #: The work that a lane keeps ready for each runner, and that is done on one visit.
@@ -31,10 +32,16 @@ TELLING = 20
 UNSETTLED_S = 0.01
 
 
+def ahead_of(broker: Broker) -> float:
+    """The seconds of work that are kept ready for each runner; a broker with slow requests may say more, in `ahead_s`."""
+    ahead_s: float = getattr(broker, "ahead_s", VISIT_S)
+    return ahead_s
+
+
 class Lane:
     """One queue's part of the bus: units of work that wait, settlements that are to be recorded."""
 
-    def __init__(self, queue: str, concurrency: int) -> None:
+    def __init__(self, queue: str, concurrency: int, ahead_s: float = VISIT_S) -> None:
         self.queue = queue
         self.waiting: deque[Unit] = deque()
         #: How each claim is to be settled, and the seconds that its unit of work took, told once for each unit; None
@@ -51,6 +58,7 @@ class Lane:
         #: Seconds that a run takes, usually; 0 until one has been seen.
         self.typical_s = 0.0
         self._concurrency = concurrency
+        self._ahead_s = ahead_s
         #: Tells the lane's fetcher that there is something to settle.
         self.wake: Callable[[], None] = lambda: None
 
@@ -68,7 +76,7 @@ class Lane:
         self.wake()
 
     def learn(self, durations: list[float]) -> None:
-        """Adapt to how long runs take: as far ahead as 20 ms of work go, one at a time for slow jobs.
+        """Adapt to how long runs take: as far ahead as 20 ms of work go (see `ahead_of`), one at a time for slow jobs.
 
         By the median, because a rare slow job must not make a thousand quick ones be fetched one by one.
         """
@@ -88,9 +96,9 @@ class Lane:
         self.capacity = 0
 
     def _adapt(self) -> None:
-        ahead = VISIT_S / max(self.typical_s, 1e-6)
-        self.weight = max(1, min(LARGEST_LANE, int(ahead)))
-        self.capacity = min(LARGEST_LANE, int(ahead * self._concurrency))
+        typical_s = max(self.typical_s, 1e-6)
+        self.weight = max(1, min(LARGEST_LANE, int(VISIT_S / typical_s)))
+        self.capacity = min(LARGEST_LANE, int(self._ahead_s / typical_s * self._concurrency))
 
 
 class Bus:

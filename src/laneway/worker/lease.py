@@ -79,6 +79,7 @@ class Keeper:
         lost: Callable[[str], None],
         sweeps: bool = True,
         ended_in_time: bool = False,
+        keeps: bool = False,
     ) -> None:
         self._app = app
         self._clock = clock
@@ -91,7 +92,9 @@ class Keeper:
         self._sweeps = sweeps
         #: How long something may still be begun after a renewal. A supervisor ends what runs at two thirds of the lease
         #: if the broker is out of reach: what began later would be seen too late.
-        self._begins_s = lease_s * 2 / 3 if ended_in_time else lease_s
+        self._begins_s = lease_s * 2 / 3 if ended_in_time or keeps else lease_s
+        #: How often it renews. Whoever keeps his claims himself (`holders_keep`) does so as often as a supervisor would.
+        self._renews_s = lease_s / 6 if keeps else lease_s / 3
         self.name = "lease"
         #: Since when it waits for the broker.
         self.asked_at: float | None = None
@@ -123,7 +126,7 @@ class Keeper:
 
     def _main(self) -> None:
         self.beat()
-        while not self._stop.wait(min(1.0, self._lease_s / 6)):
+        while not self._stop.wait(min(1.0, self._renews_s / 2)):
             self.beat()
 
     def beat(self) -> None:
@@ -131,7 +134,7 @@ class Keeper:
         worker = self._worker_id()
         self.asked_at = self._clock.monotonic()
         try:
-            if self._clock.monotonic() - self.renewed_at >= self._lease_s / 3:
+            if self._clock.monotonic() - self.renewed_at >= self._renews_s:
                 self.renew(worker)
             if self._sweeps:
                 self.sweep(worker)

@@ -25,9 +25,9 @@ from ..poison import how_it_ended
 from ..tally import Total
 from ..telemetry import ProcessEnded, ProcessGivenUp, ProcessReplaced, ProcessStarted
 from .child import Child
+from .ending import LAST_TURN_S
 from .outage import Outage
 from .parenthood import kill_group, kill_marked, kill_tree
-from .process import LAST_TURN_S
 from .renewals import Renewals
 from .signals import handle_signals, restore_signals, stacks
 from .stopping import SAY_S
