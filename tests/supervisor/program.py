@@ -1,8 +1,9 @@
 """A program for worker processes that are killed, stopped and hung: its runs leave a line when they begin and end.
 
 HISTORY is the file of the lines, SETTLED=1 has settlements noted in it too. IMPORT_S is how long it takes to import.
-STARTS is a file that every child adds a byte to when it starts; from start CRASH_FROM to start CRASH_TO it then kills
-itself.
+KEPT is the name of a file: claims are kept by the very process that holds them, and when there is such a file they
+cannot be renewed. STARTS is a file that every child adds a byte to when it starts; from start CRASH_FROM to start
+CRASH_TO it then kills itself.
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ from typing import Annotated, Any
 
 from laneway import Batch, Context, Key, Laneway, Middleware
 from laneway.broker import Answer, Turn
-from laneway.config import open_broker
+from laneway.brokers.sqlite import SQLiteBroker
+from laneway.config import Url, open_broker
+from laneway.errors import BrokerAwayError
 from laneway.job import Claim, Kind
 from laneway.testing.history import History
 from laneway.testing.recorder import Recorder
@@ -50,6 +53,18 @@ def make_broker() -> Any:
     return Recorder(open_broker(os.environ["LANEWAY_URL"]), taken)
 
 
+class Kept(SQLiteBroker):
+    """Claims are kept by whoever holds them, as on SQS; notes who has renewed."""
+
+    holders_keep = True
+
+    def renew(self, worker: str, held: Any, before: int) -> None:
+        if os.path.exists(os.environ["KEPT"]):  # noqa: PTH110 - as it is
+            raise BrokerAwayError("it is out of reach")
+        super().renew(worker, held, before)
+        history.note("C", "renewed")
+
+
 class Spoilt(Middleware):
     """A middleware that kills its process when it sees the body of one task."""
 
@@ -66,7 +81,12 @@ def middleware() -> list[Middleware]:
 
 
 in_memory = os.environ.get("LANEWAY_URL") == "memory:"
-app = Laneway(broker=make_broker()) if os.environ.get("SETTLED") else Laneway(middleware=middleware())
+if os.environ.get("SETTLED"):
+    app = Laneway(broker=make_broker())
+elif os.environ.get("KEPT"):
+    app = Laneway(broker=Kept.from_url(Url.parse(os.environ["LANEWAY_URL"])))
+else:
+    app = Laneway(middleware=middleware())
 
 
 def began(context: Context, seq: int = -1) -> None:

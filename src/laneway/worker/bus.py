@@ -33,7 +33,7 @@ UNSETTLED_S = 0.01
 
 
 def ahead_of(broker: Broker) -> float:
-    """The seconds of work that are kept ready for each runner; a broker with slow requests may say more, in `ahead_s`."""
+    """Seconds of work that are kept ready for each runner; a broker with slow requests says how many in `ahead_s`."""
     ahead_s: float = getattr(broker, "ahead_s", VISIT_S)
     return ahead_s
 

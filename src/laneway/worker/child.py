@@ -46,9 +46,18 @@ class Child:
     """A child process, from its start until its end is dealt with."""
 
     def __init__(
-        self, command: Sequence[str], options: WorkerOptions, number: int, largest_batch: int, clock: Clock
+        self,
+        command: Sequence[str],
+        options: WorkerOptions,
+        number: int,
+        largest_batch: int,
+        clock: Clock,
+        *,
+        keeps: bool = False,
     ) -> None:
         self.number = number
+        #: Whether its claims are kept by itself alone, and not by the supervisor's renewals.
+        self.keeps = keeps
         self._clock = clock
         self._options = options
         spread = 1 + SPREAD * random.random()
@@ -92,8 +101,11 @@ class Child:
         self.started_at = self.heard_at = clock.monotonic()
         #: The ids that it has had at the broker; it goes by the last one.
         self.ids: list[str] = []
-        #: When its lease was last renewed by the supervisor, or it joined.
+        #: When its lease was last renewed by the supervisor, or it joined; or, if it keeps its claims itself, when it
+        #: last did.
         self.renewed_at = self.started_at
+        #: Since when it has been seen that it does not.
+        self._unkept_since: float | None = None
         self.beat = Beat(0, 0, 0)
         self.leaving: Leaving | None = None
         self.stopped = False
@@ -153,6 +165,8 @@ class Child:
                 self.renewed_at = min(asked_at, self.heard_at)
             case Beat():
                 self.beat = message
+                if self.keeps:
+                    self.renewed_at = max(self.renewed_at, min(message.renewed_at, self.heard_at))
             case Leaving():
                 self.leaving = message
 
@@ -194,6 +208,23 @@ class Child:
             return None
         # What runs apart, in processes of its own, is not on the board.
         return silent_s if self.beat.running or self.board.started() else None
+
+    def lets_go(self, now: float) -> bool:
+        """Whether it keeps its claims itself, and has not for so long that it will not be in time.
+
+        Not if that is only seen now: both may have been held up together, and the child makes up for it in a moment.
+        """
+        lease_s = self._options.lease_s
+        if not self.keeps or now - self.renewed_at < lease_s * 7 / 12:
+            self._unkept_since = None
+            return False
+        if self._unkept_since is None:
+            self._unkept_since = now
+        return now - self._unkept_since >= lease_s / 12
+
+    def hangs(self, now: float) -> bool:
+        """Whether nothing has been heard of it for as long as that: its interpreter is held, or it gets no time."""
+        return now - self.heard_at > min(MUTE_S, self._options.lease_s / 3)
 
     def is_mute(self, now: float) -> bool:
         """Whether it is not able to say anything, or to hear."""

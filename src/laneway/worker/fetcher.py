@@ -51,6 +51,7 @@ class Fetcher:
         counted: Callable[[], None],
         fatal: Callable[[BaseException], None],
         moved: Callable[[], None],
+        may_begin: Callable[[], bool] | None = None,
     ) -> None:
         self._lane = lane
         self._bus = bus
@@ -58,6 +59,8 @@ class Fetcher:
         #: The id whose claims are ours: none from when it is known to be lost until there is another.
         self._held_under = held_under
         self._fatal = fatal
+        #: Whether what is claimed now could be begun; None: what could not is given back when a runner has it.
+        self._may_begin = may_begin
         self._wake = threading.Event()
         self._quit = threading.Event()
         self._stopping = False
@@ -244,7 +247,7 @@ class Fetcher:
         return min((seconds for seconds in times if seconds is not None), default=None)
 
     def _wanted(self) -> int:
-        if self._stopping:
+        if self._stopping or (self._may_begin is not None and not self._may_begin()):
             return 0
         lane = self._lane
         return lane.capacity + self._bus.idle - len(lane.waiting)

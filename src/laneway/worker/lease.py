@@ -80,6 +80,7 @@ class Keeper:
         sweeps: bool = True,
         ended_in_time: bool = False,
         keeps: bool = False,
+        renewed: Callable[[], None] = lambda: None,
     ) -> None:
         self._app = app
         self._clock = clock
@@ -93,8 +94,10 @@ class Keeper:
         #: How long something may still be begun after a renewal. A supervisor ends what runs at two thirds of the lease
         #: if the broker is out of reach: what began later would be seen too late.
         self._begins_s = lease_s * 2 / 3 if ended_in_time or keeps else lease_s
-        #: How often it renews. Whoever keeps his claims himself (`holders_keep`) does so as often as a supervisor would.
+        #: How often it renews: where nobody does it for us (`holders_keep`), as often as a supervisor would.
         self._renews_s = lease_s / 6 if keeps else lease_s / 3
+        #: Told of every renewal that has succeeded.
+        self._renewed = renewed
         self.name = "lease"
         #: Since when it waits for the broker.
         self.asked_at: float | None = None
@@ -166,6 +169,7 @@ class Keeper:
         if armed:
             reach("after renew")
         self.renewed_at = began
+        self._renewed()
         if self._clock.monotonic() - before > self._lease_s * 2 / 3:
             # The broker was away, or this process was stopped: what was seen before that says nothing of the others.
             self._observer.reset()

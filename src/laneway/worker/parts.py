@@ -75,6 +75,8 @@ class Parts:
         worker_id = lambda: membership.id  # noqa: E731 - it changes when a lease is lost
         held_under = lambda: membership.held_under  # noqa: E731 - and so does this
         self.hooks = Hooks(app, clock)
+        #: Whether nobody but this process keeps what it holds.
+        keeps = holders_keep(app.broker)
         self.fetchers = [
             Fetcher(
                 app,
@@ -89,6 +91,7 @@ class Parts:
                 counted=self._counted,
                 fatal=fatal,
                 moved=membership.tell_shards,
+                may_begin=(lambda: clock.monotonic() < self.keeper.valid_until) if keeps else None,
             )
             for lane in self._lanes
         ]
@@ -104,7 +107,8 @@ class Parts:
             lost=lease_lost,
             sweeps=link is None,
             ended_in_time=link is not None and is_remote(app.broker),
-            keeps=holders_keep(app.broker),
+            keeps=keeps,
+            renewed=self._renewed if keeps else lambda: None,
         )
         self.pulse = Pulse(clock, [*self.fetchers, self.keeper], self.outage, options.lease_s, self.tell_beat)
         membership.forget = self._forget
@@ -183,6 +187,11 @@ class Parts:
             self.link.tell(Joined(self.membership.id, began))
 
     # -- what one part tells the others ----------------------------------------------------------------
+
+    def _renewed(self) -> None:
+        """A supervisor goes by it, and fetchers claim again if they could not."""
+        self.tell_beat()
+        self._wake_fetchers()
 
     def _forget(self) -> None:
         for fetcher in self.fetchers:

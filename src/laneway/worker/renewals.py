@@ -1,6 +1,7 @@
 """The leases of a supervisor's children: renewed for them, and given up for those that have ended.
 
-In a thread of its own, because a broker may take its time, and a child that must be ended cannot wait for that.
+In a thread of its own, because a broker may take its time, and a child that must be ended cannot wait for that. Where
+claims are kept by whoever holds them (`holders_keep`) there is nothing to renew for a child.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from ..broker import holders_keep
 from ..clock import Clock
 from ..errors import LeaseLost
 from ..job import Started
@@ -125,6 +127,8 @@ class Renewals:
     def _renew(self) -> bool:
         """Whether there was something to renew."""
         asked = False
+        if holders_keep(self._app.broker):
+            return asked
         for child in self._children():
             if not child.renewable(began := self._clock.monotonic()):
                 continue

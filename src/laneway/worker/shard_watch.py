@@ -51,7 +51,7 @@ class ShardWatch:
         return True
 
     def take_in(self, turn: Turn, answer: Answer) -> bool:
-        """Take in what an answer says, and rest if none of what is due is ours. True: now it is known what to ask for."""
+        """Take in what an answer says, and rest if none of what is due is ours. True: there is a reason to ask anew."""
         self.resharding = answer.resharding
         self.rests_until = 0.0
         if answer.claims or not turn.limit or not self._share.partial:
@@ -70,7 +70,7 @@ class ShardWatch:
         return True
 
     def help(self) -> bool:
-        """Take a step of changing the shard count: just after a turn has told that it is under way. True: it is done."""
+        """Take a step of changing the shard count: a turn has just told that it is under way. True: it is done."""
         try:
             step = self._app.broker.reshard(self._queue, self.resharding)
         except Exception as error:

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from ..broker import is_remote
+from ..broker import holders_keep, is_remote
 from ..clock import Clock, SystemClock
 from ..config import WorkerOptions
 from ..errors import BrokerAwayError, BrokerError
@@ -183,7 +183,8 @@ class Supervisor:
     def _start(self, place: Place) -> bool:
         """Start a child. False: that cannot be done now, and is tried again later."""
         try:
-            child = Child(self._command, self.options, place.number, self._largest_batch, self._clock)
+            keeps = holders_keep(self.app.broker)
+            child = Child(self._command, self.options, place.number, self._largest_batch, self._clock, keeps=keeps)
         except OSError as error:  # no more processes, memory or descriptors
             delay_s = place.back_off()
             place.start_at = self._clock.monotonic() + delay_s
@@ -283,12 +284,18 @@ class Supervisor:
 
     def _judge_cut_off(self, child: Child, now: float) -> None:
         """End one whose lease cannot be renewed, if others may still reach the broker: they take over what it runs."""
-        if not is_remote(self.app.broker) or not self._renewals.in_vain(now):
+        in_vain = is_remote(self.app.broker) and self._renewals.in_vain(now)
+        if not (child.lets_go(now) if child.keeps else in_vain):
             return
         silent_s = child.cut_off_s(now)
-        if silent_s is not None:
-            self._end(child, f"has been cut off from the broker for {silent_s:.1f} s, and others may take its jobs")
-            child.blameless = True
+        if silent_s is None:
+            return
+        if child.keeps and child.hangs(now):
+            # What it runs may be the reason. Counted as deaths, it is run alone in the end, where it harms nobody.
+            self._end(child, f"has been silent for {now - child.heard_at:.1f} s, and others may take its jobs")
+            return
+        self._end(child, f"has been cut off from the broker for {silent_s:.1f} s, and others may take its jobs")
+        child.blameless = True
 
     def _end(self, child: Child, why: str) -> None:
         child.given_up = True
