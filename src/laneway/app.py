@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from .brokers.common import check_jobs
-from .codec import Refused
+from .codec import Params, Refused
 from .collecting import Collecting
 from .config import (
     DEFAULT_QUEUE,
@@ -26,11 +26,12 @@ from .context import Context
 from .declaring import Declaring
 from .errors import ConfigError, EnqueueError
 from .handle import Handle, PayloadHandle
-from .ids import new_id
+from .ids import RunIds, new_id
 from .job import Kind, NewJob
 from .keys import UNSET
 from .merge import identity_of
 from .middleware import Middleware, overriding, surround
+from .refusing import refusal_for, refusal_of, see_possible
 from .registry import Registry
 from .sending import Sender, Sending
 from .shards import DEFAULT_SHARDS
@@ -41,6 +42,7 @@ from .ticket import Serializer, takes_id
 if TYPE_CHECKING:
     from .broker import Broker
     from .origin import Origin
+    from .task import AnyTask
 
 ErrorHandler = Callable[[BaseException, Context], object]
 What = TypeVar("What")
@@ -173,6 +175,12 @@ class Laneway(Declaring):
         task = self.registry.collector_of(queue)
         return DEFAULT_SHARDS if task is None else task.options.shards
 
+    def see_possible(self, task: AnyTask) -> None:
+        """Raise DeclarationError for a task that the broker cannot serve; for that it need not be opened."""
+        broker = self._broker
+        refusal = refusal_for(resolve_url(self._given_url)[0]) if broker is None else refusal_of(broker)
+        see_possible(refusal, [task])
+
     # -- sending ---------------------------------------------------------------------------------------
 
     def enqueue(self, instance: Runnable, /) -> Handle:
@@ -190,9 +198,14 @@ class Laneway(Declaring):
         delay: float | timedelta | None = None,
         perform_at: float | datetime | None = None,
         key: object = UNSET,
+        group: str | None = None,
+        cancellable: bool | None = None,
     ) -> Sender:
-        """Options for instances that are enqueued: `app.using(delay=60).enqueue(SendMail(…))`."""
-        return Sender(self, Sending().with_options(queue=queue, delay=delay, perform_at=perform_at, key=key))
+        """Options for instances that are enqueued, as for a task: `app.using(delay=60).enqueue(SendMail(…))`."""
+        sending = Sending().with_options(
+            queue=queue, delay=delay, perform_at=perform_at, key=key, group=group, cancellable=cancellable
+        )
+        return Sender(self, sending)
 
     def enqueue_body(self, body: str, *, queue: str = DEFAULT_QUEUE) -> Handle:
         """Store a body as it is, for the serializer to make sense of when it is run."""
@@ -209,8 +222,12 @@ class Laneway(Declaring):
         *,
         fallback: str = DEFAULT_QUEUE,
         sending: Sending | None = None,
+        ids: RunIds | None = None,
     ) -> NewJob:
-        """Make the job for a task with arguments, or for an instance; raises EnqueueError and stores nothing."""
+        """Make the job for a task with arguments, or for an instance; raises EnqueueError and stores nothing.
+
+        `ids` makes its id, instead of chance.
+        """
         is_task = isinstance(what, Task)
         if not is_task and isinstance(what, Collecting):
             if what.app is not self:
@@ -239,16 +256,41 @@ class Laneway(Declaring):
         elif options.queue is not None:
             self._see_not_collecting(queue, "Task {}: its job", task.name)
         if key is None:
-            return NewJob(queue=queue, key=new_id(), body=body, delay_s=options.delay_s, perform_at=options.perform_at)
-        return NewJob(
-            queue=queue,
-            key=key,
-            body=body,
-            kind=Kind.KEYED,
-            identity=identity or new_id(),
-            delay_s=options.delay_s,
-            perform_at=options.perform_at,
-        )
+            job = NewJob(
+                queue=queue,
+                key=new_id(),
+                body=body,
+                delay_s=options.delay_s,
+                perform_at=options.perform_at,
+                group=options.group,
+                cancellable=options.cancellable,
+            )
+        elif options.group:
+            raise EnqueueError(f"Task {task.name}: calls with a key are grouped by it; leave group or the key out.")
+        else:
+            job = NewJob(
+                queue=queue,
+                key=key,
+                body=body,
+                kind=Kind.KEYED,
+                identity=identity or new_id(),
+                delay_s=options.delay_s,
+                perform_at=options.perform_at,
+                cancellable=options.cancellable,
+            )
+        if ids is not None:
+            self._identify(job, task, params, ids)
+        return job
+
+    def _identify(self, job: NewJob, task: TicketTask, params: Params, ids: RunIds) -> None:
+        """Give a job that a run enqueues the id that it gets again if the run is repeated."""
+        if job.kind is Kind.PLAIN:
+            job.key = ids(job.queue, "", job.body)
+            return
+        bare = self.serializer.dumps(task, params) if self._writes_ids else job.body
+        job.identity = ids(job.queue, job.key, bare)
+        if self._writes_ids:
+            job.body = self.serializer.dumps(task, params, id=job.identity)
 
     def all_or_none(self, make: Callable[[What], NewJob], items: Iterable[What]) -> list[NewJob]:
         """Make a job of every item; the error names the item that was refused, and nothing has been stored."""
@@ -382,12 +424,22 @@ class Laneway(Declaring):
         if self._broker is None:
             with self._opening:  # two threads must not open two brokers: what is in memory would be in one of them
                 if self._broker is None:
-                    self._broker = open_broker(*resolve_url(self._given_url))
+                    self._broker = self._opened(*resolve_url(self._given_url))
         return self._broker
+
+    def _opened(self, url: str, source: str = "the url given") -> Broker:
+        """The broker of a URL, if it can serve the tasks that are declared."""
+        broker = open_broker(url, source)
+        try:
+            see_possible(refusal_of(broker), self.registry)
+        except BaseException:
+            broker.close()
+            raise
+        return broker
 
     def use(self, url: str) -> None:
         """Move the app to another broker than the one it was made with: for tests, and for `--url`."""
-        broker = open_broker(url)
+        broker = self._opened(url)
         self.close()
         self._given_url, self._given_broker, self._broker = url, None, broker
         self._made.clear()

@@ -54,6 +54,8 @@ class Collecting(Generic[T]):
         assert options.queue is not None
         self.queue: str = options.queue
         self._quiet = options.quiet
+        #: Of its jobs.
+        self.kind = Kind.COLLECTING
         self._payload = OneValue(_payload_type(name, target, 1 if context else 0))
         self._may_be_left_out = self._payload.takes(DEFAULT_PAYLOAD)
         functools.update_wrapper(self, target, updated=())  # a function's own attributes stay its own

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, overload
 from .delays import seconds
 from .errors import EnqueueError
 from .handle import Handle, PayloadHandle
+from .ids import RunIds, derives_ids
 from .job import Kind
 from .keys import UNSET
 from .outcome import OUTBOX_LIMIT
@@ -37,7 +38,7 @@ class Context:
     `call` says which payload of the claim that is. A collecting run has the first of its claims.
     """
 
-    __slots__ = ("_app", "_call", "_claim", "_logger", "_task", "outbox", "postponed_s")
+    __slots__ = ("_app", "_call", "_claim", "_ids", "_logger", "_task", "outbox", "postponed_s")
 
     def __init__(self, app: Laneway, claim: Claim, task: Named, call: int = 0) -> None:
         self._app = app
@@ -45,6 +46,7 @@ class Context:
         self._call = call
         self._task = task
         self._logger: logging.LoggerAdapter[logging.Logger] | None = None
+        self._ids: RunIds | None = None
         #: The jobs held back until the run has succeeded.
         self.outbox: list[NewJob] = []
         #: Set by `postpone`.
@@ -117,8 +119,21 @@ class Context:
 
         It goes to the queue given with `using`, else to the task's own, else to the running job's (from within a
         collecting task, whose queue is its alone: to `default`).
+
+        SQS cannot store it in the step that ends this run: there it is sent just before, and is sent though the run is
+        repeated if the worker dies in between. A repeated run sends the same jobs again under the same ids, as long as
+        they are the same: a task and arguments that differ make another job.
         """
-        return self._hold(self._app.outgoing(task, args, kwargs, fallback=self.queue))
+        return self._hold(self._outgoing(task, args, kwargs))
+
+    def _outgoing(
+        self, task: Any, args: tuple[Any, ...], kwargs: dict[str, Any], sending: Sending | None = None
+    ) -> NewJob:
+        app = self._app
+        # A collecting job's key comes again and again: nothing in it tells one run from the next.
+        if self._ids is None and derives_ids(app.broker) and self._claim.kind is not Kind.COLLECTING:
+            self._ids = RunIds(self.id)
+        return app.outgoing(task, args, kwargs, fallback=self.queue, sending=sending, ids=self._ids)
 
     def using(
         self,
@@ -127,9 +142,14 @@ class Context:
         delay: float | timedelta | None = None,
         perform_at: float | datetime | None = None,
         key: object = UNSET,
+        group: str | None = None,
+        cancellable: bool | None = None,
     ) -> ContextSender:
         """Options for an instance that is enqueued from within a run; a function task has its own `using`."""
-        return ContextSender(self, Sending().with_options(queue=queue, delay=delay, perform_at=perform_at, key=key))
+        sending = Sending().with_options(
+            queue=queue, delay=delay, perform_at=perform_at, key=key, group=group, cancellable=cancellable
+        )
+        return ContextSender(self, sending)
 
     def postpone(self, delay: float | timedelta) -> None:
         """Run this job again later, whatever else happens in this run: not a failure, and nothing is sent."""
@@ -157,7 +177,7 @@ class ContextSender:
     def enqueue(self, instance: Runnable, /) -> Handle:
         """Enqueue an instance of a task class if and only if the run succeeds."""
         context = self._context
-        return context._hold(context._app.outgoing(instance, (), {}, fallback=context.queue, sending=self._sending))
+        return context._hold(context._outgoing(instance, (), {}, self._sending))
 
 
 class _JobLogger(logging.LoggerAdapter[logging.Logger]):

@@ -169,7 +169,8 @@ class Declaring:
         )
 
         def register(target: Any) -> Any:
-            task = _task(cast("Laneway", self), target, name, context, options)
+            task = _task(app := cast("Laneway", self), target, name, context, options)
+            app.see_possible(task)
             self.registry.add(task)
             return target if isinstance(target, type) else task
 
@@ -334,7 +335,8 @@ class Declaring:
         }
 
         def register(target: Any) -> Collecting[Any]:
-            task = _collecting(cast("Laneway", self), target, name, queue, context, options)
+            task = _collecting(app := cast("Laneway", self), target, name, queue, context, options)
+            app.see_possible(task)
             self.registry.add_collecting(task)
             return task
 

@@ -1,4 +1,4 @@
-"""Ids of jobs and workers: unique everywhere, and growing with time.
+"""Ids of jobs and workers: unique everywhere, and growing with time; and those that a run makes of its own.
 
 An id is 32 hexadecimal digits: 12 of milliseconds, 4 of a counter, 16 of chance. Ids made one after the
 other sort one after the other, so that they are appended to a B-tree rather than scattered over it.
@@ -9,7 +9,9 @@ from __future__ import annotations
 import os
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable
+from hashlib import sha256
 
 IdSource = Callable[[], str]
 
@@ -51,3 +53,32 @@ def id_source() -> IdSource:
 
 
 new_id = id_source()
+
+
+class RunIds:
+    """The ids of what one run enqueues, made from the run's own: if it is repeated, it sends the same jobs.
+
+    They are made of what is enqueued as well, and not of its number alone: a run that enqueues in another order the
+    second time, because it goes over a set, must not have one of its jobs taken for another, and lost.
+    """
+
+    __slots__ = ("_made", "_run")
+
+    def __init__(self, run: str) -> None:
+        self._run = run
+        #: How many equal ones there have been.
+        self._made: Counter[bytes] = Counter()
+
+    def __call__(self, queue: str, key: str, body: str) -> str:
+        """The id of a job that goes to this queue, with this key if it has one, and this body without any id."""
+        parts = [part.encode("utf-8", "surrogatepass") for part in (self._run, queue, key, body)]
+        digest = sha256(b"".join(len(part).to_bytes(8) + part for part in parts))
+        same = digest.digest()
+        self._made[same] += 1
+        digest.update(self._made[same].to_bytes(8))
+        return digest.hexdigest()[:32]
+
+
+def derives_ids(broker: object) -> bool:
+    """Whether a broker wants such ids, because it sends what a run enqueues before it settles the run."""
+    return getattr(broker, "derives_ids", False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -20,6 +21,10 @@ if TYPE_CHECKING:
     from .task import Runnable
 
 
+#: What SQS takes as a MessageGroupId: letters, digits and punctuation.
+_GROUP = re.compile("[!-~]{1,128}")
+
+
 class Sending(msgspec.Struct, frozen=True):
     """What `using` was given."""
 
@@ -30,6 +35,9 @@ class Sending(msgspec.Struct, frozen=True):
     score: float | None = None
     #: A delay or a time was given, be it 0.
     timed: bool = False
+    #: See NewJob.
+    group: str = ""
+    cancellable: bool = False
 
     def with_options(
         self,
@@ -39,10 +47,16 @@ class Sending(msgspec.Struct, frozen=True):
         perform_at: float | datetime | None = None,
         key: object = UNSET,
         score: float | None = None,
+        group: str | None = None,
+        cancellable: bool | None = None,
     ) -> Sending:
         """The same with what is given here in its place; raises EnqueueError for what cannot be."""
         if queue is not None and (problem := name_problem("queue", queue)):
             raise EnqueueError(problem)
+        if group is not None and not (isinstance(group, str) and _GROUP.fullmatch(group)):
+            raise EnqueueError(f"group must be 1 to 128 letters, digits or punctuation marks of ASCII, not {group!r}.")
+        if cancellable is not None and not isinstance(cancellable, bool):
+            raise EnqueueError(f"cancellable must be True or False, not {cancellable!r}.")
         when = due(delay, perform_at)
         delay_s, at = (self.delay_s, self.perform_at) if when is None else when
         try:
@@ -53,6 +67,8 @@ class Sending(msgspec.Struct, frozen=True):
                 self.key if key is UNSET else key_text(key),
                 self.score if score is None else score_number(score),
                 self.timed or when is not None,
+                self.group if group is None else group,
+                self.cancellable if cancellable is None else cancellable,
             )
         except Refused as error:
             raise EnqueueError(f"{error}.") from None

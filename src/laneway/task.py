@@ -16,6 +16,7 @@ from .codec import Params, Refused, Signature
 from .config import Isolation, TaskOptions
 from .errors import EnqueueError
 from .handle import Handle
+from .job import Kind
 from .keys import UNSET, key_parameters, key_text
 from .sending import Item, Sending
 from .targets import fields_of, is_init_var, is_kind, run_parameters
@@ -64,6 +65,8 @@ class Task(Generic[P, Call, Result]):
         self.pack = self.signature.pack
         #: The parameters that make the key of a call.
         self.keys = key_parameters(name, self.signature.kinds, self.signature.unresolved)
+        #: Of its jobs, unless they are given a key by `using`.
+        self.kind = Kind.KEYED if self.keys else Kind.PLAIN
 
     def __call__(self, *args: Call.args, **kwargs: Call.kwargs) -> Result:
         """Run the task here and now, as if it were not one."""
@@ -98,14 +101,22 @@ class Task(Generic[P, Call, Result]):
         delay: float | timedelta | None = None,
         perform_at: float | datetime | None = None,
         key: object = UNSET,
+        group: str | None = None,
+        cancellable: bool | None = None,
     ) -> Task[P, Call, Result]:
         """The same task with options for what is enqueued through it; used again, it adds to them.
 
         Calls with the same `key` run in order and one at a time; it comes before a parameter marked with Key.
+
+        `group` names a tenant, or whatever else must not crowd out others, on SQS fair queues: 1 to 128 letters, digits
+        or punctuation marks, for jobs without a key. `cancellable` has SQS keep even a short delay in the table, where
+        it can be cancelled. Other brokers ignore both: they hand out jobs in order, and cancel what has not begun.
         """
         other: Task[P, Call, Result] = object.__new__(type(self))
         other.__dict__.update(self.__dict__)
-        other.sending = self.sending.with_options(queue=queue, delay=delay, perform_at=perform_at, key=key)
+        other.sending = self.sending.with_options(
+            queue=queue, delay=delay, perform_at=perform_at, key=key, group=group, cancellable=cancellable
+        )
         return other
 
     def call(self, *args: P.args, **kwargs: P.kwargs) -> TaskCall:

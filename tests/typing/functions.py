@@ -52,6 +52,7 @@ def right(context: Context) -> None:
     assert_type(send.enqueue("a@example.org"), Handle)
     assert_type(resize.using(delay=timedelta(days=90)).enqueue("a.png", width=200), Handle)
     assert_type(resize.using(perform_at=datetime.now(UTC), queue="x").enqueue("a.png", 1), Handle)
+    assert_type(resize.using(group="tenant-7", cancellable=True).enqueue("a.png", 1), Handle)
     assert_type(resize.enqueue_many([("a.png", 200), Item("b.png", width=100, perform_at=1.5)]), list[Handle])
     assert_type(context.enqueue(resize, "a.png", width=200), Handle)
     assert_type(context.enqueue(tidy, "a.png"), Handle)
@@ -83,6 +84,8 @@ def wrong(context: Context) -> None:
     sweep.enqueue(context, "a.png")  # wrong: the context is handed in  # pyright: ignore[reportArgumentType]
     resize.using(delays=5)  # wrong: there is no such option  # pyright: ignore[reportCallIssue]
     resize.using(delay="5")  # wrong: seconds or a timedelta  # pyright: ignore[reportArgumentType]
+    resize.using(group=5)  # wrong: a group's name is text  # pyright: ignore[reportArgumentType]
+    resize.using(cancellable="yes")  # wrong: True or False  # pyright: ignore[reportArgumentType]
     resize.using(queue=5)  # wrong: a queue's name is text  # pyright: ignore[reportArgumentType]
     resize.using(delay=5).enqueue("a.png")  # wrong: as strict after using  # pyright: ignore[reportCallIssue]
     resize.enqueue_many([["a.png", 200]])  # wrong: tuples or Item  # pyright: ignore[reportArgumentType]
@@ -92,6 +95,8 @@ def wrong(context: Context) -> None:
     context.enqueue(len, "a.png")  # wrong: not a task  # pyright: ignore[reportArgumentType, reportCallIssue]
     context.using(delays=5)  # wrong: there is no such option  # pyright: ignore[reportCallIssue]
     app.using(delays=5)  # wrong: there is no such option  # pyright: ignore[reportCallIssue]
+    context.using(group=5)  # wrong: a group's name is text  # pyright: ignore[reportArgumentType]
+    app.using(cancellable="yes")  # wrong: True or False  # pyright: ignore[reportArgumentType]
     app.using(perform_at="tomorrow")  # wrong: unix seconds or a datetime  # pyright: ignore[reportArgumentType]
     resize("a.png")  # wrong: a plain call is as strict  # pyright: ignore[reportCallIssue]
     tidy("a.png")  # wrong: a plain call gives the context itself  # pyright: ignore[reportCallIssue]

@@ -8,7 +8,7 @@ import pytest
 
 from laneway.job import Claim, Payload
 from laneway.outcome import done
-from laneway.worker.bus import LARGEST_LANE, Bus, Lane
+from laneway.worker.bus import LARGEST_LANE, Bus, Lane, ahead_of
 
 pytestmark = pytest.mark.unit
 
@@ -191,3 +191,14 @@ def test_a_woken_runner_counts_as_idle_until_it_has_taken_its_claim():
         assert bus.idle - len(lane.waiting) == 0
     thread.join(30)
     assert bus.idle - len(lane.waiting) == 0
+
+
+def test_a_broker_may_have_more_fetched_ahead_but_not_more_run_on_a_visit():
+    class Slow:
+        ahead_s = 0.2
+
+    usual, slow = Lane("a", 5, ahead_of(object())), Lane("b", 5, ahead_of(Slow()))
+    for lane in (usual, slow):
+        lane.learn([0.002])
+    assert (usual.capacity, slow.capacity) == (50, 500)
+    assert usual.weight == slow.weight == 10

@@ -17,6 +17,7 @@ from .acting import Acting
 from .channels import Channels
 from .checking import check, check_app
 from .clients import Clients
+from .declared import refusal
 from .forwarding import Forwarder
 from .looking import Looking
 from .morgue import Morgue
@@ -43,6 +44,8 @@ class AWSBroker:
     gather = Gather(10, 0.1)
     #: Seconds of work that are fetched ahead: a request takes longer than on other brokers.
     ahead_s = 0.2
+    #: What it cannot do, known when a task is declared.
+    refusal = staticmethod(refusal)
 
     def __init__(
         self,

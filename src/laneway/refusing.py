@@ -1,0 +1,47 @@
+"""What a broker cannot do, known when a task is declared: before the broker is opened, and without its packages.
+
+Only a broker that lacks something has a `refusal`; those that come with Laneway are found by the scheme of their URL.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+
+from .config import TaskOptions
+from .errors import DeclarationError
+from .job import Kind
+
+if TYPE_CHECKING:
+    from .broker import Broker
+    from .task import AnyTask
+
+#: A sentence for what a broker cannot do for such a task of such a kind; None: it can do all of it.
+Refusal = Callable[[TaskOptions, Kind], str | None]
+
+#: The schemes of SQS: its own, and those of a queue's URL as Amazon writes it.
+SQS = ("sqs", "http", "https")
+
+
+def refusal_of(broker: Broker) -> Refusal | None:
+    """What a broker says itself."""
+    refusal: Refusal | None = getattr(broker, "refusal", None)
+    return refusal
+
+
+def refusal_for(url: str) -> Refusal | None:
+    """What the broker of a URL will say. A stranger's is asked when it is opened."""
+    if url.partition(":")[0].lower() not in SQS:
+        return None
+    from .brokers.aws.declared import refusal  # whoever uses another broker does not need it
+
+    return refusal
+
+
+def see_possible(refusal: Refusal | None, tasks: Iterable[AnyTask]) -> None:
+    """Raise DeclarationError for the first task that the broker refuses."""
+    if refusal is None:
+        return
+    for task in tasks:
+        if why := refusal(task.options, task.kind):
+            raise DeclarationError(f"Task {task.name}: {why}")

@@ -1,0 +1,143 @@
+"""What SQS cannot do is refused when it is declared: before anything is opened, and without boto3."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import Annotated, Any
+
+import pytest
+
+from laneway import Key, Laneway
+from laneway.brokers.memory import MemoryBroker
+from laneway.config import URL_VARIABLES, CollectOptions, TaskOptions
+from laneway.errors import DeclarationError
+from laneway.job import Kind
+from laneway.refusing import refusal_for
+
+pytestmark = pytest.mark.unit
+
+GATHER = "SQS cannot gather payloads; use Redis or SQLite for collecting tasks"
+QUEUE_URL = "https://sqs.eu-central-1.amazonaws.com/123456789012/mail"
+
+
+@pytest.fixture(autouse=True)
+def no_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for variable in URL_VARIABLES:
+        monkeypatch.delenv(variable, raising=False)
+
+
+class Picky(MemoryBroker):
+    """A stranger's broker that does not take tasks with a time limit."""
+
+    closed = False
+
+    @staticmethod
+    def refusal(options: TaskOptions, kind: Kind) -> str | None:
+        return "there is no clock here; leave time_limit out." if options.time_limit else None
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def timed() -> None: ...
+
+
+def declare(app: Laneway) -> Any:
+    @app.collect
+    def totals(batch: Any) -> None: ...
+
+    return totals
+
+
+@pytest.mark.parametrize("variable", ["LANEWAY_URL", "SQS_QUEUE_URL"])
+def test_the_environment_counts_when_no_url_was_given(monkeypatch: pytest.MonkeyPatch, variable: str):
+    app = Laneway()
+    monkeypatch.setenv(variable, QUEUE_URL)
+    with pytest.raises(DeclarationError, match=f"Task totals: {GATHER}"):
+        declare(app)
+    assert len(app.registry) == 0
+
+
+def test_other_brokers_take_collecting_tasks(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("SQS_QUEUE_URL", QUEUE_URL)
+    declare(Laneway("memory:"))
+    declare(Laneway(broker=MemoryBroker()))
+
+
+def test_a_broker_that_was_given_is_asked_itself():
+    app = Laneway(broker=Picky())
+    declare(app)
+    with pytest.raises(DeclarationError, match="Task timed: there is no clock here"):
+        app.task(time_limit=5)(timed)
+
+
+def test_tasks_are_looked_at_again_when_the_app_moves(monkeypatch: pytest.MonkeyPatch):
+    app = Laneway("memory:")
+    app.task(time_limit=5)(timed)
+    before, picky = app.broker, Picky()
+    monkeypatch.setattr("laneway.app.open_broker", lambda url, source: picky)
+    with pytest.raises(DeclarationError, match="Task timed: there is no clock here"):
+        app.use("picky:")
+    assert app.broker is before
+    assert picky.closed
+
+
+def test_tasks_are_looked_at_again_when_the_broker_is_opened(monkeypatch: pytest.MonkeyPatch):
+    app = Laneway()
+    app.task(time_limit=5)(timed)
+    monkeypatch.setattr("laneway.app.open_broker", lambda url, source: Picky())
+    with pytest.raises(DeclarationError, match="Task timed: there is no clock here"):
+        _ = app.broker
+
+
+@pytest.mark.parametrize("url", ["sqs://", "SQS://mail?region=eu-central-1", QUEUE_URL, "http://localhost:4566/0/mail"])
+def test_every_url_of_sqs_is_known(url: str):
+    refusal = refusal_for(url)
+    assert refusal is not None
+    assert GATHER in str(refusal(CollectOptions(queue="q"), Kind.COLLECTING))
+
+
+@pytest.mark.parametrize("url", ["memory:", "sqlite:///sqs.db", "redis://https", "strangers:", "", "no url"])
+def test_no_other_url_is(url: str):
+    assert refusal_for(url) is None
+
+
+@pytest.mark.parametrize(
+    ("options", "kind", "why"),
+    [
+        (TaskOptions(), Kind.PLAIN, None),
+        (TaskOptions(aliases=("old",), max_payloads=1_000, isolation="fresh"), Kind.KEYED, None),
+        (TaskOptions(time_limit=43_200), Kind.PLAIN, None),
+        (TaskOptions(time_limit=43_201), Kind.PLAIN, "for 12 hours at most"),
+        (TaskOptions(queue="q" * 69), Kind.PLAIN, None),
+        (TaskOptions(queue="q" * 70), Kind.PLAIN, "69 characters or fewer"),
+        (TaskOptions(queue="q" * 64), Kind.KEYED, None),
+        (TaskOptions(queue="q" * 65), Kind.KEYED, "64 characters or fewer"),
+        (CollectOptions(queue="q"), Kind.COLLECTING, GATHER),
+    ],
+)
+def test_what_sqs_refuses(options: TaskOptions, kind: Kind, why: str | None):
+    refusal = refusal_for("sqs://")
+    assert refusal is not None
+    said = refusal(options, kind)
+    assert said is None if why is None else why in str(said)
+
+
+def test_a_task_with_a_key_is_known_to_be_one(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("LANEWAY_URL", "sqs://")
+    app = Laneway()
+    queue = "q" * 65
+
+    @app.task(queue=queue)
+    def plain(key: str) -> None: ...
+
+    with pytest.raises(DeclarationError, match=r"Task keyed: SQS takes names"):
+
+        @app.task(queue=queue)
+        def keyed(key: Annotated[str, Key]) -> None: ...
+
+
+def test_boto3_is_not_needed_for_it():
+    code = "import sys; sys.modules['boto3'] = sys.modules['botocore'] = None; import laneway.brokers.aws.declared"
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
