@@ -61,13 +61,14 @@ class Note(msgspec.Struct, omit_defaults=True):
     #: How often it was sent on since it was enqueued: with id and attempt it makes the deduplication id.
     hop: int = 0
     error: str | None = None
-    #: In the morgue: when it was buried, and from which queue; several may share a dead-letter queue.
+    #: In the morgue: when it was buried.
     buried_at: float | None = None
-    queue: str = ""
     headers: Headers | None = None
     #: The MessageGroupId of a plain job, for SQS fair queues.
     group: str = ""
     expires: float | None = None
+    #: In the morgue: the queue that it was buried from; several may share a dead-letter queue.
+    queue: str = ""
 
 
 class Outgoing(msgspec.Struct):
