@@ -73,6 +73,46 @@ def test_a_renewal_that_fails_says_so_and_goes_on_with_the_rest(bench: Bench) ->
     assert len(hand.settle(*(done(claim) for claim in claims))) in (5, 10)  # those of one batch
 
 
+def test_what_is_being_deleted_stays_hidden_while_that_takes_long(bench: Bench) -> None:
+    """Else a job that is done would run once more because SQS was away."""
+    rig, server, clock = bench.virtual()
+    put(rig, "a")  # type: ignore[arg-type]
+    calls(rig, "k", "1")  # type: ignore[arg-type]
+    hand = rig.hand()
+    claims = hand.claim()
+
+    def lost(operation: str, params: dict[str, Any], answer: dict[str, Any] | None) -> None:
+        if operation == "delete_message_batch":
+            raise BrokerAwayError("It was lost.")
+
+    with rig.watched(lost), pytest.raises(BrokerAwayError):
+        hand.turn(0, *(done(claim) for claim in claims))
+    for _ in range(5):
+        clock.advance(20)
+        rig.turns.renew()
+    assert bench.rig(server, clock).hand("worker-2").claim() == []
+    assert hand.again().refused == []
+    assert (server.counts("q"), server.counts("q.fifo")) == ((0, 0, 0), (0, 0, 0))
+
+
+def test_a_renewal_that_is_answered_too_late_does_not_count(bench: Bench) -> None:
+    """A standard queue says yes to it, and does nothing; somebody else may have the message by then."""
+    rig, server, clock = bench.virtual()
+    put(rig, "a")  # type: ignore[arg-type]
+    hand = rig.hand()
+    claim = hand.one()
+    clock.advance(25)
+
+    def slow(operation: str, params: dict[str, Any], answer: dict[str, Any] | None) -> None:
+        if operation == "change_message_visibility_batch" and answer is None:
+            clock.advance(6)
+
+    with rig.watched(slow):
+        rig.turns.renew()
+    assert keys(bench.rig(server, clock).hand("worker-2").claim()) == ["a"]
+    assert hand.settle(done(claim)) == ["a"]
+
+
 def test_a_worker_with_nothing_in_hand_renews_without_a_request(bench: Bench) -> None:
     rig, server, _ = bench.virtual()
     rig.hand()

@@ -266,6 +266,20 @@ def test_an_outbox_that_is_refused_is_told_before_anything_is_settled(bench: Ben
     assert (server.counts("q"), server.counts("q-deadletter")) == ((0, 0, 0), (1, 0, 0))
 
 
+def test_a_run_that_enqueues_for_a_queue_that_is_missing_is_to_blame(bench: Bench) -> None:
+    """It fails like one whose job is refused; the other runs of its queue do not wait for somebody to make that one."""
+    rig, server, _ = bench.virtual()
+    put(rig, "good", "bad")  # type: ignore[arg-type]
+    hand = rig.hand()
+    claims = {claim.key: claim for claim in hand.claim()}
+    with pytest.raises(EnqueueError, match="laneway aws create") as caught:
+        hand.turn(0, done(claims["good"], [job("child")]), done(claims["bad"], [job("lost", queue="nowhere")]))
+    assert caught.value.place == ("nowhere", "lost")
+    assert hand.settle(done(claims["good"], [job("child")]), buried(claims["bad"], "no")) == []
+    assert keys(hand.claim()) == ["child"]
+    assert server.counts("q-deadletter") == (1, 0, 0)
+
+
 # -- lost answers --------------------------------------------------------------------------------------
 
 

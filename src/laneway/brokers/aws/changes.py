@@ -130,7 +130,8 @@ class Changes:
             entry = failed.get(number)
             if entry is None:
                 change.is_done = True
-                if change.hide_s is not None:
+                # A standard queue says yes to what comes too late, and does nothing.
+                if change.hide_s is not None and self._clock.monotonic() < change.message.hidden_until:
                     change.message.hidden_until = began + change.hide_s
             elif is_not_ours(entry.get("Code", "")):
                 change.is_done = change.is_refused = True

@@ -43,7 +43,7 @@ class Extender:
         with self._stock.changed:
             for held in self._stock.holding:
                 left_s = math.floor(held.hideable_until - now)
-                if held.is_leaving or held.is_lost:
+                if (held.is_leaving and not held.is_ending) or held.is_lost:
                     continue
                 if left_s < 1:
                     self._give_up(held)

@@ -24,7 +24,17 @@ LONGEST_S = 12 * 3_600.0 - 5.0
 class Held:
     """A message in our hands, and what is known of its job: the note that came with it, and the state beside that."""
 
-    __slots__ = ("attempt", "deaths", "error", "has_state", "is_leaving", "message", "retry_count", "twins")
+    __slots__ = (
+        "attempt",
+        "deaths",
+        "error",
+        "has_state",
+        "is_ending",
+        "is_leaving",
+        "message",
+        "retry_count",
+        "twins",
+    )
 
     def __init__(self, message: Message) -> None:
         note = message.note
@@ -36,8 +46,9 @@ class Held:
         self.error = note.error
         #: Whether something is kept of it beside the message.
         self.has_state = False
-        #: Whether it is being settled or given back: from then on it is not kept hidden any longer.
-        self.is_leaving = False
+        #: Whether it is being settled or given back: from then on it is not kept hidden any longer, unless it is to be
+        #: deleted, and that may take a while.
+        self.is_leaving = self.is_ending = False
         #: Other messages with the same job.
         self.twins: list[Message] = []
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 
 from ...clock import Clock
 from ...errors import BrokerError, EnqueueError
-from ...job import NewJob
+from ...job import Kind, NewJob
 from ...outcome import Settlement
 from ..common import check_jobs
 from .changes import Changes
@@ -23,7 +23,7 @@ from .planning import Plan, plan, refusal, unburied
 from .remembering import Memory
 from .sending import Sender
 from .stock import Claimed, Stock
-from .trouble import AWSError, MissingError
+from .trouble import AWSError, DeniedError, MissingError
 
 _log = logging.getLogger("laneway")
 
@@ -76,8 +76,9 @@ class Settler:
         self._send(plans)
         with self._stock.changed:
             for made in plans:
+                ending = {id(change.message) for change in made.first if change.hide_s is None}
                 for each in made.leaving():
-                    each.is_leaving = True  # from here on no renewal hides it again
+                    each.is_leaving, each.is_ending = True, id(each.message) in ending
         self._changes.carry_out(change for made in plans for change in made.first)
         self._changes.carry_out(change for made in plans for change in made.then)
         self._conclude(queue, work)
@@ -114,9 +115,23 @@ class Settler:
             stored, at = places[number]
             stored.add(at)
 
-        if jobs:
-            check_jobs(jobs)
+        if not jobs:
+            return
+        check_jobs(jobs)
+        try:
             self._sender.enqueue(jobs, sent)
+        except MissingError:
+            # Else the runs of this queue would wait for somebody to make the other one.
+            self._blame_for_missing(jobs)
+            raise
+
+    def _blame_for_missing(self, jobs: Sequence[NewJob]) -> None:
+        """Say which job is for a queue that does not exist: the run that enqueued it has failed."""
+        for job in jobs:
+            try:
+                self._channels.of(job.queue, job.kind is Kind.KEYED)
+            except MissingError as error:
+                raise EnqueueError(str(error), place=(job.queue, job.key)) from error
 
     def _plans(self, held: Sequence[tuple[Settlement, Claimed]]) -> list[tuple[Settlement, Plan]]:
         """What is to be done for each; where a claim has been lost, no more than to give back the rest of it."""
@@ -140,14 +155,18 @@ class Settler:
         return plans
 
     def _dead_letters(self, channel: Channel) -> Channel | None:
-        found = self._channels.dead_letters(channel)
+        try:
+            found, why = self._channels.dead_letters(channel), "there is none"
+        except DeniedError as error:
+            found, why = None, str(error)
         if found is None and channel.url not in self._told:
             self._told.add(channel.url)
             _log.error(
                 "a job of the queue %s is to be buried, and %s has no dead-letter queue: such jobs stay, and are tried "
-                "again and again; make one with `laneway aws create`",
+                "again and again; make one with `laneway aws create` (%s)",
                 channel.queue,
                 channel.name,
+                why,
             )
         return found
 

@@ -160,7 +160,7 @@ class Turns:
         try:
             if limit:
                 buffers = self._open(turn.queue)
-                self._ask(buffers, limit)  # so that receivers are busy while this settles
+            self._ask(buffers or self._stock.of(turn.queue), limit)  # so that receivers are busy while this settles
         except BrokerError as error:
             problem = error  # whatever it is, what has been run is settled first
         if not work.is_done:
@@ -179,7 +179,7 @@ class Turns:
             claims = self._stock.take(turn.queue, limit, turn.max_payloads, turn.worker, token)
             errors = [buffer.error for buffer in buffers if buffer.error is not None]
             if errors and not claims:
-                raise errors[0]
+                raise errors[0].with_traceback(None)  # it may be told many times, and must not grow
             # A worker that has got all that it wanted, and wants much, will soon come for more.
             ahead = limit if len(claims) == limit and limit >= BATCH else 0
             self._ask(buffers, max(limit - len(claims), ahead))
