@@ -1,0 +1,143 @@
+"""Workers on SQS as their users see them: jobs that run once, keys in order, few requests, long jobs."""
+
+from __future__ import annotations
+
+import threading
+from typing import Annotated
+
+import pytest
+
+from laneway import Context, Key
+from tests.aws.servers import FakeServer, MotoServer
+from tests.aws.working import PATIENCE_S, Tally, app_on, running, wait_until
+
+
+def test_jobs_run_and_are_gone(aws: MotoServer | FakeServer) -> None:
+    aws.create_queues("default")
+    with app_on(aws) as app:
+        tally = Tally()
+
+        @app.task
+        def note(number: int) -> None:
+            tally.note(number)
+
+        note.enqueue_many([(number,) for number in range(25)])
+        with running(app):
+            tally.wait_for(25)
+            note.enqueue(25)
+            tally.wait_for(26)
+        assert sorted(tally.ran) == list(range(26))
+        wait_until(lambda: aws.counts("default") == (0, 0, 0))
+
+
+def test_a_busy_worker_needs_few_requests(fake: FakeServer) -> None:
+    """Sent, received and deleted in tens: at most 0.35 requests a job, where one by one would be 3."""
+    fake.create_queues("default")
+    jobs = 2_000
+    with app_on(fake) as app:
+        tally = Tally()
+
+        @app.task
+        def note(number: int) -> None:
+            tally.note(number)
+
+        fake.requests.clear()
+        note.enqueue_many([(number,) for number in range(jobs)])
+        with running(app):
+            tally.wait_for(jobs)
+            wait_until(lambda: fake.queues["default"].counts.visible == fake.queues["default"].counts.in_flight == 0)
+        requests = sum(count for name, count in fake.requests.items() if name.startswith("sqs."))
+        assert len(set(tally.ran)) == len(tally.ran) == jobs
+        assert requests / jobs <= 0.35, fake.requests
+
+
+def test_a_key_runs_one_call_after_another(fake: FakeServer) -> None:
+    """A group of 100 messages and 8 threads."""
+    fake.create_queues("default")
+    with app_on(fake) as app:
+        tally, busy = Tally(), threading.Lock()
+
+        @app.task
+        def step(key: Annotated[str, Key], number: int) -> None:
+            assert busy.acquire(blocking=False), "two calls of a key at once"
+            tally.note(number)
+            busy.release()
+
+        step.enqueue_many([("order-1", number) for number in range(100)])
+        with running(app, concurrency=8):
+            tally.wait_for(100)
+        assert tally.ran == list(range(100))
+
+
+def test_keys_run_side_by_side(fake: FakeServer) -> None:
+    """As many of 20 groups as there are threads; none waits for another to end."""
+    fake.create_queues("default")
+    with app_on(fake) as app:
+        tally, together = Tally(), threading.Barrier(8)
+
+        @app.task
+        def step(key: Annotated[str, Key], number: int) -> None:
+            if number == 0:
+                together.wait(PATIENCE_S if len(tally.ran) < 8 else 0.5)
+            tally.note((key, number))
+
+        step.enqueue_many([(f"order-{key}", number) for number in range(5) for key in range(8)])
+        with running(app, concurrency=8):
+            tally.wait_for(40)
+        for key in range(8):
+            assert [number for name, number in tally.ran if name == f"order-{key}"] == list(range(5))
+
+
+@pytest.mark.parametrize("keyed", [False, True])
+def test_a_job_that_takes_longer_than_its_visibility_runs_once(aws: MotoServer | FakeServer, keyed: bool) -> None:
+    """What runs is kept hidden, and so is what waits behind it."""
+    aws.create_queues("default", VisibilityTimeout=1)
+    with app_on(aws) as app:
+        tally, slow = Tally(), threading.Event()
+
+        @app.task
+        def plain(number: int) -> None:
+            tally.note(number)
+            slow.wait(2.5 if number == 0 else 0)
+
+        @app.task
+        def call(key: Annotated[str, Key], number: int) -> None:
+            tally.note(number)
+            slow.wait(2.5 if number == 0 else 0)
+
+        if keyed:
+            call.enqueue_many([("k", number) for number in range(5)])
+        else:
+            plain.enqueue_many([(number,) for number in range(5)])
+        with running(app, concurrency=1, lease_s=1.0), running(app, concurrency=1, lease_s=1.0):
+            tally.wait_for(5)
+        assert sorted(tally.ran) == list(range(5))
+        if keyed:
+            assert tally.ran == list(range(5))
+
+
+def test_what_a_run_enqueues_is_sent_when_it_succeeds(aws: MotoServer | FakeServer) -> None:
+    aws.create_queues("default")
+    with app_on(aws) as app:
+        tally = Tally()
+
+        @app.task
+        def child(number: int) -> None:
+            tally.note(number)
+
+        @app.task(context=True, max_retry_count=0)
+        def parent(context: Context, fails: bool) -> None:
+            context.enqueue(child, 1 if fails else 2)
+            if fails:
+                raise ValueError("nothing of this is sent")
+
+        parent.enqueue(True)
+        parent.enqueue(False)
+        with running(app):
+            tally.wait_for(1)
+            wait_until(lambda: aws.counts("default") == (0, 0, 0) and aws.counts("default-deadletter")[0] == 1)
+        assert tally.ran == [2]
+        (buried,) = app.broker.listing("default", "dead").jobs
+        assert "nothing of this is sent" in (buried.error or "")
+        assert app.broker.revive("default", [buried.key]) == 1
+        assert aws.counts("default")[0] == 1
