@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from laneway.brokers.aws import forwarding
+from laneway.brokers.aws import batches, forwarding
 from laneway.brokers.aws.items import RUBY
 from laneway.brokers.aws.table import CLAIM_S
 from laneway.clock import ManualClock
@@ -55,7 +55,8 @@ def any_waiters(aws: Place, clock: ManualClock) -> Waiters:
 
 
 @pytest.fixture(autouse=True)
-def disarmed() -> Iterator[None]:
+def disarmed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(batches, "PAUSES_S", (0.0, 0.0))
     yield
     armed.clear()
 
@@ -149,7 +150,7 @@ def test_large_ones_share_a_request_only_as_far_as_they_fit(any_waiters: Waiters
     waiters.table().put([waiting(f"j{n}", NOW, body=json.dumps("x" * 100_000)) for n in range(5)])
     sends = Sends(waiters)
     waiters.poller().round()
-    assert sends.batches == [2, 2, 1]
+    assert sorted(sends.batches) == [1, 2, 2]
     assert len(waiters.sent_ids()) == 5
 
 
@@ -281,7 +282,7 @@ def test_a_call_never_overtakes_one_of_its_key_that_was_not_taken(waiters: Waite
         }
 
     Sends(waiters, second_fails)
-    with pytest.raises(BrokerAwayError, match="did not take 1 delayed jobs"):
+    with pytest.raises(BrokerAwayError, match="did not take 1 of 1"):
         waiters.poller().round()
     assert sorted(waiters.sent_ids("q.fifo")) == ["c0", "d"]
     assert waiters.waiting_ids() == ["c1", "c2", "c3"]
@@ -402,7 +403,9 @@ def test_two_pollers_share_the_work_and_send_each_item_once(fake: Place) -> None
     sent = one.sent_ids() + one.sent_ids("q.fifo")
     assert sorted(sent) == ids
     assert min(counts.values()) > 100
-    assert one.requests("dynamodb") + two.requests("dynamodb") <= 4 * len(ids)
+    assert one.requests("dynamodb") + two.requests("dynamodb") <= 3 * len(
+        ids
+    )  # each would be asked for twice, if they did not make way
 
 
 def test_a_long_round_ends_early_and_the_next_begins_at_once(waiters: Waiters, monkeypatch: pytest.MonkeyPatch) -> None:

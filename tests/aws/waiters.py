@@ -6,12 +6,14 @@ from collections import Counter
 from typing import Any
 from weakref import WeakKeyDictionary
 
+from laneway.brokers.aws.acting import Acting
 from laneway.brokers.aws.channels import Channels
 from laneway.brokers.aws.clients import Clients
 from laneway.brokers.aws.forwarding import Forwarder
 from laneway.brokers.aws.items import Waiting
 from laneway.brokers.aws.messages import Channel, Note, Outgoing, read
 from laneway.brokers.aws.polling import Poller
+from laneway.brokers.aws.sending import Sender
 from laneway.brokers.aws.table import Table
 from laneway.brokers.aws.tables import Tables
 from laneway.clock import Clock, SystemClock
@@ -50,10 +52,14 @@ class Waiters:
         self.clients = Calls(place)
         self.tables = Tables(self.clients, settings, self.clock)
         self.channels = Channels(self.clients, settings, self.clock)
+        self.sender = Sender(self.clients, self.channels, self.tables, settings, self.clock)
         self.forwarder = Forwarder(self.clients, self.channels, settings, self.clock)
 
     def poller(self, *queues: str) -> Poller:
         return Poller(self.tables, self.forwarder, self.settings, self.clock, queues or ["q"])
+
+    def acting(self) -> Acting:
+        return Acting(self.channels, self.tables, self.forwarder, self.settings, self.clock)
 
     def make_table(self, name: str = "q") -> None:
         self.place.create_table(name)

@@ -11,13 +11,13 @@ from collections.abc import Callable, Iterator, Sequence
 import msgspec
 
 from ...clock import Clock
-from ...errors import BrokerError
+from ...errors import BrokerAwayError, BrokerError
 from ..common import due_at
 from .channels import Channels
 from .forwarding import Forwarder
 from .items import Waiting
 from .messages import Outgoing
-from .sending import Sender
+from .morgue import Morgue
 from .table import Table
 from .tables import Tables
 from .urls import Settings
@@ -30,14 +30,12 @@ class Acting:
         self,
         channels: Channels,
         tables: Tables,
-        sender: Sender,
         forwarder: Forwarder,
         settings: Settings,
         clock: Clock,
     ) -> None:
         self._channels = channels
         self._tables = tables
-        self._sender = sender
         self._forwarder = forwarder
         self._settings = settings
         self._clock = clock
@@ -111,9 +109,9 @@ class Acting:
 
         return self._act(queue, keys, run)
 
-    def bury_failed(self, queue: str, keys: Sequence[str], morgue: object = None) -> int:
+    def bury_failed(self, queue: str, keys: Sequence[str], morgue: Morgue) -> int:
         """Send jobs that have failed to the dead-letter queue. Returns how many."""
-        return self._act(queue, keys, self._bury)
+        return self._act(queue, keys, lambda table, items: [item for item in items if self._bury(table, item, morgue)])
 
     def delete_failed(self, queue: str, keys: Sequence[str]) -> int:
         """Remove jobs that have failed for good. Returns how many."""
@@ -124,26 +122,22 @@ class Acting:
             lambda table, items: [item for item in items if _has_failed(item) and table.remove(item.job_id, now)],
         )
 
-    def _bury(self, table: Table, items: list[Waiting]) -> list[Waiting]:
-        """The dead-letter queue first, then out of the table: if we die between, it is in both, and is sent again."""
-        now = self._clock.now()
+    def _bury(self, table: Table, item: Waiting, morgue: Morgue) -> bool:
+        """To the dead-letter queue first, then out of the table: if we die between, it is in both for a while."""
         mine = self._forwarder.mine
-        claimed = [item for item in items if _has_failed(item) and table.claim(item, mine, now)]
-        for item in claimed:
-            channel = self._channels.of(item.queue, item.fifo)
-            letters = self._channels.dead_letters(channel)
-            if letters is None:
-                for each in claimed:
-                    table.release(each, mine)
-                raise BrokerError(
-                    f"The SQS queue {channel.name} has no dead-letter queue, which is the morgue; make it with "
-                    "`laneway aws create`."
-                )
-            note = item.outgoing.note
-            note = msgspec.structs.replace(note, buried_at=now, queue=item.queue, hop=note.hop + 1)
-            self._sender.send(letters, [(Outgoing(item.outgoing.body, note, item.outgoing.attributes), 0)])
-            table.done(item, mine)
-        return claimed
+        if not _has_failed(item) or not table.claim(item, mine, self._clock.now()):
+            return False
+        outgoing = item.outgoing
+        note = msgspec.structs.replace(outgoing.note, queue=item.queue, hop=outgoing.note.hop + 1)
+        try:
+            morgue.bury(self._channels.of(item.queue, item.fifo), [Outgoing(outgoing.body, note, outgoing.attributes)])
+        except BrokerAwayError:
+            raise  # perhaps it was sent: the claim ends by itself
+        except BrokerError:
+            table.release(item, mine)
+            raise
+        table.done(item, mine)
+        return True
 
     def _act(self, queue: str, keys: Sequence[str], act: Callable[[Table, list[Waiting]], list[Waiting]]) -> int:
         """Do something to those jobs of the keys that wait in the table. Returns to how many it was done."""
@@ -170,8 +164,9 @@ class Acting:
 
     def _forward(self, table: Table, items: list[Waiting]) -> None:
         """Send items now that a poller would send later. What cannot be sent now, it will."""
-        if items:
-            self._forwarder.forward(table, sorted(items, key=lambda item: (item.perform_at, item.job_id)))
+        items = sorted(items, key=lambda item: (item.perform_at, item.job_id))
+        while items:
+            items = self._forwarder.forward(table, items).skipped
 
 
 def _has_failed(item: Waiting) -> bool:

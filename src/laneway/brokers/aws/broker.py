@@ -70,7 +70,7 @@ class AWSBroker:
         self.morgue = Morgue(self.clients, self.channels, self.sender, settings, self.clock)
         self.looks = Looking(self.clients, self.channels, self.tables, self.turns, self.morgue, self.clock)
         forwarder = Forwarder(self.clients, self.channels, settings, self.clock)
-        self.acts = Acting(self.channels, self.tables, self.sender, forwarder, settings, self.clock)
+        self.acts = Acting(self.channels, self.tables, forwarder, settings, self.clock)
         self.reporter.holding = self.turns.holding
 
     @classmethod

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import logging
 import math
-import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import random
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
@@ -20,22 +20,19 @@ from ...clock import Clock
 from ...errors import BrokerAwayError, BrokerError
 from ...failpoints import armed, reach
 from ...ids import new_id
+from .batches import rounds, send_batch, split
 from .channels import Channels
 from .clients import Clients
 from .items import Waiting
 from .messages import Channel, entry_of, group_of, size_of
 from .table import Table
-from .trouble import MissingError
+from .trouble import MissingError, RefusedError
 from .urls import Settings
 
-#: SQS's longest delay, in seconds, and its largest batch.
+#: The longest that SQS delays a message by itself.
 LONGEST_DELAY_S = 900
-_TEN = 10
 #: Requests that are made at a time: each is one item's, and waits for DynamoDB most of the time.
 _THREADS = 10
-
-#: Seconds before what was not taken of a batch is sent again.
-_PAUSES_S = (0.05, 0.2)
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -51,6 +48,8 @@ class Forwarded(msgspec.Struct):
     kept: list[Waiting] = []
     #: Somebody else has them, has moved them or has sent them.
     others: list[Waiting] = []
+    #: Not tried, because somebody else seems to be sending them.
+    skipped: list[Waiting] = []
     #: Why some were kept, if a repeat may help.
     errors: list[BrokerError] = []
 
@@ -58,6 +57,7 @@ class Forwarded(msgspec.Struct):
         self.sent += more.sent
         self.kept += more.kept
         self.others += more.others
+        self.skipped += more.skipped
         self.errors += more.errors
 
 
@@ -83,7 +83,8 @@ class Forwarder:
                 try:
                     channel = self._channels.of(queue, fifo)
                 except MissingError as error:
-                    self._tell(f"{queue} {fifo}", "%s %d delayed jobs wait for it in %s.", error, len(held), table.name)
+                    told = "%s %d delayed jobs wait for it in the table %s."
+                    self._tell(f"{queue} {fifo}", told, error, len(held), table.name)
                     found.kept += held
                 else:
                     self._told.discard(f"{queue} {fifo}")
@@ -91,106 +92,96 @@ class Forwarder:
                     found.add(send(table, channel, held, pool))
         return found
 
-    # -- standard queues -------------------------------------------------------------------------------
-
     def _in_tens(self, table: Table, channel: Channel, items: list[Waiting], pool: ThreadPoolExecutor) -> Forwarded:
+        """Send items to a standard queue. If SQS is away, what comes after that is not even tried."""
         found = Forwarded()
-        for batch in _batches(items, self._settings.max_body):
-            found.add(self._batch(table, channel, batch, pool))
+        batches = self._batches(items)
+        # Several pollers have read the same items: they begin at different ones, and seldom meet.
+        random.shuffle(batches)
+        for batch in batches:
             if found.errors:
-                break
-        done = {id(item) for item in (*found.sent, *found.kept, *found.others)}
-        found.kept += [item for item in items if id(item) not in done]
+                found.kept += batch
+            else:
+                found.add(self._batch(table, channel, batch, pool))
         return found
-
-    # -- FIFO queues -----------------------------------------------------------------------------------
 
     def _in_order(self, table: Table, channel: Channel, items: list[Waiting], pool: ThreadPoolExecutor) -> Forwarded:
-        """Send the items of each group one after the other. A batch has one of each group at most: SQS may take some
-        entries of a batch and not others, and what comes after one that it did not take must not overtake it."""
+        """Send items to a FIFO queue: of each group one after the other, and none after one that was not sent."""
         found = Forwarded()
-        groups: dict[str, list[Waiting]] = {}
-        for item in items:
-            groups.setdefault(_group(item), []).append(item)
-        while groups:
-            heads = [held.pop(0) for held in groups.values()]
-            stuck: set[str] = set()
-            for batch in _batches(heads, self._settings.max_body):
+        groups = [group_of(item.outgoing.note.key or item.job_id) for item in items]
+        group_by_id = dict(zip((item.job_id for item in items), groups, strict=True))
+        stuck: set[str] = set()
+        for numbers in rounds(groups):
+            found.kept += [items[n] for n in numbers if groups[n] in stuck]
+            for batch in self._batches([items[n] for n in numbers if groups[n] not in stuck]):
                 part = self._batch(table, channel, batch, pool)
                 found.add(part)
-                stuck.update(map(_group, part.kept))
                 # One that is gone holds nobody up; one that somebody else is sending does.
-                stuck.update(_group(item) for item in part.others if table.get(item.job_id) is not None)
-            for group in stuck:
-                found.kept += groups.pop(group)
-            groups = {group: held for group, held in groups.items() if held}
+                blocking = part.kept + [item for item in part.others if table.get(item.job_id) is not None]
+                stuck.update(group_by_id[item.job_id] for item in blocking)
         return found
+
+    def _batches(self, items: list[Waiting]) -> list[list[Waiting]]:
+        """Items in order, as many together as one request takes."""
+        sizes = [size_of(item.outgoing) for item in items]
+        return [items[part.start : part.stop] for part in split(sizes, self._settings.max_body)]
 
     # -- one batch -------------------------------------------------------------------------------------
 
     def _batch(self, table: Table, channel: Channel, items: list[Waiting], pool: ThreadPoolExecutor) -> Forwarded:
         now = self._clock.now()
-        claims = _at_once(pool, lambda item: table.claim(item, self.mine, now), items)
+        if not channel.fifo and not table.claim(items[0], self.mine, now):
+            # Whoever has the first of a batch most likely has all of it; to ask for each would be a request each.
+            return Forwarded(others=items[:1], skipped=items[1:])
+        first = 0 if channel.fifo else 1
+        claims = [True] * first + _at_once(pool, lambda item: table.claim(item, self.mine, now), items[first:])
         claimed = [item for item, claim in zip(items, claims, strict=True) if claim]
-        others = [item for item, claim in zip(items, claims, strict=True) if not claim]
+        found = Forwarded(others=[item for item, claim in zip(items, claims, strict=True) if not claim])
         if not claimed:
-            return Forwarded(others=others)
+            return found
         if armed:
             reach("after table claim")
-        try:
-            sent, errors = self._send(channel, claimed)
-        except BrokerAwayError as away:
-            # Perhaps they were sent. The claim stays: if they must be sent again, this process is to do it.
-            return Forwarded(kept=claimed, others=others, errors=[away])
-        except BrokerError as refused:
-            if isinstance(refused, MissingError):
-                self._channels.forget(channel)
-            self._tell(channel.url, "%s %d delayed jobs stay in %s.", refused, len(claimed), table.name)
-            sent, errors = [], []
-        else:
-            self._told.discard(channel.url)
+        self._send(table, channel, claimed, found)
         if armed:
             reach("after table send")
-        taken = {item.job_id for item in sent}
-        kept = [item for item in claimed if item.job_id not in taken]
-        _at_once(pool, lambda item: self._delete(table, item), sent)
-        _at_once(pool, lambda item: table.release(item, self.mine), kept)
-        return Forwarded(sent, kept, others, errors)
+        _at_once(pool, lambda item: self._delete(table, item), found.sent)
+        if not found.errors:
+            # Else perhaps they were sent, and the claim stays: if they must be sent again, this process is to do it.
+            _at_once(pool, lambda item: table.release(item, self.mine), found.kept)
+        return found
 
     def _delete(self, table: Table, item: Waiting) -> bool:
         if armed:
             reach("before table delete")
         return table.done(item, self.mine)
 
-    def _send(self, channel: Channel, items: list[Waiting]) -> tuple[list[Waiting], list[BrokerError]]:
-        """Send one batch as it is stored, and what SQS did not take another time. Returns those that it has taken."""
-        sent: list[Waiting] = []
-        for pause_s in (*_PAUSES_S, None):
-            now = self._clock.now()
-            entries = [self._entry(item, str(n), channel, now) for n, item in enumerate(items)]
-            answer = self._clients.sqs("send_message_batch", QueueUrl=channel.url, Entries=entries)
-            sent += [items[int(each["Id"])] for each in answer.get("Successful", ())]
-            failed = answer.get("Failed", ())
-            for each in failed:
-                if each.get("SenderFault"):
-                    self._refused(channel, items[int(each["Id"])], each.get("Code", ""))
-            items = [items[int(each["Id"])] for each in failed if not each.get("SenderFault")]
-            if not items or pause_s is None:
-                break
-            time.sleep(pause_s)
-        if not items:
-            return sent, []
-        away = BrokerAwayError(f"SQS did not take {len(items)} delayed jobs into {channel.name}; they are kept.")
-        return sent, [away]
-
-    def _refused(self, channel: Channel, item: Waiting, code: str) -> None:
-        self._tell(
-            f"{channel.url} {item.job_id}",
-            "SQS refuses the delayed job %s for the queue %s (%s); it stays in its table, where it can be cancelled.",
-            item.job_id,
-            channel.name,
-            code,
-        )
+    def _send(self, table: Table, channel: Channel, items: list[Waiting], found: Forwarded) -> None:
+        """Send one batch as it is stored."""
+        now = self._clock.now()
+        entries = {n: self._entry(item, str(n), channel, now) for n, item in enumerate(items)}
+        sent: set[int] = set()
+        try:
+            send_batch(self._clients, channel.url, entries, sent.add)
+        except BrokerAwayError as away:
+            found.errors.append(away)
+        except RefusedError as refused:
+            for n in refused.entries:
+                self._tell(
+                    f"{channel.url} {items[n].job_id}",
+                    "SQS refuses the delayed job %s for %s (%s); it stays in the table %s, where it can be cancelled.",
+                    items[n].job_id,
+                    channel.name,
+                    refused,
+                    table.name,
+                )
+        except BrokerError as error:
+            if isinstance(error, MissingError):
+                self._channels.forget(channel)
+            self._tell(channel.url, "%s %d delayed jobs stay in the table %s.", error, len(items), table.name)
+        else:
+            self._told.discard(channel.url)
+        found.sent += [item for n, item in enumerate(items) if n in sent]
+        found.kept += [item for n, item in enumerate(items) if n not in sent]
 
     def _entry(self, item: Waiting, id: str, channel: Channel, now: float) -> dict[str, Any]:
         delay_s = max(0, min(LONGEST_DELAY_S, math.ceil(item.perform_at - now)))
@@ -203,25 +194,6 @@ class Forwarder:
         if about not in self._told:
             self._told.add(about)
             _log.warning(text, *args)
-
-
-def _group(item: Waiting) -> str:
-    return group_of(item.outgoing.note.key or item.job_id)
-
-
-def _batches(items: Iterable[Waiting], limit: int) -> Iterator[list[Waiting]]:
-    """Items in order, as many together as one request takes."""
-    batch: list[Waiting] = []
-    in_all = 0
-    for item in items:
-        size = size_of(item.outgoing)
-        if batch and (len(batch) == _TEN or in_all + size > limit):
-            yield batch
-            batch, in_all = [], 0
-        batch.append(item)
-        in_all += size
-    if batch:
-        yield batch
 
 
 def _at_once(pool: ThreadPoolExecutor, do: Callable[[T], R], items: Sequence[T]) -> list[R]:

@@ -26,7 +26,7 @@ _BLOCK = 500
 #: A round that has sent so many, or lasted so long, ends, and the next begins at once: its worker may want to stop.
 _ENOUGH = 2_000
 _LONG_S = 15.0
-#: Seconds until what could not be sent is tried again, and until another poller of FIFO items may be through.
+#: Seconds until what could not be sent is tried again, and until another poller may be through with what it has.
 _AGAIN_S = 30.0
 _OTHERS_S = 5.0
 _FIFO_LOCK = "fifo"
@@ -114,6 +114,8 @@ class _Round:
         self.errors += done.errors
         if done.kept:
             self._look_again(_AGAIN_S)
+        if done.skipped:
+            self._look_again(_OTHERS_S)
 
     def _is_wanted(self, item: Waiting, now: float) -> bool:
         if item.fifo and item.perform_at > now:
