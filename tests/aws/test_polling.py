@@ -5,18 +5,22 @@ from __future__ import annotations
 import json
 import random
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
 from laneway.brokers.aws import batches, forwarding
+from laneway.brokers.aws.clients import Clients
 from laneway.brokers.aws.items import RUBY
 from laneway.brokers.aws.table import CLAIM_S
 from laneway.clock import ManualClock
 from laneway.errors import BrokerAwayError, BrokerError
 from laneway.failpoints import armed
 from tests.aws.places import Place
+from tests.aws.proxy import LOST, FaultProxy
+from tests.aws.servers import FakeServer
 from tests.aws.waiters import Waiters, most_often, waiting
 
 #: The servers' own clocks go on, so that what is delayed by SQS stays invisible in these tests.
@@ -25,7 +29,16 @@ NOW = 1_700_000_000.0
 #: Looks at the parameters of a send, and may answer in place of SQS.
 Change = Callable[[dict[str, Any]], dict[str, Any] | None]
 
-PLACES = ("after table claim", "after table send", "before table delete")
+PLACES = ("after table claim", "before table send", "after table send", "before table delete")
+
+
+@pytest.fixture(scope="module")
+def bad_network(_fake: FakeServer) -> Iterator[tuple[FaultProxy, Clients]]:
+    """A proxy before the fake, and clients that go through it and try again."""
+    with FaultProxy(_fake.endpoint) as proxy:
+        clients = Clients(proxy.settings())
+        yield proxy, clients
+        clients.close()
 
 
 class Died(Exception):
@@ -345,30 +358,63 @@ def test_an_answer_that_is_lost_at_any_request_to_the_table_loses_nothing(waiter
     assert waiters.waiting_ids() == []
 
 
-@pytest.mark.parametrize("place", PLACES)
-@pytest.mark.parametrize("key", ["", "k"])
-def test_a_crash_between_table_and_queue_loses_nothing(
-    waiters: Waiters, clock: ManualClock, place: str, key: str
-) -> None:
-    ids = [f"j{n}" for n in range(12)]
-    waiters.table().put([waiting(id, NOW, key=key) for id in ids])
+def test_two_hundred_crashes_between_table_and_queue_lose_nothing(fake: Place, clock: ManualClock) -> None:
+    chance = random.Random(14)
+    waiters = Waiters(fake, clock, partitions=1)
+    waiters.make_table()
+    waiters.make_queues("q", "q.fifo")
+    crashes: Counter[str] = Counter()
+    ids: list[str] = []
 
     def die() -> None:
         raise Died
 
-    armed[place] = die
-    with pytest.raises(Died):
+    def poll() -> None:
+        """One round of a poller that was not there before, when the claims of all before it have ended."""
+        clock.advance(CLAIM_S + 1)
+        waiters.renew_forwarder()
         waiters.poller().round()
-    armed.clear()
-    another = Waiters(waiters.place, clock)
-    poller = another.poller()
-    while (next_s := poller.round()) < 300:
-        clock.advance(next_s)
-    name = "q.fifo" if key else "q"
-    sent = waiters.sent_ids(name)
-    assert set(sent) == set(ids)
-    assert most_often(sent) <= (1 if key or place == "after table claim" else 2)
+
+    for n in range(200):
+        new = [(f"j{n:03}", ""), (f"c{n:03}", f"k{n % 3}")][: chance.randint(1, 2)]
+        waiters.table().put([waiting(id, clock.now(), key=key) for id, key in new])
+        ids += [id for id, _ in new]
+        place = chance.choice(PLACES)
+        armed[place] = die
+        with pytest.raises(Died):
+            poll()
+        crashes[place] += 1
+        armed.clear()
+        if n % 10 == 9:
+            poll()
+    assert crashes.total() == 200
+    assert set(waiters.sent_ids() + waiters.sent_ids("q.fifo")) == set(ids)
     assert waiters.waiting_ids() == []
+
+
+@pytest.mark.parametrize(
+    "operation",
+    ["BatchWriteItem", "UpdateItem", "GetItem", "BatchGetItem", "Query", "SendMessageBatch", "DeleteItem"],
+)
+def test_an_answer_that_is_lost_on_the_way_is_repeated_by_boto3_and_loses_nothing(
+    bad_network: tuple[FaultProxy, Clients], fake: Place, clock: ManualClock, operation: str
+) -> None:
+    proxy, clients = bad_network
+    waiters = Waiters(fake, clock, clients=clients)
+    waiters.make_table()
+    waiters.make_queues("q")
+    lost = proxy.rule(LOST, operation, nth=range(1, 100, 2))
+    table = waiters.table()
+    table.put([waiting(f"j{n}", NOW) for n in range(3)] + [waiting(f"far{n}", NOW + 5_000) for n in range(3)])
+    assert table.move("far0", NOW - 1, NOW)
+    assert table.remove("far1", NOW)
+    waiters.poller().round()
+    assert lost.happened
+    proxy.clear()
+    ids = waiters.sent_ids()
+    assert set(ids) == {"far0", "j0", "j1", "j2"}
+    assert most_often(ids) == (2 if operation == "SendMessageBatch" else 1)
+    assert waiters.waiting_ids() == ["far2"]
 
 
 # -- many, and several pollers -------------------------------------------------------------------------

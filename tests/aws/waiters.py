@@ -45,18 +45,24 @@ class Calls(Clients):
 class Waiters:
     """The parts that the waiter is made of, on one server. Several on one server are several processes."""
 
-    def __init__(self, place: Place, clock: Clock | None = None, **options: Any) -> None:
+    def __init__(
+        self, place: Place, clock: Clock | None = None, *, clients: Clients | None = None, **options: Any
+    ) -> None:
         self.place = place
         self.settings = settings = place.settings(**options)
         self.clock = clock or SystemClock()
-        self.clients = Calls(place)
+        self.clients = clients or Calls(place)
         self.tables = Tables(self.clients, settings, self.clock)
         self.channels = Channels(self.clients, settings, self.clock)
         self.sender = Sender(self.clients, self.channels, self.tables, settings, self.clock)
-        self.forwarder = Forwarder(self.clients, self.channels, settings, self.clock)
+        self.renew_forwarder()
 
     def poller(self, *queues: str) -> Poller:
         return Poller(self.tables, self.forwarder, self.settings, self.clock, queues or ["q"])
+
+    def renew_forwarder(self) -> None:
+        """Be somebody else from now on, as a process that was started again is."""
+        self.forwarder = Forwarder(self.clients, self.channels, self.settings, self.clock)
 
     def acting(self) -> Acting:
         return Acting(self.channels, self.tables, self.forwarder, self.settings, self.clock)

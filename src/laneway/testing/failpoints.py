@@ -21,7 +21,7 @@ from ..failpoints import armed
 PLACES = (
     *("after claim", "mid job", "before settle", "inside settle", "after settle", "during renew", "after renew"),
     "inside call",
-    *("after table claim", "after table send", "before table delete"),
+    *("after table claim", "before table send", "after table send", "before table delete"),
 )
 
 

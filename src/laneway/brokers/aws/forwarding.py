@@ -160,6 +160,8 @@ class Forwarder:
         now = self._clock.now()
         entries = {n: self._entry(item, str(n), channel, now) for n, item in enumerate(items)}
         sent: set[int] = set()
+        if armed:
+            reach("before table send")
         try:
             send_batch(self._clients, channel.url, entries, sent.add)
         except BrokerAwayError as away:
