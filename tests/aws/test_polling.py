@@ -403,13 +403,16 @@ def test_an_answer_that_is_lost_on_the_way_is_repeated_by_boto3_and_loses_nothin
     waiters = Waiters(fake, clock, clients=clients)
     waiters.make_table()
     waiters.make_queues("q")
-    lost = proxy.rule(LOST, operation, nth=range(1, 100, 2))
+    # Two at a time: boto3 tries three times, and all of them may be those of one request.
+    lost = [proxy.rule(LOST, operation, nth=(1, 3))]
     table = waiters.table()
     table.put([waiting(f"j{n}", NOW) for n in range(3)] + [waiting(f"far{n}", NOW + 5_000) for n in range(3)])
     assert table.move("far0", NOW - 1, NOW)
     assert table.remove("far1", NOW)
+    proxy.clear()
+    lost.append(proxy.rule(LOST, operation, nth=(1, 3)))
     waiters.poller().round()
-    assert lost.happened
+    assert any(rule.happened for rule in lost)
     proxy.clear()
     ids = waiters.sent_ids()
     assert set(ids) == {"far0", "j0", "j1", "j2"}
