@@ -106,7 +106,7 @@ class Duty(Protocol):
 class Gather(msgspec.Struct, frozen=True):
     """How settlements gather before a turn takes them along, for a broker that counts requests."""
 
-    #: So many at least, unless the first of them has waited for so long.
+    #: So many at least, unless the first of them has waited for so long. Claims are asked for as many at a time.
     count: int = 1
     seconds: float = 0.0
 

@@ -12,10 +12,13 @@ from laneway.brokers.memory import MemoryBroker
 from laneway.clock import ManualClock
 from laneway.job import Claim, Payload
 from laneway.outcome import Settlement, done, postponed, released
-from laneway.worker.bus import Lane
+from laneway.worker import schedulers, splitters
+from laneway.worker.bus import Bus, Lane
 from laneway.worker.emptiness import look_s
 from laneway.worker.fetcher import Fetcher
 from laneway.worker.gathering import Gathering
+from laneway.worker.outage import Outage
+from laneway.worker.share import Share
 from tests.worker.conftest import PATIENCE_S, Running, drain, stats
 
 TEN = Gather(10, 0.1)
@@ -125,6 +128,52 @@ def test_nothing_waits_when_the_worker_stops():
     bench.gathering.at_once = True
     assert bench.gathering.ready()
     assert len(bench.gathering.take()) == 3
+
+
+@pytest.mark.unit
+@pytest.mark.parametrize(
+    ("gather", "capacity", "waiting", "asks"),
+    [
+        (TEN, 20, 12, False),
+        (TEN, 20, 11, True),  # and one runner idles: room for ten
+        (TEN, 4, 3, False),
+        (TEN, 4, 2, True),
+        (TEN, 0, 0, True),
+        (TEN, 0, 1, False),
+        (Gather(), 20, 20, True),
+    ],
+)
+def test_jobs_are_asked_for_when_they_fill_a_request(gather: Gather, capacity: int, waiting: int, asks: bool):
+    app = Laneway(broker=Counted(gather))
+    lane = Lane("q", 1)
+    lane.capacity = capacity
+    bus = Bus([lane], 1)
+    bus.put(lane, [claim(number) for number in range(waiting)])
+    fetcher = fetcher_of(app, lane, bus)
+    fetcher.due = False
+    assert fetcher.hungry is asks
+
+
+def fetcher_of(app: Laneway, lane: Lane, bus: Bus) -> Fetcher:
+    """One that nobody starts."""
+
+    def nothing(*args: object) -> None: ...
+
+    share = Share(app, lane.queue, splitters.default, schedulers.lag)
+    return Fetcher(
+        app,
+        lane,
+        bus,
+        Outage(app.telemetry),
+        share,
+        worker_id=lambda: "me",
+        held_under=lambda: "me",
+        lost=nothing,
+        told_buried=nothing,
+        counted=nothing,
+        fatal=nothing,
+        moved=nothing,
+    )
 
 
 class Counted(MemoryBroker):

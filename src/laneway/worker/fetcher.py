@@ -77,7 +77,10 @@ class Fetcher:
             pause=self._quit.wait,
             summon=self._summon,
         )
-        self._gathering = Gathering(lane, gather_of(app.broker))
+        gather = gather_of(app.broker)
+        self._gathering = Gathering(lane, gather)
+        #: How many jobs fill a request, for a broker that counts them.
+        self._full = gather.count
         self._shards = ShardWatch(app, lane.queue, share, moved)
         self._stall = Stall(lane, bus)
         self._settled = Settled(app, lane.queue, told_buried, counted)
@@ -250,7 +253,10 @@ class Fetcher:
         if self._stopping or (self._may_begin is not None and not self._may_begin()):
             return 0
         lane = self._lane
-        return lane.capacity + self._bus.idle - len(lane.waiting)
+        room = lane.capacity + self._bus.idle - len(lane.waiting)
+        if self._full > 1 and room < min(self._full, max(1, lane.capacity * 3 // 4)):
+            return 0  # there is something to run meanwhile, and a request for a few costs as much as a full one
+        return room
 
     def _return_waiting(self) -> None:
         lane = self._lane
