@@ -12,18 +12,17 @@ import logging
 from collections.abc import Callable, Sequence
 
 from ...clock import Clock
-from ...errors import BrokerError, EnqueueError
-from ...job import Kind, NewJob
+from ...errors import BrokerError
 from ...outcome import Settlement
-from ..common import check_jobs
 from .changes import Changes
 from .channels import Channels
-from .messages import Channel, Outgoing
+from .messages import Channel
 from .planning import Plan, plan, refusal, unburied
+from .posting import Post
 from .remembering import Memory
 from .sending import Sender
 from .stock import Claimed, Stock
-from .trouble import AWSError, DeniedError, MissingError
+from .trouble import DeniedError
 
 _log = logging.getLogger("laneway")
 
@@ -56,7 +55,7 @@ class Settler:
     ) -> None:
         self._stock = stock
         self._memory = memory
-        self._sender = sender
+        self._post = Post(memory, sender, channels)
         self._channels = channels
         self._changes = changes
         self._clock = clock
@@ -69,11 +68,12 @@ class Settler:
         """Carry out the settlements of a turn, or what is left of them."""
         if work.plans is None:
             held = self._still_held(work, worker)
-            self._send_outboxes(held)
+            now = self._clock.monotonic()
+            self._post.send_outboxes([each for each in held if _is_ours(each[1], now)])
             work.plans = self._plans(held)
         plans = [made for _, made in work.plans]
         self._remember(plans)
-        self._send(plans)
+        self._post.send(plans)
         with self._stock.changed:
             for made in plans:
                 ending = {id(change.message) for change in made.first if change.hide_s is None}
@@ -99,39 +99,6 @@ class Settler:
             else:
                 held[claim.ref] = (settlement, claimed)
         return list(held.values())
-
-    def _send_outboxes(self, held: Sequence[tuple[Settlement, Claimed]]) -> None:
-        """Send what the runs enqueued, before anything else: then no verdict has been carried out if it is refused."""
-        now = self._clock.monotonic()
-        places: list[tuple[set[int], int]] = []
-        jobs: list[NewJob] = []
-        for settlement, claimed in held:
-            for number, job in enumerate(settlement.outbox or ()):
-                if number not in claimed.sent and _is_ours(claimed, now):
-                    places.append((claimed.sent, number))
-                    jobs.append(job)
-
-        def sent(number: int) -> None:
-            stored, at = places[number]
-            stored.add(at)
-
-        if not jobs:
-            return
-        check_jobs(jobs)
-        try:
-            self._sender.enqueue(jobs, sent)
-        except MissingError:
-            # Else the runs of this queue would wait for somebody to make the other one.
-            self._blame_for_missing(jobs)
-            raise
-
-    def _blame_for_missing(self, jobs: Sequence[NewJob]) -> None:
-        """Say which job is for a queue that does not exist: the run that enqueued it has failed."""
-        for job in jobs:
-            try:
-                self._channels.of(job.queue, job.kind is Kind.KEYED)
-            except MissingError as error:
-                raise EnqueueError(str(error), place=(job.queue, job.key)) from error
 
     def _plans(self, held: Sequence[tuple[Settlement, Claimed]]) -> list[tuple[Settlement, Plan]]:
         """What is to be done for each; where a claim has been lost, no more than to give back the rest of it."""
@@ -177,46 +144,6 @@ class Settler:
             for id, state in list(made.states.items()):
                 self._memory.save(queue, id, state)
                 del made.states[id]
-
-    def _send(self, plans: Sequence[Plan]) -> None:
-        """Send copies and dead letters. What SQS refuses cannot be mended by blaming the run: it is tried again."""
-        try:
-            self._send_copies(plans)
-            self._send_letters(plans)
-        except EnqueueError as error:
-            raise AWSError(f"What is to be run again, or buried, cannot be sent. {error}") from error
-        for made in plans:
-            if made.moved:
-                # They travel with the copy now, and must not count twice.
-                self._memory.forget(made.claimed.claim.queue, made.moved)
-                made.moved.clear()
-
-    def _send_copies(self, plans: Sequence[Plan]) -> None:
-        waiting = [(made, copy) for made in plans for copy in made.copies]
-
-        def sent(number: int) -> None:
-            made, copy = waiting[number]
-            made.copies.remove(copy)
-
-        if waiting:
-            self._sender.dispatch([copy for _, copy in waiting], sent)
-
-    def _send_letters(self, plans: Sequence[Plan]) -> None:
-        waiting: dict[Channel, list[tuple[Plan, Outgoing]]] = {}
-        for made in plans:
-            if made.letters:
-                source = made.claimed.buffer.channel
-                channel = self._channels.dead_letters(source)
-                if channel is None:
-                    raise MissingError(f"The dead-letter queue of {source.name} is gone; see `laneway aws create`.")
-                waiting.setdefault(channel, []).extend((made, letter) for letter in made.letters)
-        for channel, letters in waiting.items():
-
-            def sent(number: int, letters: list[tuple[Plan, Outgoing]] = letters) -> None:
-                made, letter = letters[number]
-                made.letters.remove(letter)
-
-            self._sender.send(channel, [(letter, 0) for _, letter in letters], sent)
 
     def _conclude(self, queue: str, work: Work) -> None:
         """Nothing of it is on its way any more: free the claims, remember what is over, and count."""

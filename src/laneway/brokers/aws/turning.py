@@ -1,14 +1,13 @@
 """A worker's verbs on SQS: the turn, which settles what is finished and claims what has been received; waiting for
 that; keeping it hidden; giving it back.
 
-Receiving happens meanwhile, in threads of its own (`receiving.py`): a turn takes what there is and never waits.
+Receiving happens meanwhile, in threads of its own (`receivers.py`): a turn takes what there is and never waits.
 """
 
 from __future__ import annotations
 
 import os
 import threading
-import time
 import weakref
 from collections.abc import Collection, Iterable
 
@@ -22,8 +21,7 @@ from .channels import Channels
 from .clients import Clients
 from .extending import Extender
 from .holding import Held
-from .messages import Channel
-from .receiving import Receiver
+from .receivers import Receivers
 from .remembering import Memory
 from .reporting import Reporter
 from .sending import Sender
@@ -89,12 +87,21 @@ class Turns:
             max_body=self._settings.max_body,
             counted=reporter.counted,
         )
-        self._receivers: dict[str, Receiver] = {}
+        self._receivers = Receivers(
+            self._stock,
+            self._arrivals,
+            self._clients,
+            self._channels,
+            clock,
+            lease_s=self._lease_s,
+            paused=lambda queue: reporter.paused(queue),
+            wait_s=self._settings.wait_s,
+            inline=self._inline,
+        )
         self._workers: dict[str, WorkerView] = {}
         self._taken: dict[tuple[str, str], _Taken] = {}
         #: One turn of a worker on a queue at a time: a repeat may come while the first is still under way.
         self._turning: dict[tuple[str, str], threading.Lock] = {}
-        self._nudges = 0
 
     # -- who is there ----------------------------------------------------------------------------------
 
@@ -130,7 +137,7 @@ class Turns:
         """End every wait, and the threads. What is held stays hidden until its time is up, unless a worker left."""
         with self._stock.changed:
             self._workers.clear()
-            self.nudge()
+            self._receivers.nudge()
         self._changes.close()
 
     def _give_back(self, held: Iterable[Held]) -> None:
@@ -159,8 +166,9 @@ class Turns:
         problem: BrokerError | None = None
         try:
             if limit:
-                buffers = self._open(turn.queue)
-            self._ask(buffers or self._stock.of(turn.queue), limit)  # so that receivers are busy while this settles
+                buffers = self._receivers.open(turn.queue)
+            # Before anything else, so that they are busy while this settles.
+            self._receivers.ask(buffers or self._stock.of(turn.queue), limit)
         except BrokerError as error:
             problem = error  # whatever it is, what has been run is settled first
         if not work.is_done:
@@ -172,7 +180,7 @@ class Turns:
         if limit and not buffers:
             self._channels.of(turn.queue, False)  # raises: there is neither queue
         if self._inline and limit:
-            self._receive(buffers, limit)
+            self._receivers.receive(buffers, limit)
         with self._stock.changed:
             self._expect(turn.worker)  # else what is claimed now would be nobody's
             token = self._stock.token()
@@ -182,7 +190,7 @@ class Turns:
                 raise errors[0].with_traceback(None)  # it may be told many times, and must not grow
             # A worker that has got all that it wanted, and wants much, will soon come for more.
             ahead = limit if len(claims) == limit and limit >= BATCH else 0
-            self._ask(buffers, max(limit - len(claims), ahead))
+            self._receivers.ask(buffers, max(limit - len(claims), ahead))
         return Answer(claims, token, list(work.refused))
 
     def _repeated(self, answer: Answer) -> Answer:
@@ -202,88 +210,17 @@ class Turns:
         if worker not in self._workers:
             raise LeaseLost(f"The worker {worker} has left, or never joined.")
 
-    # -- receiving -------------------------------------------------------------------------------------
+    def wait(self, queues: Collection[str], timeout_s: float) -> set[str]:
+        """Those queues of which something has been received, or cannot be: a turn tells why."""
+        return self._receivers.wait(queues, timeout_s)
 
-    def _open(self, queue: str) -> list[Buffer]:
-        """The buffers of a queue: of those SQS queues that there are."""
-        buffers = [self._buffer(channel) for channel in self._channels.existing(queue)]
-        gone = [buffer for buffer in self._stock.of(queue) if buffer not in buffers]
-        return buffers + [buffer for buffer in gone if buffer.ready]
-
-    def _buffer(self, channel: Channel) -> Buffer:
-        with self._stock.changed:
-            buffer = self._stock.buffer(channel)
-            if channel.url not in self._receivers:
-                self._receivers[channel.url] = Receiver(
-                    buffer,
-                    self._stock,
-                    self._arrivals,
-                    self._clients,
-                    self._channels,
-                    self._clock,
-                    lease_s=self._lease_s,
-                    paused=self._reporter.paused,
-                    wait_s=self._settings.wait_s,
-                )
-            return buffer
+    def nudge(self) -> None:
+        """End every wait of this process now."""
+        self._receivers.nudge()
 
     def _lease_s(self) -> float | None:
         """For how long messages are hidden; None when there is no worker."""
         return max((worker.lease_s for worker in self._workers.values()), default=None)
-
-    def _ask(self, buffers: Collection[Buffer], demand: int) -> None:
-        """Have the receivers bring so much."""
-        with self._stock.changed:
-            now = self._clock.monotonic()
-            for buffer in buffers:
-                buffer.demand = demand
-                if demand:
-                    buffer.asked_at = now
-                    if not self._inline:
-                        self._receivers[buffer.channel.url].start()
-            self._stock.changed.notify_all()
-
-    def _receive(self, buffers: Collection[Buffer], limit: int) -> None:
-        """Receive within the turn, until there is enough or no more."""
-        for buffer in buffers:
-            receiver = self._receivers[buffer.channel.url]
-            while len(buffer.ready) < limit and receiver.receive(BATCH, 0):
-                pass
-
-    def wait(self, queues: Collection[str], timeout_s: float) -> set[str]:
-        """Those queues of which something has been received, or cannot be: a turn tells why."""
-        wanted = [queue for queue in queues if not self._reporter.paused(queue)]
-        opened = {queue: self._open(queue) for queue in wanted}
-        buffers = [buffer for each in opened.values() for buffer in each]
-        if self._inline:
-            self._receive(buffers, 1)
-            timeout_s = 0.0
-        deadline = time.monotonic() + timeout_s
-        changed = self._stock.changed
-        with changed:
-            nudges = self._nudges
-            for buffer in buffers:
-                buffer.waits += 1
-                self._ask([buffer], max(1, buffer.demand))
-            try:
-                while True:
-                    ready = {
-                        queue for queue, each in opened.items() if any(buffer.ready or buffer.error for buffer in each)
-                    }
-                    left_s = deadline - time.monotonic()
-                    if ready or nudges != self._nudges or left_s <= 0:
-                        return ready
-                    changed.wait(min(left_s, threading.TIMEOUT_MAX))
-            finally:
-                for buffer in buffers:
-                    buffer.waits -= 1
-                    buffer.asked_at = self._clock.monotonic()
-
-    def nudge(self) -> None:
-        """End every wait of this process now."""
-        with self._stock.changed:
-            self._nudges += 1
-            self._stock.changed.notify_all()
 
     # -- holding ---------------------------------------------------------------------------------------
 
