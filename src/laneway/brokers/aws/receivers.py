@@ -1,4 +1,4 @@
-"""The receivers of one process, one for each SQS queue that somebody wants something of; and waiting for what they bring.
+"""The receivers of one process, one for each SQS queue that is served; and waiting for what they bring.
 
 Owns what is asked of them and how long somebody waits. How messages are received is `receiving.py`'s.
 """
