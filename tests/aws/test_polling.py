@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 import random
-import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -21,14 +20,13 @@ from laneway.failpoints import armed
 from tests.aws.places import Place
 from tests.aws.proxy import LOST, FaultProxy
 from tests.aws.servers import FakeServer
-from tests.aws.waiters import Waiters, most_often, waiting
+from tests.aws.waiters import Sends, Waiters, most_often, waiting
 
 #: The servers' own clocks go on, so that what is delayed by SQS stays invisible in these tests.
 NOW = 1_700_000_000.0
 
-#: Looks at the parameters of a send, and may answer in place of SQS.
-Change = Callable[[dict[str, Any]], dict[str, Any] | None]
-
+#: `make chaos` kills processes at these places, 200 times.
+CRASHES = 50
 PLACES = ("after table claim", "before table send", "after table send", "before table delete")
 
 
@@ -72,26 +70,6 @@ def disarmed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(batches, "PAUSES_S", (0.0, 0.0))
     yield
     armed.clear()
-
-
-class Sends:
-    """Notes what a process sends to SQS, and may have something happen instead."""
-
-    def __init__(self, waiters: Waiters, change: Change | None = None) -> None:
-        self.entries: list[dict[str, Any]] = []
-        self.batches: list[int] = []
-        self._ask = waiters.clients.sqs
-        self._change = change
-        waiters.clients.sqs = self  # type: ignore[method-assign, assignment]  # every call still reaches the server
-
-    def __call__(self, operation: str, **params: Any) -> dict[str, Any]:
-        if operation == "send_message_batch":
-            self.entries += params["Entries"]
-            self.batches.append(len(params["Entries"]))
-            changed = self._change(params) if self._change else None
-            if changed is not None:
-                return changed
-        return self._ask(operation, **params)
 
 
 # -- what is taken -------------------------------------------------------------------------------------
@@ -358,7 +336,7 @@ def test_an_answer_that_is_lost_at_any_request_to_the_table_loses_nothing(waiter
     assert waiters.waiting_ids() == []
 
 
-def test_two_hundred_crashes_between_table_and_queue_lose_nothing(fake: Place, clock: ManualClock) -> None:
+def test_many_crashes_between_table_and_queue_lose_nothing(fake: Place, clock: ManualClock) -> None:
     chance = random.Random(14)
     waiters = Waiters(fake, clock, partitions=1)
     waiters.make_table()
@@ -375,7 +353,7 @@ def test_two_hundred_crashes_between_table_and_queue_lose_nothing(fake: Place, c
         waiters.renew_forwarder()
         waiters.poller().round()
 
-    for n in range(200):
+    for n in range(CRASHES):
         new = [(f"j{n:03}", ""), (f"c{n:03}", f"k{n % 3}")][: chance.randint(1, 2)]
         waiters.table().put([waiting(id, clock.now(), key=key) for id, key in new])
         ids += [id for id, _ in new]
@@ -387,7 +365,7 @@ def test_two_hundred_crashes_between_table_and_queue_lose_nothing(fake: Place, c
         armed.clear()
         if n % 10 == 9:
             poll()
-    assert crashes.total() == 200
+    assert crashes.total() == CRASHES
     assert set(waiters.sent_ids() + waiters.sent_ids("q.fifo")) == set(ids)
     assert waiters.waiting_ids() == []
 
@@ -420,41 +398,7 @@ def test_an_answer_that_is_lost_on_the_way_is_repeated_by_boto3_and_loses_nothin
     assert waiters.waiting_ids() == ["far2"]
 
 
-# -- many, and several pollers -------------------------------------------------------------------------
-
-
-def test_two_pollers_share_the_work_and_send_each_item_once(fake: Place) -> None:
-    clock = ManualClock(NOW)
-    one, two = Waiters(fake, clock), Waiters(fake, clock)
-    one.make_table()
-    one.make_queues("q", "q.fifo")
-    ids = [f"j{n:04}" for n in range(1_000)]
-    one.table().put([waiting(id, NOW + n % 3, key=f"k{n % 50}" if n % 10 == 0 else "") for n, id in enumerate(ids)])
-    clock.advance(3)
-    begin = threading.Barrier(2)
-    counts: dict[int, int] = {}
-
-    def poll(n: int, waiters: Waiters) -> None:
-        sends = Sends(waiters)
-        poller = waiters.poller()
-        begin.wait()
-        for _ in range(20):
-            if poller.round() > 5:
-                break
-        counts[n] = len(sends.entries)
-
-    threads = [threading.Thread(target=poll, args=(n, each)) for n, each in enumerate((one, two))]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert one.poller().round() == 300
-    sent = one.sent_ids() + one.sent_ids("q.fifo")
-    assert sorted(sent) == ids
-    assert min(counts.values()) > 100
-    assert one.requests("dynamodb") + two.requests("dynamodb") <= 3 * len(
-        ids
-    )  # each would be asked for twice, if they did not make way
+# -- many ----------------------------------------------------------------------------------------------
 
 
 def test_a_long_round_ends_early_and_the_next_begins_at_once(waiters: Waiters, monkeypatch: pytest.MonkeyPatch) -> None:

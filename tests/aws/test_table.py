@@ -13,7 +13,7 @@ from laneway.brokers.aws.messages import Note
 from laneway.brokers.aws.states import State
 from laneway.brokers.aws.table import CLAIM_S
 from laneway.clock import ManualClock
-from laneway.errors import BrokerError, EnqueueError
+from laneway.errors import BrokerAwayError, BrokerError, EnqueueError
 from laneway.job import WorkerView
 from tests.aws.places import Place
 from tests.aws.waiters import Waiters, waiting
@@ -358,3 +358,24 @@ def view(id: str) -> WorkerView:
     return WorkerView(
         id=id, host="h", pid=1, queues=["q"], concurrency=5, lease_s=30, started_at=NOW, seen_at=NOW, shards={"q": [1]}
     )
+
+
+def test_removing_can_be_repeated_at_once_by_whoever_got_no_answer(waiters: Waiters) -> None:
+    waiters.make_table()
+    table = waiters.table()
+    table.put([waiting("a", NOW + 10)])
+    ask = waiters.clients.dynamodb
+
+    def lost(operation: str, **params: Any) -> dict[str, Any]:
+        answer = ask(operation, **params)
+        if operation == "update_item":
+            raise BrokerAwayError("no answer")
+        return answer
+
+    waiters.clients.dynamodb = lost  # type: ignore[method-assign]  # every call still reaches the server
+    with pytest.raises(BrokerAwayError):
+        table.remove("a", NOW)
+    waiters.clients.dynamodb = ask  # type: ignore[method-assign]
+    assert not table.claim(held(waiters), "a poller", NOW + 1)
+    assert table.remove("a", NOW + 1)
+    assert waiters.waiting_ids() == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -18,6 +19,9 @@ from laneway.brokers.aws.table import Table
 from laneway.brokers.aws.tables import Tables
 from laneway.clock import Clock, SystemClock
 from tests.aws.places import Place
+
+#: Looks at the parameters of a send, and may answer in place of SQS.
+Change = Callable[[dict[str, Any]], dict[str, Any] | None]
 
 #: One for each server: to make boto3 clients takes longer than most tests.
 _shared: WeakKeyDictionary[Place, Clients] = WeakKeyDictionary()
@@ -104,6 +108,26 @@ class Waiters:
     def requests(self, service: str) -> int:
         """How many requests this process has made; none of them twice."""
         return self.clients.requests[service]
+
+
+class Sends:
+    """Notes what a process sends to SQS, and may have something happen instead."""
+
+    def __init__(self, waiters: Waiters, change: Change | None = None) -> None:
+        self.entries: list[dict[str, Any]] = []
+        self.batches: list[int] = []
+        self._ask = waiters.clients.sqs
+        self._change = change
+        waiters.clients.sqs = self  # type: ignore[method-assign, assignment]  # every call still reaches the server
+
+    def __call__(self, operation: str, **params: Any) -> dict[str, Any]:
+        if operation == "send_message_batch":
+            self.entries += params["Entries"]
+            self.batches.append(len(params["Entries"]))
+            changed = self._change(params) if self._change else None
+            if changed is not None:
+                return changed
+        return self._ask(operation, **params)
 
 
 def waiting(id: str, perform_at: float, *, queue: str = "q", key: str = "", body: str = "", **note: Any) -> Waiting:

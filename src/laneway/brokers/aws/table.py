@@ -10,7 +10,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Iterator, Sequence
 
-from ...ids import new_id
 from . import paging
 from .items import INDEX, UnreadableError, Waiting, item_of, moved_note, names, partition_of, waiting_of
 from .meta import Meta
@@ -20,6 +19,8 @@ from .values import Item, number, real
 
 #: Seconds for which an item that is being sent is nobody else's.
 CLAIM_S = 120.0
+#: Who removes a job claims it by this name, whoever it is: so that whoever got no answer, or died, can do it again.
+_REMOVING = "removing"
 #: How often a verb looks anew at an item that somebody else changes meanwhile.
 _TRIES = 5
 
@@ -162,10 +163,10 @@ class Table(States, Meta):
 
     def remove(self, job_id: str, now: float) -> bool:
         """Remove a job for good. False: it is not here, or being sent just now."""
-        mine = new_id()
+        mine = _REMOVING
         for _ in range(_TRIES):
             waiting = self.get(job_id)
-            if waiting is None or waiting.claimed(now):
+            if waiting is None or waiting.claimed(now, by_others_than=mine):
                 return False
             # Claimed first, although a conditional delete would be one request: if the answer to that were lost, its
             # repeat could not be told from somebody else's having sent the job.
