@@ -237,6 +237,23 @@ def test_what_says_the_same_stays_hidden_together_and_one_of_it_goes_on(bench: B
     assert server.counts("q") == (0, 0, 0)
 
 
+def test_a_later_version_of_a_job_is_not_taken_for_a_repeat_of_it(bench: Bench) -> None:
+    """Somebody has retried it and could not delete what he had. It waits while the other runs, and is not deleted."""
+    rig, server, _ = bench.virtual()
+    put(rig, "a")  # type: ignore[arg-type]
+    hand = rig.hand()
+    claim = hand.one()
+    message = rig.turns._stock.claims[claim.ref].held[0].message
+    rig.sender.send(message.channel, [(again(message, attempt=1, retry_count=0), 0)])
+    assert hand.claim() == []
+    assert server.counts("q") == (0, 2, 0)
+    hand.settle(released(claim))
+    assert server.counts("q") == (2, 0, 0)
+    claim = hand.one()
+    hand.settle(done(claim))
+    assert server.counts("q") == (0, 0, 0)
+
+
 def test_a_retry_that_comes_while_its_old_message_is_being_deleted_is_not_lost(bench: Bench) -> None:
     """The delete is lost again and again, and the copy arrives meanwhile: it is another version, and lives on."""
     rig, server, clock = bench.virtual()

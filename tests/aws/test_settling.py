@@ -266,6 +266,21 @@ def test_an_outbox_that_is_refused_is_told_before_anything_is_settled(bench: Ben
     assert (server.counts("q"), server.counts("q-deadletter")) == ((0, 0, 0), (1, 0, 0))
 
 
+def test_what_is_known_to_be_sent_is_not_sent_again(bench: Bench) -> None:
+    """The second of three requests is lost before it gets there; the repeat of the turn sends what is left."""
+    rig, server, _ = bench.virtual()
+    server.create_queue("new")
+    put(rig, "a", "b")  # type: ignore[arg-type]
+    hand = rig.hand()
+    first, second = holds(hand, 2)
+    children = [job(f"child{n}", queue="new") for n in range(25)]
+    with rig.watched(Lost(2, after=False, operations=["send_message_batch"])), pytest.raises(BrokerAwayError):
+        hand.turn(0, done(first, children[:13]), done(second, children[13:]))
+    assert (server.counts("new"), server.counts("q")) == ((10, 0, 0), (0, 2, 0))
+    assert hand.again().refused == []
+    assert (server.counts("new"), server.counts("q")) == ((25, 0, 0), (0, 0, 0))
+
+
 def test_a_run_that_enqueues_for_a_queue_that_is_missing_is_to_blame(bench: Bench) -> None:
     """It fails like one whose job is refused; the other runs of its queue do not wait for somebody to make that one."""
     rig, server, _ = bench.virtual()
