@@ -220,6 +220,21 @@ class BrokerBack(msgspec.Struct):
     away_s: float
 
 
+class DutyFailed(msgspec.Struct):
+    """Something that a broker has done besides running jobs, such as polling a table, fails; it is tried again."""
+
+    duty: str
+    error: str
+
+
+class DutyBack(msgspec.Struct):
+    """It succeeds again."""
+
+    duty: str
+    #: Seconds since it first failed.
+    away_s: float
+
+
 # -- a supervisor --------------------------------------------------------------------------------------
 
 

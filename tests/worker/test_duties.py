@@ -13,7 +13,7 @@ from laneway.broker import Duty
 from laneway.brokers.memory import MemoryBroker
 from laneway.config import WorkerOptions
 from laneway.errors import BrokerAwayError
-from laneway.telemetry import BrokerAway, BrokerBack
+from laneway.telemetry import BrokerAway, DutyBack, DutyFailed
 from tests.worker.conftest import PATIENCE_S, Running
 
 
@@ -89,12 +89,14 @@ def test_one_that_fails_is_told_and_tried_again(caplog: pytest.LogCaptureFixture
     app = app_on(chore)
     told: list[str] = []
     back = threading.Event()
-    app.telemetry.subscribe(BrokerAway, lambda event: told.append(event.error))
-    app.telemetry.subscribe(BrokerBack, lambda event: back.set())
+    away: list[str] = []
+    app.telemetry.subscribe(DutyFailed, lambda event: told.append(f"{event.duty}: {event.error}"))
+    app.telemetry.subscribe(DutyBack, lambda event: back.set())
+    app.telemetry.subscribe(BrokerAway, lambda event: away.append(event.error))
     with Running(app):
         assert chore.has_rounds(3)
         assert back.wait(PATIENCE_S)
-    assert told == ["the table is away"]
+    assert (told, away) == (["chore: the table is away"], []), "the broker serves its queues all the same"
     assert "the duty chore failed" in caplog.text, "what is not the broker's doing is shown with its traceback"
 
 

@@ -8,6 +8,8 @@ from typing import Any
 from ..telemetry import (
     BrokerAway,
     BrokerBack,
+    DutyBack,
+    DutyFailed,
     LeaseEnded,
     ProcessEnded,
     ProcessGivenUp,
@@ -131,4 +133,6 @@ SENTENCES: dict[type, Any] = {
         f"the broker {'refuses' if e.refused else 'is away'}, trying again: {e.error}",
     ),
     BrokerBack: lambda e: (logging.INFO, f"the broker is back after {_duration(e.away_s)}"),
+    DutyFailed: lambda e: (logging.ERROR, f"the {e.duty} fails, trying again; jobs go on without it: {e.error}"),
+    DutyBack: lambda e: (logging.INFO, f"the {e.duty} is well again after {_duration(e.away_s)}"),
 }

@@ -1,8 +1,8 @@
 """What a broker has done again and again while a worker serves its queues: a thread for each duty.
 
 Such as moving to SQS what has become due in a table. Every process of a supervisor has its own; brokers see to it that
-they share the work. A duty that fails is told as a broker that is away, and tried again. It is only ever ended between
-two rounds; whoever is killed in the middle of one has left nothing half done that another cannot finish.
+they share the work. A duty that fails is told once and tried again; jobs go on without it. It is only ever ended
+between two rounds; whoever is killed in the middle of one has left nothing half done that another cannot finish.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING
 
 from ..broker import Duty
 from ..errors import BrokerError
+from ..telemetry import DutyBack, DutyFailed
 from .turns import FIRST_BACKOFF_S
 
 if TYPE_CHECKING:
     from ..app import Laneway
-    from .outage import Outage
 
 #: The longest pause before a round that has failed is repeated: others do the same work, and jobs go on without it.
 LONGEST_BACKOFF_S = 10.0
@@ -28,11 +28,8 @@ LONGEST_BACKOFF_S = 10.0
 class Duties:
     """The duties of one worker."""
 
-    def __init__(
-        self, app: Laneway, duties: Sequence[Duty], outage: Outage, fatal: Callable[[BaseException], None]
-    ) -> None:
+    def __init__(self, app: Laneway, duties: Sequence[Duty], fatal: Callable[[BaseException], None]) -> None:
         self._app = app
-        self._outage = outage
         self._fatal = fatal
         self._stop = threading.Event()
         self._threads = [
@@ -54,7 +51,8 @@ class Duties:
         return not any(thread.is_alive() for thread in self._threads)
 
     def _main(self, duty: Duty) -> None:
-        who, backoff_s = f"duty {duty.name}", FIRST_BACKOFF_S  # no queue is named so
+        backoff_s = FIRST_BACKOFF_S
+        failing_since: float | None = None
         try:
             while not self._stop.is_set():
                 try:
@@ -62,15 +60,16 @@ class Duties:
                 except Exception as error:
                     if not isinstance(error, BrokerError):
                         self._app.logger.exception("the duty %s failed", duty.name)
-                    self._outage.away(who, error)
+                    if failing_since is None:
+                        failing_since = time.monotonic()
+                        self._app.telemetry.emit(DutyFailed(duty.name, str(error)))
                     pause_s = backoff_s * (0.5 + random.random())
                     backoff_s = min(backoff_s * 2, LONGEST_BACKOFF_S)
                 else:
-                    self._outage.back(who)
-                    backoff_s = FIRST_BACKOFF_S
+                    if failing_since is not None:
+                        self._app.telemetry.emit(DutyBack(duty.name, time.monotonic() - failing_since))
+                    failing_since, backoff_s = None, FIRST_BACKOFF_S
                 self._stop.wait(pause_s)
         except BaseException as error:
             # What others count on would not be done, and nobody would know.
             self._fatal(error)
-        finally:
-            self._outage.forget(who)

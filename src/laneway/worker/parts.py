@@ -96,7 +96,7 @@ class Parts:
             for lane in self._lanes
         ]
         self.waker = Waker(app, self.fetchers, self.outage)
-        self.duties = Duties(app, duties_of(app.broker, self.queues), self.outage, fatal)
+        self.duties = Duties(app, duties_of(app.broker, self.queues), fatal)
         self.keeper = Keeper(
             app,
             clock,
