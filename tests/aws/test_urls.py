@@ -58,8 +58,8 @@ def settings(url: str, **environ: str) -> Settings:
         ),
         ("sqs://?endpoint=http://localhost:4566/", Settings(endpoint="http://localhost:4566")),
         (
-            "sqs://?table=waiting&partitions=16&poll=0.5&wait=0&max_body=1048576",
-            Settings(table="waiting", partitions=16, poll_s=0.5, wait_s=0, max_body=1_048_576),
+            "sqs://?table=waiting&partitions=16&poll=0.5&wait=0&max_body=1048576&records=on",
+            Settings(table="waiting", partitions=16, poll_s=0.5, wait_s=0, max_body=1_048_576, records=True),
         ),
         ("sqs://?table_suffix=_waiter", Settings(table_suffix="_waiter")),
     ],
@@ -129,6 +129,7 @@ def test_without_one_the_region_comes_from_the_environment() -> None:
         ("sqs://?partitions=0", "partitions must be a whole number from 1 to 1000, not '0'."),
         ("sqs://?wait=21", "wait must be a whole number from 0 to 20, not '21'."),
         ("sqs://?max_body=1048577", "max_body must be a whole number from 1024 to 1048576, not '1048577'."),
+        ("sqs://?records=yes", "records must be on or off, not 'yes'."),
         ("sqs://?poll=901", "poll must be more than 0 and up to 900 seconds, not '901'."),
         ("sqs://?poll=nan", "poll must be more than 0"),
         ("sqs://?poll=soon", "poll must be more than 0"),

@@ -18,6 +18,7 @@ from .forwarding import Forwarder
 from .items import Waiting
 from .messages import Outgoing
 from .morgue import Morgue
+from .records import Record
 from .table import Table
 from .tables import Tables
 from .urls import Settings
@@ -49,7 +50,7 @@ class Acting:
         """
         table, items = self._wanted(queue, key, identity, "cancelled")
         now = self._clock.now()
-        removed = [table.remove(item.job_id, now) for item in items]
+        removed = [table.remove(item.job_id, now, "cancelled") for item in items]
         return any(removed)
 
     def reschedule(
@@ -124,8 +125,8 @@ class Acting:
 
     def _bury(self, table: Table, item: Waiting, morgue: Morgue) -> bool:
         """To the dead-letter queue first, then out of the table: if we die between, it is in both for a while."""
-        mine = self._forwarder.mine
-        if not _has_failed(item) or not table.claim(item, mine, self._clock.now()):
+        mine, now = self._forwarder.mine, self._clock.now()
+        if not _has_failed(item) or not table.claim(item, mine, now):
             return False
         outgoing = item.outgoing
         note = msgspec.structs.replace(outgoing.note, queue=item.queue, hop=outgoing.note.hop + 1)
@@ -136,6 +137,7 @@ class Acting:
         except BrokerError:
             table.release(item, mine)
             raise
+        table.amend(item.queue, item.job_id, Record("dead", now))
         table.done(item, mine)
         return True
 

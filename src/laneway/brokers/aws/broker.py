@@ -27,6 +27,7 @@ from .sending import Sender
 from .tables import Tables
 from .turning import Turns
 from .urls import Settings
+from .whereabouts import Whereabouts
 
 if TYPE_CHECKING:
     from ...app import Laneway
@@ -67,11 +68,13 @@ class AWSBroker:
         self.turns = Turns(
             self.clients, self.channels, self.tables, self.sender, self.reporter, settings, self.clock, inline=inline
         )
-        self.morgue = Morgue(self.clients, self.channels, self.sender, settings, self.clock)
-        self.looks = Looking(self.clients, self.channels, self.tables, self.turns, self.morgue, self.clock)
+        self.morgue = Morgue(self.clients, self.channels, self.tables, self.sender, settings, self.clock)
+        self.looks = Looking(self.channels, self.tables, self.morgue, self.clock)
+        self.whereabouts = Whereabouts(self.tables, self.turns, self.clock)
         forwarder = Forwarder(self.clients, self.channels, settings, self.clock)
         self.acts = Acting(self.channels, self.tables, forwarder, settings, self.clock)
         self.reporter.holding = self.turns.holding
+        self.reporter.running = self.turns.running
 
     @classmethod
     def from_url(cls, url: Url) -> AWSBroker:
@@ -148,7 +151,7 @@ class AWSBroker:
         return self.looks.workers()
 
     def status(self, queue: str, key: str, identity: str | None = None) -> Status:
-        return self.looks.status(queue, key, identity)
+        return self.whereabouts.status(queue, key, identity)
 
     def find(self, queue: str, key: str) -> list[JobView]:
         return self.looks.find(queue, key)

@@ -140,6 +140,11 @@ def _tables(broker: AWSBroker, queues: Collection[str]) -> Iterator[str]:
         except MissingError:
             if wanted:
                 yield f"There is no table {name}, which the URL names; make it with laneway aws create TARGET."
+            elif broker.settings.records:
+                yield (
+                    f"There is no table {name}, in which records=on of the URL keeps how jobs end; make it with "
+                    "laneway aws create TARGET."
+                )
             continue
         except BrokerAwayError:
             raise

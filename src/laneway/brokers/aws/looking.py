@@ -12,27 +12,21 @@ from ...broker import Listing, Order, Page
 from ...clock import Clock
 from ...config import DEFAULT_QUEUE
 from ...errors import BrokerError
-from ...job import JobView, QueueStats, Status, WorkerView
+from ...job import JobView, QueueStats, WorkerView
 from .channels import Channels
-from .clients import Clients
 from .morgue import Morgue
 from .surveying import Numbers, Surveys, calls_of, listing, queues_of, view_of
 from .table import Table
 from .tables import Tables
 from .trouble import DeniedError
-from .turning import Turns
 
 
 class Looking:
     """Looks at queues, jobs and workers."""
 
-    def __init__(
-        self, clients: Clients, channels: Channels, tables: Tables, turns: Turns, morgue: Morgue, clock: Clock
-    ) -> None:
-        self._clients = clients
+    def __init__(self, channels: Channels, tables: Tables, morgue: Morgue, clock: Clock) -> None:
         self._channels = channels
         self._tables = tables
-        self._turns = turns
         self._morgue = morgue
         self._clock = clock
         self._surveys = Surveys(clock)
@@ -97,21 +91,6 @@ class Looking:
         return sorted(found.values(), key=lambda worker: (worker.started_at, worker.id))
 
     # -- one job ---------------------------------------------------------------------------------------
-
-    def status(self, queue: str, key: str, identity: str | None) -> Status:
-        """Where a job is, if that can be known: it waits in the table, or this very process holds it."""
-        id = identity or key
-        if self._turns.is_held(id):
-            return "running"
-        table = self._tables.of(queue)
-        item = None if table is None else table.get(id)
-        if item is not None:
-            return "delayed" if item.perform_at > self._clock.now() else "queued"
-        raise BrokerError(
-            f"SQS does not tell where the job {id!r} is: it may be queued, running, dead or done. Delayed jobs can be "
-            f"found {'if they wait in the table, as with' if table else 'with a waiter table and'} "
-            "using(cancellable=True)."
-        )
 
     def find(self, queue: str, key: str) -> list[JobView]:
         """A key's job in the table, and the one in the morgue; a BrokerError if it is in neither."""

@@ -5,14 +5,14 @@ SQS knows neither workers nor counters nor pauses, so they are kept here. None o
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 
 import msgspec
 
 from ...job import WorkerView
 from ..common import REMEMBER_DEAD_S
 from .rows import Rows, key
-from .values import Item, number, real, text
+from .values import Item, attribute, number, real, text, value
 
 _WORKERS = "laneway-workers"
 #: A worker that has not been heard of for so long, or for its lease if that is longer, is dead.
@@ -58,13 +58,14 @@ class Meta(Rows):
 
     # -- workers ---------------------------------------------------------------------------------------
 
-    def save_worker(self, view: WorkerView, seen_at: float) -> None:
-        """Keep what is known of a worker, heard of just now."""
+    def save_worker(self, view: WorkerView, seen_at: float, running: Collection[str] = ()) -> None:
+        """Keep what is known of a worker, heard of just now, and the ids of what it runs, if those are wanted."""
         item = {
             **key(_WORKERS, view.id),
             "view": {"S": msgspec.json.encode(view).decode()},
             "seen_at": number(seen_at),
             "expires_at": number(int(seen_at + REMEMBER_DEAD_S)),
+            **({"running": attribute(running)} if running else {}),
         }
         self.call("put_item", Item=item)
 
@@ -74,17 +75,24 @@ class Meta(Rows):
     def workers(self) -> list[WorkerView]:
         """Every worker that was heard of in the last hour, by id; whoever has been silent for long is dead."""
         now = self.clock.now()
-        views = [
-            _view_of(item, now)
-            for answer in self.query(
-                KeyConditionExpression="#scheduler = :workers",
-                ExpressionAttributeNames={"#scheduler": "scheduler"},
-                ExpressionAttributeValues={":workers": {"S": _WORKERS}},
-                ConsistentRead=True,
-            )
-            for item in answer["Items"]
-        ]
+        views = [_view_of(item, now) for item in self._worker_items()]
         return [view for view in views if now - view.seen_at < REMEMBER_DEAD_S]
+
+    def running(self) -> Iterator[str]:
+        """The ids of what living workers run, as far as they tell."""
+        now = self.clock.now()
+        for item in self._worker_items():
+            if "running" in item and not _view_of(item, now).dead:
+                yield from value(item["running"])
+
+    def _worker_items(self) -> Iterator[Item]:
+        for answer in self.query(
+            KeyConditionExpression="#scheduler = :workers",
+            ExpressionAttributeNames={"#scheduler": "scheduler"},
+            ExpressionAttributeValues={":workers": {"S": _WORKERS}},
+            ConsistentRead=True,
+        ):
+            yield from answer["Items"]
 
     # -- queues ----------------------------------------------------------------------------------------
 

@@ -7,19 +7,21 @@ SQS itself or somebody else has put there is shown as well, and its error says s
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from heapq import nlargest, nsmallest
 
 from ...broker import Order, Page
 from ...clock import Clock
 from ...errors import BrokerError
-from ...job import JobView, Kind, Payload
+from ...job import JobView, Kind, Payload, Status
 from ..positions import Position, check_order, check_start, read_position, write_position
 from .channels import Channels
 from .clients import Clients
 from .letters import TEN, Hand, Letter
 from .messages import Channel, Outgoing, again
 from .sending import Dispatch, Sender
+from .tables import Tables
 from .urls import Settings
 
 #: The attributes that make up the number of messages in an SQS queue.
@@ -28,13 +30,24 @@ MOVED = (
     "SQS itself moved it here, because it was received more often than the redrive policy allows; no error is known."
 )
 
+_log = logging.getLogger("laneway")
+
 
 class Morgue:
     """What is dead of every queue."""
 
-    def __init__(self, clients: Clients, channels: Channels, sender: Sender, settings: Settings, clock: Clock) -> None:
+    def __init__(
+        self,
+        clients: Clients,
+        channels: Channels,
+        tables: Tables,
+        sender: Sender,
+        settings: Settings,
+        clock: Clock,
+    ) -> None:
         self._clients = clients
         self._channels = channels
+        self._tables = tables
         self._sender = sender
         self._settings = settings
         self._clock = clock
@@ -100,12 +113,21 @@ class Morgue:
 
         def anew(channel: Channel, letters: Sequence[Letter]) -> None:
             self._sender.dispatch([Dispatch(queue, channel.fifo, _revived(letter), None) for letter in letters])
+            try:
+                self._amend(queue, letters, "queued")
+            except BrokerError as error:
+                # They are on their way, and must not be sent twice for this. They seem dead until they have ended.
+                _log.warning("of revived jobs of the queue %s it is still kept that they are dead: %s", queue, error)
 
         return sum(self._take_out(place, keys, anew) for place in self._places(queue))
 
     def delete(self, queue: str, keys: Collection[str]) -> int:
         """Delete dead jobs for good."""
-        return sum(self._take_out(place, keys, lambda channel, letters: None) for place in self._places(queue))
+
+        def over(channel: Channel, letters: Sequence[Letter]) -> None:
+            self._amend(queue, letters, "gone")
+
+        return sum(self._take_out(place, keys, over) for place in self._places(queue))
 
     def bury(self, channel: Channel, outgoings: Sequence[Outgoing]) -> None:
         """Put jobs there that are in no queue: those of the table."""
@@ -118,6 +140,12 @@ class Morgue:
         self._sender.send(letters, [(outgoing, 0) for outgoing in outgoings])
 
     # -- how -------------------------------------------------------------------------------------------
+
+    def _amend(self, queue: str, letters: Sequence[Letter], status: Status) -> None:
+        """Keep what dead jobs are from now on, where it is kept how jobs end."""
+        table = self._tables.of(queue)
+        if table is not None:
+            table.amend_dead(queue, {letter.message.note.id: letter.died_at for letter in letters}, status)
 
     def _places(self, queue: str) -> Iterator[tuple[Channel, Channel]]:
         """The SQS queues of a queue, each with its dead-letter queue; one that has none has no dead."""

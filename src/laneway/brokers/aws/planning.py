@@ -18,6 +18,7 @@ from ..common import again_at, storable
 from .changes import Change
 from .holding import Held
 from .messages import Message, Outgoing, again, fitted, size_of
+from .records import Record
 from .sending import Dispatch
 from .states import State
 from .stock import Claimed
@@ -40,6 +41,8 @@ class Plan:
         #: Ids of which nothing is to be kept any longer: those that are sent anew, and those that have ended.
         self.moved: list[str] = []
         self.ended: list[str] = []
+        #: How jobs ended, to be kept where there is a place for that.
+        self.records: dict[str, Record] = {}
         #: Deletes, and the hiding of a head; then what stands behind a head, which is hidden by then.
         self.first: list[Change] = []
         self.then: list[Change] = []
@@ -67,7 +70,7 @@ def plan(claimed: Claimed, settlement: Settlement, now: float, monotonic: float,
     if claimed.claim.kind is Kind.PLAIN and verdict != "done":
         done = 0  # it is one payload, whatever is said of it
     for held in claimed.held[:done]:
-        _end(made, held)
+        _end(made, held, now)
     rest = claimed.held[done:]
     if not rest:
         return made
@@ -98,7 +101,8 @@ def refusal(claimed: Claimed, monotonic: float) -> Plan:
     return made
 
 
-def _end(made: Plan, held: Held) -> None:
+def _end(made: Plan, held: Held, now: float) -> None:
+    made.records[held.id] = Record("done", now)
     made.first.append(Change(held.message))
     made.first += [Change(twin) for twin in held.twins]
     made.over += [held.message, *held.twins]
@@ -129,6 +133,7 @@ def _bury(made: Plan, held: Held, settlement: Settlement, now: float, limit: int
         # It has hardly room for the ticket: then as it came, which did fit.
         letter = Outgoing(held.message.body, held.message.note, held.message.attributes)
     made.letters.append(letter)
+    made.records[held.id] = Record("dead", now)
     made.first.append(Change(held.message))
     made.over.append(held.message)
     if held.has_state:

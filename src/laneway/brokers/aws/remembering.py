@@ -6,15 +6,19 @@ one, in the memory of this process: another one then begins to count afresh.
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
+from .records import Record
 from .states import State
 from .tables import Tables
 
 #: So many are kept in memory; the oldest go first.
 REMEMBER = 100_000
+
+_log = logging.getLogger("laneway")
 
 
 class Memory:
@@ -23,6 +27,8 @@ class Memory:
     def __init__(self, tables: Tables) -> None:
         self._tables = tables
         self._lock = threading.Lock()
+        #: Queues whose missing table has been told.
+        self._told: set[str] = set()
         self._kept: OrderedDict[tuple[str, str], State] = OrderedDict()
 
     def has_table(self, queue: str) -> bool:
@@ -47,6 +53,22 @@ class Memory:
             self._kept.move_to_end((queue, id))
             while len(self._kept) > REMEMBER:
                 self._kept.popitem(last=False)
+
+    def record(self, queue: str, records: Mapping[str, Record]) -> None:
+        """Keep how jobs ended, if that is wanted: in the table alone, because it is others who ask."""
+        if not self._tables.keeps_records:
+            return
+        table = self._tables.of(queue)
+        if table is not None:
+            table.record(queue, records)
+        elif queue not in self._told:
+            self._told.add(queue)
+            _log.warning(
+                "how jobs of the queue %s end is not kept although records=on is in the URL, because there is no "
+                "table %s; make it with `laneway aws create`",
+                queue,
+                self._tables.name(queue),
+            )
 
     def forget(self, queue: str, ids: Iterable[str]) -> None:
         ids = list(ids)

@@ -21,6 +21,9 @@ from .tables import Tables
 
 #: Seconds between two heartbeats.
 ROUND_S = 10.0
+#: So many ids of running jobs are told with one; and only a stranger's are longer than this.
+MOST_TOLD = 500
+LONGEST_TOLD = 64
 
 T = TypeVar("T")
 
@@ -37,6 +40,8 @@ class Reporter:
         self._clock = clock
         #: How many jobs of a queue this process holds, as whoever holds them says.
         self.holding: Callable[[str], int] = lambda queue: 0
+        #: The ids of what a worker of this process runs, those that it has had longest first.
+        self.running: Callable[[str], list[str]] = lambda worker: []
         self._views: dict[str, WorkerView] = {}
         #: Queue, processed, failed: appended by any thread, and taken by the round alone.
         self._counts: deque[tuple[str, int, int]] = deque()
@@ -111,8 +116,13 @@ class Reporter:
         now = self._clock.now()
         for view in list(self._views.values()):
             busy = sum(self.holding(queue) for queue in view.queues)
+            running = self._told_of(view) if self._tables.keeps_records else []
             for table in self._by_table(view.queues, lambda queue: queue):
-                table.save_worker(msgspec.structs.replace(view, seen_at=now, busy=busy), now)
+                table.save_worker(msgspec.structs.replace(view, seen_at=now, busy=busy), now, running)
+
+    def _told_of(self, view: WorkerView) -> list[str]:
+        """What of the jobs that a worker runs is told: a heartbeat must stay small."""
+        return [id for id in self.running(view.id) if len(id) <= LONGEST_TOLD][:MOST_TOLD]
 
     def _tell_counts(self) -> None:
         processed: Counter[str] = Counter()

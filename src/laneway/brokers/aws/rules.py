@@ -106,6 +106,6 @@ def ttl_problem(name: str, described: Mapping[str, Any]) -> Iterator[str]:
     on = described.get("TimeToLiveStatus") in ("ENABLED", "ENABLING")
     if not on or described.get("AttributeName", EXPIRES) != EXPIRES:
         yield (
-            f"The table {name} keeps for ever what may be forgotten (workers that have gone, failed calls); turn on "
-            f"its time to live for the attribute {EXPIRES}."
+            f"The table {name} keeps for ever what may be forgotten (workers that have gone, failed calls, how jobs "
+            f"ended); turn on its time to live for the attribute {EXPIRES}."
         )

@@ -1,6 +1,7 @@
 """Settling: carries out what the plans of a turn say, step by step, for all its settlements together.
 
-    what the runs enqueued → what is kept beside messages → copies and dead letters → deletes, hidden heads → the rest
+    what the runs enqueued → what is kept beside messages → copies and dead letters → how jobs ended
+        → deletes, hidden heads → the rest
 
 So nothing leaves a place before it is in the next, wherever this process dies or an answer is lost. What has been
 confirmed is marked: after an error the same turn goes on where it stopped.
@@ -74,6 +75,7 @@ class Settler:
         plans = [made for _, made in work.plans]
         self._remember(plans)
         self._post.send(plans)
+        self._record(queue, plans)
         with self._stock.changed:
             for made in plans:
                 ending = {id(change.message) for change in made.first if change.hide_s is None}
@@ -144,6 +146,14 @@ class Settler:
             for id, state in list(made.states.items()):
                 self._memory.save(queue, id, state)
                 del made.states[id]
+
+    def _record(self, queue: str, plans: Sequence[Plan]) -> None:
+        """Keep how jobs ended, before their messages are deleted: else one might seem queued for ever."""
+        records = {id: record for made in plans for id, record in made.records.items()}
+        if records:
+            self._memory.record(queue, records)
+        for made in plans:
+            made.records.clear()
 
     def _conclude(self, queue: str, work: Work) -> None:
         """Nothing of it is on its way any more: free the claims, remember what is over, and count."""

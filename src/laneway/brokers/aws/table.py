@@ -2,7 +2,8 @@
 
 Nothing leaves it before it is in its next place. Whoever wants to send, move or remove an item claims it first, by a
 conditional update that may be repeated; so a lost answer strands nothing, and a claim that its holder does not live to
-use ends by itself. Which item is what is said in `items.py`; the table's other rows are in `states.py` and `meta.py`.
+use ends by itself. Which item is what is said in `items.py`; the table's other rows are in `states.py`, `meta.py` and
+`records.py`.
 """
 
 from __future__ import annotations
@@ -10,9 +11,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Iterator, Sequence
 
+from ...job import Status
 from . import paging
 from .items import INDEX, UnreadableError, Waiting, item_of, moved_note, names, partition_of, waiting_of
 from .meta import Meta
+from .records import Record, Records
 from .rows import Request, key
 from .states import States
 from .values import Item, number, real
@@ -31,7 +34,7 @@ _NAMES = {"#id": "job_id", "#at": "perform_at", "#claim": "claim", "#until": "cl
 _FREE = "(attribute_not_exists(#claim) OR #until < :now"
 
 
-class Table(States, Meta):
+class Table(States, Meta, Records):
     """One waiter table."""
 
     _announced = 0
@@ -161,8 +164,8 @@ class Table(States, Meta):
         )
         return deleted is not None
 
-    def remove(self, job_id: str, now: float) -> bool:
-        """Remove a job for good. False: it is not here, or being sent just now."""
+    def remove(self, job_id: str, now: float, status: Status = "gone") -> bool:
+        """Remove a job for good; `status` is what it is from then on. False: it is not here, or being sent just now."""
         mine = _REMOVING
         for _ in range(_TRIES):
             waiting = self.get(job_id)
@@ -171,6 +174,8 @@ class Table(States, Meta):
             # Claimed first, although a conditional delete would be one request: if the answer to that were lost, its
             # repeat could not be told from somebody else's having sent the job.
             if self.claim(waiting, mine, now):
+                # If we die here, a poller sends it when the claim has ended; as long as it is here, it is not over.
+                self.amend(waiting.queue, job_id, Record(status, now))
                 return self.done(waiting, mine) or self.get(job_id) is None
         return False
 

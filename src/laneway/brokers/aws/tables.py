@@ -40,6 +40,11 @@ class Tables:
         """The name of a queue's table, whether or not there is one."""
         return self._settings.table or sqs_name(self._settings, queue) + self._settings.table_suffix
 
+    @property
+    def keeps_records(self) -> bool:
+        """Whether it is to be kept how jobs end."""
+        return self._settings.records
+
     def declare(self, queue: str) -> None:
         """Take note of a queue."""
         self._queues[queue] = None

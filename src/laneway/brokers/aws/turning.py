@@ -232,6 +232,12 @@ class Turns:
         """How many claims of a queue are held here."""
         return self._stock.count(queue)
 
+    def running(self, worker: str) -> list[str]:
+        """The ids of the jobs and calls that a worker has claimed, oldest first."""
+        with self._stock.changed:
+            claims = [claimed for claimed in self._stock.claims.values() if claimed.worker == worker]
+            return [held.id for claimed in claims for held in claimed.held]
+
     def is_held(self, id: str) -> bool:
         """Whether a job is claimed here: by its id or, a keyed one, its key."""
         with self._stock.changed:

@@ -19,7 +19,7 @@ from ...errors import ConfigError
 
 OPTIONS = (
     *("region", "endpoint", "account", "queue", "prefix", "table", "table_suffix"),
-    *("partitions", "poll", "wait", "max_body"),
+    *("partitions", "poll", "wait", "max_body", "records"),
 )
 REGION_VARIABLES = ("AWS_REGION", "AWS_DEFAULT_REGION")
 #: SQS's limits.
@@ -74,6 +74,8 @@ class Settings:
     wait_s: int = 20
     #: The largest message, and the largest batch of them, in bytes.
     max_body: int = 262_144
+    #: Whether it is kept in the table how jobs end, so that handles can tell.
+    records: bool = False
 
     @classmethod
     def from_url(cls, url: Url, environ: Mapping[str, str] = os.environ) -> Settings:
@@ -204,6 +206,10 @@ def _checked(options: Mapping[str, str]) -> dict[str, Any]:
             if not re.fullmatch(r"[0-9]{1,9}", text) or not least <= int(text) <= most:
                 raise ConfigError(f"{name} must be a whole number from {least} to {most}, not {text!r}.")
             settings["wait_s" if name == "wait" else name] = int(text)
+    if "records" in options:
+        if options["records"] not in ("on", "off"):
+            raise ConfigError(f"records must be on or off, not {options['records']!r}.")
+        settings["records"] = options["records"] == "on"
     if "poll" in options:
         settings["poll_s"] = _poll(options["poll"])
     return settings
