@@ -39,7 +39,8 @@ class Handle:
         return self.queue, self.id
 
     def status(self) -> Status:
-        """delayed, queued, running, dead, cancelled or gone; a finished job is gone."""
+        """delayed, queued, running, dead, cancelled, gone or, where it is kept how jobs end, done; elsewhere a finished
+        job is gone."""
         return self._unless_gone(lambda: self._broker.status(*self._where), "gone")
 
     def cancel(self) -> bool:

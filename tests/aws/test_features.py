@@ -98,6 +98,17 @@ def status(broker: Broker) -> None:
     assert broker.status("q", "later") == "delayed"
 
 
+def any_status(broker: Broker) -> None:
+    broker.enqueue([job("done"), job("dead")])
+    assert broker.status("q", "done") == "queued"
+    hand = Hand(broker)
+    claims = {claim.key: claim for claim in hand.claim()}
+    assert broker.status("q", "done") == "running"
+    hand.settle(done(claims["done"]), buried(claims["dead"], "no"))
+    assert broker.status("q", "done") in ("done", "gone")
+    assert broker.status("q", "dead") == "dead"
+
+
 def listing_delayed(broker: Broker) -> None:
     broker.enqueue([job("later", delay_s=DAY)])
     assert keys(broker.listing("q", "delayed").jobs) == ["later"]
@@ -169,6 +180,7 @@ FEATURES: dict[str, Callable[[Broker], None]] = {
     "cancelling and moving delayed jobs": cancelling,
     "running delayed jobs now": running_now,
     "the status of a delayed job": status,
+    "the status of any other job": any_status,
     "listing delayed jobs": listing_delayed,
     "listing queued jobs": listing_queued,
     "listing running jobs": listing_running,
@@ -193,8 +205,8 @@ def on(name: str, fake: FakeServer, folder: Path) -> Iterator[Broker]:
             broker.declare("q", 5)
             yield broker
         return
-    if name == "SQS with the table":
-        with ready(fake) as broker:
+    if name in ("SQS with the table", "SQS with records"):
+        with ready(fake, records=name == "SQS with records") as broker:
             yield broker
         return
     other: Broker = MemoryBroker() if name == "memory" else SQLiteBroker(folder / "jobs.db")
@@ -230,6 +242,11 @@ def test_the_table_is_true(feature: str, fake: FakeServer, tmp_path: Path) -> No
     without = outcome(feature, "SQS", fake, tmp_path)
     fake.reset()
     with_table = outcome(feature, "SQS with the table", fake, tmp_path)
-    assert {("yes", "yes"): "yes", ("refused", "yes"): "with the table", ("refused", "refused"): "refused"}[
-        without, with_table
-    ] == said["SQS"]
+    fake.reset()
+    with_records = outcome(feature, "SQS with records", fake, tmp_path)
+    assert {
+        ("yes", "yes", "yes"): "yes",
+        ("refused", "yes", "yes"): "with the table",
+        ("refused", "refused", "yes"): "with the table and `records=on`",
+        ("refused", "refused", "refused"): "refused",
+    }[without, with_table, with_records] == said["SQS"]
