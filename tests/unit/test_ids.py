@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from laneway.ids import Ids, id_source, new_id
+from laneway.ids import Ids, id_source, made_at, new_id
 from laneway.shards import shard_of
 
 pytestmark = pytest.mark.unit
@@ -77,3 +77,10 @@ def test_a_key_is_in_the_shard_that_it_has_always_been_in(key, shards, shard):
 def test_keys_may_be_any_text():
     assert shard_of("Größe ☃", 1) == 0
     assert 0 <= shard_of("", 5) < 5
+
+
+def test_an_id_tells_when_it_was_made() -> None:
+    ids = Ids(lambda: 1_700_000_000_123_000_000)
+    assert made_at(ids()) == made_at(ids()) == 1_700_000_000.123
+    for stranger in ("", "order-1", "g" * 32, "0" * 31, "A" * 32):
+        assert made_at(stranger) is None
