@@ -30,7 +30,7 @@ LEVELS = {"made": "made", "missing": "missing", "exists": "ok", "problem": "prob
     ),
 )
 def aws() -> None:
-    """Make what an app needs on AWS, and say what it must be allowed."""
+    """Make queues and tables on AWS, and the least IAM policy."""
 
 
 @aws.command(
