@@ -13,7 +13,7 @@ import pytest
 from laneway.brokers.aws import batches, forwarding
 from laneway.brokers.aws.clients import Clients
 from laneway.brokers.aws.items import RUBY
-from laneway.brokers.aws.table import CLAIM_S
+from laneway.brokers.aws.table import CLAIM_S, Table
 from laneway.clock import ManualClock
 from laneway.errors import BrokerAwayError, BrokerError
 from laneway.failpoints import armed
@@ -279,6 +279,37 @@ def test_a_call_never_overtakes_one_of_its_key_that_was_not_taken(waiters: Waite
     assert waiters.waiting_ids() == ["c1", "c2", "c3"]
 
 
+def test_a_call_never_overtakes_one_that_was_not_taken_long_before_it(
+    waiters: Waiters, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also if so many are due that they are looked at in parts."""
+    monkeypatch.setattr("laneway.brokers.aws.polling._BLOCK", 5)
+    waiters.table().put([waiting(f"c{n}", NOW - 20 + n, key="k" if n % 2 else "other") for n in range(16)])
+
+    def third_fails(params: dict[str, Any]) -> dict[str, Any] | None:
+        bad = [entry for entry in params["Entries"] if '"c3"' in str(entry)]
+        failed = [{"Id": entry["Id"], "SenderFault": True, "Code": "InvalidMessageContents"} for entry in bad]
+        good = [entry for entry in params["Entries"] if entry not in bad]
+        answer = sends._ask("send_message_batch", **{**params, "Entries": good}) if good else {}
+        return {**answer, "Failed": failed}
+
+    sends = Sends(waiters, third_fails)
+    waiters.poller().round()
+    assert sorted(waiters.sent_ids("q.fifo")) == sorted(["c1", *(f"c{n}" for n in range(0, 16, 2))])
+
+
+def test_calls_are_left_to_another_poller_for_the_whole_round(
+    waiters: Waiters, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may end in the middle of it, and what it has not seen would be overtaken."""
+    monkeypatch.setattr("laneway.brokers.aws.polling._BLOCK", 5)
+    waiters.table().put([waiting(f"c{n:02}", NOW - 20 + n, key="k") for n in range(12)])
+    held = iter([False])
+    monkeypatch.setattr(Table, "hold", lambda *args: next(held, True))
+    assert waiters.poller().round() == 5
+    assert waiters.sent_ids("q.fifo") == []
+
+
 def test_a_call_never_overtakes_one_of_its_key_that_another_poller_holds(waiters: Waiters, clock: ManualClock) -> None:
     waiters.table().put([waiting("c0", NOW - 1, key="k"), waiting("c1", NOW, key="k")])
     first = waiters.table().get("c0")
@@ -412,3 +443,17 @@ def test_a_long_round_ends_early_and_the_next_begins_at_once(waiters: Waiters, m
     assert poller.round() == 300
     assert waiters.waiting_ids() == []
     assert forwarding.LONGEST_DELAY_S == 900
+
+
+def test_calls_of_one_due_time_go_in_the_order_of_arrival_however_many_there_are(
+    waiters: Waiters, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("laneway.brokers.aws.polling._BLOCK", 5)
+    ids = [f"c{n:02}" for n in range(30)]
+    waiters.table().put([waiting(id, NOW - 10 + n // 20, key="k") for n, id in enumerate(ids)])
+    waiters.table().put([waiting(f"p{n:02}", NOW - 10) for n in range(12)])
+    sends = Sends(waiters)
+    assert waiters.poller().round() == 300
+    calls = [entry for entry in sends.entries if "MessageGroupId" in entry]
+    assert [json.loads(entry["MessageAttributes"]["laneway"]["StringValue"])["id"] for entry in calls] == ids
+    assert len(waiters.sent_ids()) == 12

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -43,9 +43,9 @@ class Failure(msgspec.Struct):
         return cls(int(told["Id"]), bool(told.get("SenderFault")) and not is_transient(code), why, code)
 
 
-def rounds(groups: Sequence[str]) -> Iterator[list[int]]:
+def rounds(groups: Sequence[Hashable]) -> Iterator[list[int]]:
     """Numbers in the order of their entries, but those of one group each in a round of its own."""
-    left: dict[str, list[int]] = {}
+    left: dict[Hashable, list[int]] = {}
     for number, group in enumerate(groups):
         left.setdefault(group, []).append(number)
     depth = 0

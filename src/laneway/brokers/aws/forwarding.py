@@ -72,8 +72,12 @@ class Forwarder:
         self._clock = clock
         self._told: set[str] = set()
 
-    def forward(self, table: Table, items: Sequence[Waiting]) -> Forwarded:
-        """Send items, each to its own queue. Those for one FIFO group go in order, and none after one that cannot."""
+    def forward(self, table: Table, items: Sequence[Waiting], stuck: set[tuple[str, str]] | None = None) -> Forwarded:
+        """Send items, each to its own queue. Those for one FIFO group go in order, and none after one that cannot.
+
+        Groups with such a one are kept in `stuck`, by queue: whoever goes on with later items hands it in again.
+        """
+        stuck = set() if stuck is None else stuck
         found = Forwarded()
         places: dict[tuple[str, bool], list[Waiting]] = {}
         for item in items:
@@ -88,8 +92,10 @@ class Forwarder:
                     found.kept += held
                 else:
                     self._told.discard(f"{queue} {fifo}")
-                    send = self._in_order if fifo else self._in_tens
-                    found.add(send(table, channel, held, pool))
+                    if fifo:
+                        found.add(self._in_order(table, channel, held, pool, stuck))
+                    else:
+                        found.add(self._in_tens(table, channel, held, pool))
         return found
 
     def _in_tens(self, table: Table, channel: Channel, items: list[Waiting], pool: ThreadPoolExecutor) -> Forwarded:
@@ -105,12 +111,18 @@ class Forwarder:
                 found.add(self._batch(table, channel, batch, pool))
         return found
 
-    def _in_order(self, table: Table, channel: Channel, items: list[Waiting], pool: ThreadPoolExecutor) -> Forwarded:
+    def _in_order(
+        self,
+        table: Table,
+        channel: Channel,
+        items: list[Waiting],
+        pool: ThreadPoolExecutor,
+        stuck: set[tuple[str, str]],
+    ) -> Forwarded:
         """Send items to a FIFO queue: of each group one after the other, and none after one that was not sent."""
         found = Forwarded()
-        groups = [group_of(item.outgoing.note.key or item.job_id) for item in items]
+        groups = [(channel.name, group_of(item.outgoing.note.key or item.job_id)) for item in items]
         group_by_id = dict(zip((item.job_id for item in items), groups, strict=True))
-        stuck: set[str] = set()
         for numbers in rounds(groups):
             found.kept += [items[n] for n in numbers if groups[n] in stuck]
             for batch in self._batches([items[n] for n in numbers if groups[n] not in stuck]):

@@ -10,7 +10,7 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Collection, Iterator
-from itertools import islice
+from itertools import groupby
 
 from ...clock import Clock
 from ...errors import BrokerError
@@ -76,7 +76,9 @@ class _Round:
         self._clock = clock
         self._next_s = math.inf
         self._sent = 0
-        self._holds_lock = False
+        self._holds_lock = self._is_second = False
+        #: Groups of FIFO queues of which something was not sent, so that nothing after it may be.
+        self._stuck: set[tuple[str, str]] = set()
         #: Why something was not sent, if it may be another time.
         self.errors: list[BrokerError] = []
 
@@ -84,9 +86,8 @@ class _Round:
         began = self._clock.monotonic()
         try:
             items = self._due(self._clock.now())
-            while block := list(islice(items, _BLOCK)):
-                # Items of one time come from several partitions, and ids grow: so they go in the order of arrival.
-                self._take(sorted(block, key=lambda item: (item.perform_at, item.job_id)))
+            for block in _blocks(items):
+                self._take(block)
                 if self._sent >= _ENOUGH or (self._sent and self._clock.monotonic() - began > _LONG_S):
                     return 0.0
         finally:
@@ -102,20 +103,25 @@ class _Round:
     def _take(self, block: list[Waiting]) -> None:
         now = self._clock.now()
         wanted = [item for item in block if self._is_wanted(item, now)]
-        if any(item.fifo for item in wanted):
-            self._holds_lock = self._table.hold(_FIFO_LOCK, self._forwarder.mine, now, CLAIM_S)
-            if not self._holds_lock:
-                wanted = [item for item in wanted if not item.fifo]
-                self._look_again(_OTHERS_S)
+        if any(item.fifo for item in wanted) and not self._may_send_calls(now):
+            wanted = [item for item in wanted if not item.fifo]
+            self._look_again(_OTHERS_S)
         if not wanted:
             return
-        done = self._forwarder.forward(self._table, wanted)
+        done = self._forwarder.forward(self._table, wanted, self._stuck)
         self._sent += len(done.sent)
         self.errors += done.errors
         if done.kept:
             self._look_again(_AGAIN_S)
         if done.skipped:
             self._look_again(_OTHERS_S)
+
+    def _may_send_calls(self, now: float) -> bool:
+        """Whether no other poller sends calls; if one did, what it left is older than the rest of this round."""
+        if not self._is_second:
+            self._holds_lock = self._table.hold(_FIFO_LOCK, self._forwarder.mine, now, CLAIM_S)
+            self._is_second = not self._holds_lock
+        return not self._is_second
 
     def _is_wanted(self, item: Waiting, now: float) -> bool:
         if item.fifo and item.perform_at > now:
@@ -130,3 +136,22 @@ class _Round:
 
     def _look_again(self, seconds: float) -> None:
         self._next_s = min(self._next_s, seconds)
+
+
+def _blocks(items: Iterator[Waiting]) -> Iterator[list[Waiting]]:
+    """Items as they are taken together, by due time. Calls of one time come from several partitions, and ids grow: all
+    of them are put into one block, in the order of their arrival."""
+    block: list[Waiting] = []
+    for _, same in groupby(items, key=lambda item: item.perform_at):
+        calls: list[Waiting] = []
+        for item in same:
+            (calls if item.fifo else block).append(item)
+            if len(block) >= _BLOCK:
+                yield block
+                block = []
+        block += sorted(calls, key=lambda item: item.job_id)
+        if len(block) >= _BLOCK:
+            yield block
+            block = []
+    if block:
+        yield block
