@@ -34,7 +34,7 @@ PLACES = {
     "during renew": (1, 2),
 }
 #: The same of a server: it may do what it was asked for, and nobody hears of it.
-INSIDE = {"sqlite": {"inside settle": (1, 5)}, "redis": {"inside call": (10, 60)}}
+INSIDE = {"sqlite": {"inside settle": (1, 5)}, "redis": {"inside call": (10, 60)}, "sqs": {}}
 FROM_OUTSIDE = "from outside"
 
 

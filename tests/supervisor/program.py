@@ -80,6 +80,7 @@ def middleware() -> list[Middleware]:
     return [Spoilt()] if os.environ.get("SPOILT") else []
 
 
+on_sqs = os.environ.get("LANEWAY_URL", "").startswith("sqs:")
 in_memory = os.environ.get("LANEWAY_URL") == "memory:"
 if os.environ.get("SETTLED"):
     app = Laneway(broker=make_broker())
@@ -187,12 +188,15 @@ def die_keyed(context: Context, key: Annotated[str, Key], seq: int, how: str) ->
     end(context, how, seq)
 
 
-@app.collect(context=True)
 def gather(context: Context, batch: Batch[str]) -> None:
     began(context)
     for how in (payload for payloads in batch.values() for payload in payloads if payload):
         end(context, how)
     ended(context)
+
+
+if not on_sqs:  # there are no collecting tasks there
+    app.collect(context=True)(gather)
 
 
 @app.task(context=True, queue="poison")
