@@ -50,9 +50,9 @@ class Tally:
             self.ran.append(what)
             self._condition.notify_all()
 
-    def wait_for(self, count: int) -> None:
+    def wait_for(self, count: int, timeout_s: float = PATIENCE_S) -> None:
         with self._condition:
-            assert self._condition.wait_for(lambda: len(self.ran) >= count, PATIENCE_S), f"only {len(self.ran)} ran"
+            assert self._condition.wait_for(lambda: len(self.ran) >= count, timeout_s), f"only {len(self.ran)} ran"
 
 
 def wait_until(true: Callable[[], object], what: str = "") -> None:
