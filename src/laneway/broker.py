@@ -103,6 +103,14 @@ class Duty(Protocol):
         ...
 
 
+@runtime_checkable
+class Hurried(Duty, Protocol):
+    """A duty that may learn between two rounds that the next must be sooner than it said."""
+
+    #: Whoever runs it puts here what it may call, from any thread: its next round then is within so many seconds.
+    sooner: Callable[[float], None]
+
+
 class Gather(msgspec.Struct, frozen=True):
     """How settlements gather before a turn takes them along, for a broker that counts requests."""
 

@@ -109,8 +109,9 @@ class Task(Generic[P, Call, Result]):
         Calls with the same `key` run in order and one at a time; it comes before a parameter marked with Key.
 
         `group` names a tenant, or whatever else must not crowd out others, on SQS fair queues: 1 to 128 letters, digits
-        or punctuation marks, for jobs without a key. `cancellable` has SQS keep even a short delay in the table, where
-        it can be cancelled. Other brokers ignore both: they hand out jobs in order, and cancel what has not begun.
+        or punctuation marks, for jobs without a key. `cancellable` has SQS keep a delay of any length in the
+        table, where it can be cancelled until it is over. Other brokers ignore both: they hand out jobs in order, and
+        cancel what has not begun.
         """
         other: Task[P, Call, Result] = object.__new__(type(self))
         other.__dict__.update(self.__dict__)

@@ -122,3 +122,34 @@ def test_what_a_run_enqueues_is_sent_when_it_succeeds(aws: MotoServer | FakeServ
         assert "nothing of this is sent" in (buried.error or "")
         assert app.broker.revive("default", [buried.key]) == 1
         assert aws.counts("default")[0] == 1
+
+
+@pytest.mark.parametrize("keyed", [False, True])
+def test_a_short_delay_in_the_table_is_on_time_where_the_worker_is(fake: FakeServer, keyed: bool) -> None:
+    """The next poll is in five minutes, and what is stored meanwhile is not left until then."""
+    fake.create_queues("default")
+    fake.create_table("default")
+    with app_on(fake, poll_s=300.0) as app:
+        tally = Tally()
+
+        @app.task
+        def plain(number: int) -> None:
+            tally.note(number)
+
+        @app.task
+        def call(key: Annotated[str, Key], number: int) -> None:
+            tally.note(number)
+
+        def is_polled() -> bool:
+            return fake.requests["dynamodb.Query"] >= 5  # all partitions
+
+        with running(app):
+            wait_until(is_polled)
+            for number in range(2):
+                if keyed:
+                    call.using(delay=0.2).enqueue("k", number)
+                else:
+                    plain.using(delay=0.2, cancellable=True).enqueue(number)
+            assert fake.items("default")
+            tally.wait_for(2)
+        assert sorted(tally.ran) == [0, 1]

@@ -17,6 +17,7 @@ from laneway.brokers.aws.polling import Poller
 from laneway.brokers.aws.sending import Sender
 from laneway.brokers.aws.table import Table
 from laneway.brokers.aws.tables import Tables
+from laneway.brokers.aws.timetable import Pollers
 from laneway.clock import Clock, SystemClock
 from tests.aws.places import Place
 
@@ -58,18 +59,21 @@ class Waiters:
         self.clients = clients or Calls(place)
         self.tables = Tables(self.clients, settings, self.clock)
         self.channels = Channels(self.clients, settings, self.clock)
-        self.sender = Sender(self.clients, self.channels, self.tables, settings, self.clock)
+        self.pollers = Pollers()
+        self.sender = Sender(self.clients, self.channels, self.tables, settings, self.clock, self.pollers)
         self.renew_forwarder()
 
     def poller(self, *queues: str) -> Poller:
-        return Poller(self.tables, self.forwarder, self.settings, self.clock, queues or ["q"])
+        poller = Poller(self.tables, self.forwarder, self.settings, self.clock, queues or ["q"])
+        self.pollers.add(poller)
+        return poller
 
     def renew_forwarder(self) -> None:
         """Be somebody else from now on, as a process that was started again is."""
         self.forwarder = Forwarder(self.clients, self.channels, self.settings, self.clock)
 
     def acting(self) -> Acting:
-        return Acting(self.channels, self.tables, self.forwarder, self.settings, self.clock)
+        return Acting(self.channels, self.tables, self.forwarder, self.settings, self.clock, self.pollers)
 
     def make_table(self, name: str = "q") -> None:
         self.place.create_table(name)
@@ -130,11 +134,22 @@ class Sends:
         return self._ask(operation, **params)
 
 
-def waiting(id: str, perform_at: float, *, queue: str = "q", key: str = "", body: str = "", **note: Any) -> Waiting:
+def waiting(
+    id: str,
+    perform_at: float,
+    *,
+    queue: str = "q",
+    key: str = "",
+    body: str = "",
+    cancellable: bool = False,
+    **note: Any,
+) -> Waiting:
     """A job that is to wait: a call of `key`, if that is given."""
     text = body or '{"_job_class":"Send","_job_params":{"n":1}}'
     outgoing = Outgoing(text, Note(id, key=key, due=perform_at, **note))
-    return Waiting(job_id=id, perform_at=perform_at, queue=queue, fifo=bool(key), outgoing=outgoing)
+    return Waiting(
+        job_id=id, perform_at=perform_at, queue=queue, fifo=bool(key), outgoing=outgoing, cancellable=cancellable
+    )
 
 
 def most_often(ids: list[str]) -> int:

@@ -121,3 +121,35 @@ def test_a_round_that_does_not_end_does_not_keep_the_worker():
     assert time.monotonic() - began < PATIENCE_S / 2
     gate.set()
     assert chore.has_rounds(1)
+
+
+class HurriedChore(Chore):
+    """May ask for its next round."""
+
+    def __init__(self, then: Callable[[int], float]) -> None:
+        super().__init__(then, "hurried")
+        self.sooner: Callable[[float], None] = lambda seconds: None
+
+
+def test_one_that_learns_that_its_next_round_must_be_sooner_has_it_then():
+    chore = HurriedChore(lambda count: 3600.0)
+    with Running(app_on(chore)):
+        for _ in range(3):
+            assert chore.has_rounds(1)
+            chore.sooner(5000.0)
+            chore.sooner(0.01)
+            chore.sooner(7200.0)
+        assert chore.has_rounds(1)
+    assert chore.count == 4, "and what was asked for once was had once"
+
+
+def test_what_is_asked_for_in_the_middle_of_a_round_is_had_after_it():
+    def asks(count: int) -> float:
+        if count < 3:
+            chore.sooner(0.0)
+        return 3600.0
+
+    chore = HurriedChore(asks)
+    with Running(app_on(chore)):
+        assert chore.has_rounds(3)
+    assert chore.count == 3

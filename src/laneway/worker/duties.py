@@ -7,13 +7,14 @@ between two rounds; whoever is killed in the middle of one has left nothing half
 
 from __future__ import annotations
 
+import math
 import random
 import threading
 import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from ..broker import Duty
+from ..broker import Duty, Hurried
 from ..errors import BrokerError
 from ..telemetry import DutyBack, DutyFailed
 from .turns import FIRST_BACKOFF_S
@@ -31,10 +32,10 @@ class Duties:
     def __init__(self, app: Laneway, duties: Sequence[Duty], fatal: Callable[[BaseException], None]) -> None:
         self._app = app
         self._fatal = fatal
-        self._stop = threading.Event()
+        self._pauses = [Pause() for _ in duties]
         self._threads = [
-            threading.Thread(target=self._main, args=(duty,), name=f"laneway-duty-{duty.name}", daemon=True)
-            for duty in duties
+            threading.Thread(target=self._main, args=(duty, pause), name=f"laneway-duty-{duty.name}", daemon=True)
+            for duty, pause in zip(duties, self._pauses, strict=True)
         ]
 
     def start(self) -> None:
@@ -44,17 +45,20 @@ class Duties:
 
     def stop(self, timeout_s: float) -> bool:
         """Begin no more rounds. False: one is still under way."""
-        self._stop.set()
+        for pause in self._pauses:
+            pause.end()
         deadline = time.monotonic() + timeout_s
         for thread in self._threads:
             thread.join(max(0.0, deadline - time.monotonic()))
         return not any(thread.is_alive() for thread in self._threads)
 
-    def _main(self, duty: Duty) -> None:
+    def _main(self, duty: Duty, pause: Pause) -> None:
+        if isinstance(duty, Hurried):
+            duty.sooner = pause.no_longer
         backoff_s = FIRST_BACKOFF_S
         failing_since: float | None = None
         try:
-            while not self._stop.is_set():
+            while not pause.is_over:
                 try:
                     pause_s = duty.round()
                 except Exception as error:
@@ -69,7 +73,37 @@ class Duties:
                     if failing_since is not None:
                         self._app.telemetry.emit(DutyBack(duty.name, time.monotonic() - failing_since))
                     failing_since, backoff_s = None, FIRST_BACKOFF_S
-                self._stop.wait(pause_s)
+                pause.wait(pause_s)
         except BaseException as error:
             # What others count on would not be done, and nobody would know.
             self._fatal(error)
+
+
+class Pause:
+    """The pauses between the rounds of one duty. Somebody may want one to be shorter, or there to be none any more."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        #: When the next round is wanted, on the monotonic clock, if that was said since the last one began.
+        self._wanted_at = math.inf
+        self.is_over = False
+
+    def wait(self, seconds: float) -> None:
+        """Wait so long, unless that is too long for somebody."""
+        with self._changed:
+            until = time.monotonic() + seconds
+            while not self.is_over and (left_s := min(until, self._wanted_at) - time.monotonic()) > 0:
+                self._changed.wait(min(left_s, threading.TIMEOUT_MAX))
+            self._wanted_at = math.inf
+
+    def no_longer(self, seconds: float) -> None:
+        """Have the next round within so many seconds, also if one is under way."""
+        with self._changed:
+            self._wanted_at = min(self._wanted_at, time.monotonic() + seconds)
+            self._changed.notify()
+
+    def end(self) -> None:
+        """Wait no more, now or later."""
+        with self._changed:
+            self.is_over = True
+            self._changed.notify()

@@ -21,6 +21,7 @@ from .morgue import Morgue
 from .records import Record
 from .table import Table
 from .tables import Tables
+from .timetable import Pollers
 from .urls import Settings
 
 
@@ -34,12 +35,15 @@ class Acting:
         forwarder: Forwarder,
         settings: Settings,
         clock: Clock,
+        pollers: Pollers | None = None,
     ) -> None:
+        """`pollers` are told of what it moves."""
         self._channels = channels
         self._tables = tables
         self._forwarder = forwarder
         self._settings = settings
         self._clock = clock
+        self._pollers = pollers or Pollers()
 
     # -- one job ---------------------------------------------------------------------------------------
 
@@ -64,18 +68,21 @@ class Acting:
     ) -> bool:
         """Move a job to another time. False while it is being sent to its queue.
 
-        What is due before a poller can be sure to come by goes to its queue at once, where it cannot be cancelled.
+        What is due before a poller can be sure to come by goes to its queue at once, where it cannot be cancelled;
+        what leaves the table no sooner than it is due stays, and may be late, unless this process has the poller.
         """
         now = self._clock.now()
         at = due_at(now, delay_s, perform_at)
         table, items = self._wanted(queue, key, identity, "moved")
         moved = [item.job_id for item in items if table.move(item.job_id, at, now)]
-        self._forward(table, [item for item in table.get_all(moved).values() if self._is_soon(item, now)])
+        found = list(table.get_all(moved).values())
+        self._forward(table, [item for item in found if self._is_soon(item, now)])
+        self._pollers.tell(table.name, (item.perform_at for item in found if item.stays and item.perform_at > now))
         return bool(moved)
 
     def _is_soon(self, item: Waiting, now: float) -> bool:
-        """Whether it would be late if it waited for the next poll. A FIFO queue takes only what is due now."""
-        return item.perform_at <= (now if item.fifo else now + self._settings.poll_s)
+        """Whether it goes to its queue at once: it would be late if it waited for the next poll."""
+        return item.perform_at <= (now if item.stays else now + self._settings.poll_s)
 
     def _wanted(self, queue: str, key: str, identity: str | None, done: str) -> tuple[Table, list[Waiting]]:
         table = self._tables.of(queue)

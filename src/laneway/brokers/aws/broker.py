@@ -25,6 +25,7 @@ from .polling import Poller
 from .reporting import Reporter
 from .sending import Sender
 from .tables import Tables
+from .timetable import Pollers
 from .turning import Turns
 from .urls import Settings
 from .whereabouts import Whereabouts
@@ -63,7 +64,8 @@ class AWSBroker:
         self.clients = clients or Clients(settings)
         self.channels = Channels(self.clients, settings, self.clock)
         self.tables = Tables(self.clients, settings, self.clock)
-        self.sender = Sender(self.clients, self.channels, self.tables, settings, self.clock)
+        self.pollers = Pollers()
+        self.sender = Sender(self.clients, self.channels, self.tables, settings, self.clock, self.pollers)
         self.reporter = Reporter(self.tables, self.clock)
         self.turns = Turns(
             self.clients, self.channels, self.tables, self.sender, self.reporter, settings, self.clock, inline=inline
@@ -72,7 +74,7 @@ class AWSBroker:
         self.looks = Looking(self.channels, self.tables, self.morgue, self.clock)
         self.whereabouts = Whereabouts(self.tables, self.turns, self.clock)
         forwarder = Forwarder(self.clients, self.channels, settings, self.clock)
-        self.acts = Acting(self.channels, self.tables, forwarder, settings, self.clock)
+        self.acts = Acting(self.channels, self.tables, forwarder, settings, self.clock, self.pollers)
         self.reporter.holding = self.turns.holding
         self.reporter.running = self.turns.running
 
@@ -130,7 +132,9 @@ class AWSBroker:
     def duties(self, queues: Collection[str]) -> Sequence[Duty]:
         """The poller of the waiter tables, and what others are told of this worker."""
         forwarder = Forwarder(self.clients, self.channels, self.settings, self.clock)
-        return [Poller(self.tables, forwarder, self.settings, self.clock, queues), self.reporter]
+        poller = Poller(self.tables, forwarder, self.settings, self.clock, queues)
+        self.pollers.add(poller)
+        return [poller, self.reporter]
 
     # -- looking ---------------------------------------------------------------------------------------
 

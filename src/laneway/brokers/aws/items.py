@@ -8,6 +8,7 @@ An item holds the message as it would have been sent, and it is sent as it is st
     queue                   the Laneway queue
     sqs_message_body        the ticket, as text
     sqs_message_attributes  the message attributes in the form that SQS takes, `laneway` among them
+    cancellable             true, if it must be possible to cancel it until it is due
     claim, claim_until      who is sending it, and until when nobody else may
 
 Items of the Ruby original lie under `shoryuken-waiter`. Their body is a map, which is sent as JSON to the queue that it
@@ -50,6 +51,8 @@ class Waiting(msgspec.Struct, kw_only=True):
     queue: str
     fifo: bool = False
     outgoing: Outgoing
+    #: It must be possible to cancel it until it is due.
+    cancellable: bool = False
     #: Where it lies; one that is to be put there is told by its id.
     partition: str = ""
     #: Who is sending it, if anybody, and until when.
@@ -59,6 +62,12 @@ class Waiting(msgspec.Struct, kw_only=True):
     attributes: dict[str, Any] = {}
     #: `perform_at` as it is stored, digit by digit.
     seen: str = ""
+
+    @property
+    def stays(self) -> bool:
+        """Whether it leaves the table when it is due, and no sooner. A FIFO queue does not delay single messages, and
+        what SQS delays cannot be cancelled."""
+        return self.fifo or self.cancellable
 
     def claimed(self, now: float, *, by_others_than: str = "") -> bool:
         """Whether somebody is sending it now."""
@@ -108,6 +117,8 @@ def item_of(waiting: Waiting, partitions: int) -> Item:
         "sqs_message_body": {"S": outgoing.body},
         "sqs_message_attributes": attribute(_attributes_of(outgoing)),
     }
+    if waiting.cancellable:
+        item["cancellable"] = attribute(True)
     in_all = sum(len(name) + size(each) for name, each in item.items())
     if in_all > LARGEST_ITEM:
         key = outgoing.note.key or waiting.job_id
@@ -154,6 +165,7 @@ def waiting_of(item: Item, settings: Settings, home: str) -> Waiting:
         queue=queue,
         fifo=fifo,
         outgoing=outgoing,
+        cancellable=item.get("cancellable", {}).get("BOOL") is True,
         partition=partition,
         claim=text(item, "claim"),
         claim_until=real(item, "claim_until"),

@@ -1,15 +1,16 @@
 """The poller: what is due soon goes from the tables into the queues. One a process, as a duty of its worker.
 
-A round takes what is due within the next 900 s, which is as long as SQS delays a message. FIFO queues delay none: for
-them it takes what is due now, in order of due time, one poller at a time, and the next round is no later than the next
-such item. Several pollers share the rest; whoever claims an item sends it (`forwarding.py`).
+A round takes what is due within the next 900 s, which is as long as SQS delays a message. What must stay in the table
+until it is due it takes then: what somebody may want to cancel, and what is for FIFO queues, which delay nothing. The
+next round is no later than the next such item (`timetable.py`). Items for FIFO queues go in order of due time, by one
+poller at a time. Several pollers share the rest; whoever claims an item sends it (`forwarding.py`).
 """
 
 from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from itertools import groupby
 
 from ...clock import Clock
@@ -18,6 +19,7 @@ from .forwarding import LONGEST_DELAY_S, Forwarder
 from .items import Waiting
 from .table import CLAIM_S, Table
 from .tables import LOOK_AGAIN_S, Tables
+from .timetable import Timetable
 from .trouble import MissingError
 from .urls import Settings
 
@@ -45,35 +47,58 @@ class Poller:
         self._settings = settings
         self._clock = clock
         self._queues = list(queues)
+        self._timetable = Timetable(clock)
+        self._names: frozenset[str] = frozenset()
+        #: Whoever lets it have its rounds is asked here for the next one within some seconds.
+        self.sooner: Callable[[float], None] = lambda seconds: None
+
+    def hear(self, table: str, times: Iterable[float]) -> None:
+        """Take note that items are due at these times that leave the table no sooner."""
+        pause_s = self._timetable.remember(times) if table in self._names else None
+        if pause_s is not None:
+            self.sooner(pause_s)
 
     def round(self) -> float:
         """Send what is due soon, of whatever queue the tables hold items for. Returns the seconds until the next."""
-        next_s = min(self._settings.poll_s, float(LONGEST_DELAY_S))
-        tables = {queue: self._tables.of(queue) for queue in self._queues}
-        if None in tables.values():
-            next_s = min(next_s, LOOK_AGAIN_S)
+        found = [self._tables.of(queue) for queue in self._queues]
+        tables = {table.name: table for table in found if table is not None}
+        self._names = frozenset(tables)
+        is_whole = self._timetable.begin(min(self._settings.poll_s, float(LONGEST_DELAY_S)))
+        if None in found:
+            self._timetable.whole_within(LOOK_AGAIN_S)
+        try:
+            return self._timetable.end(self._look(tables.values(), LONGEST_DELAY_S if is_whole else 0.0))
+        except BaseException:
+            self._timetable.whole_within(0.0)
+            raise
+
+    def _look(self, tables: Collection[Table], ahead_s: float) -> float:
+        """Send what is due within so many seconds. Returns the seconds until what could not be sent is tried again."""
+        again_s = math.inf
         errors: list[BrokerError] = []
-        for table in {table.name: table for table in tables.values() if table is not None}.values():
-            part = _Round(table, self._forwarder, self._clock)
+        for table in tables:
+            part = _Round(table, self._forwarder, self._clock, ahead_s)
             try:
-                next_s = min(next_s, part.run())
+                again_s = min(again_s, part.run())
+                self._timetable.remember(part.later)
                 errors += part.errors
             except MissingError:
-                next_s = min(next_s, LOOK_AGAIN_S)  # somebody has deleted the table
+                self._timetable.whole_within(LOOK_AGAIN_S)  # somebody has deleted the table
             except BrokerError as error:
                 errors.append(error)
         if errors:
             raise errors[0]
-        return next_s
+        return again_s
 
 
 class _Round:
     """One look at one table."""
 
-    def __init__(self, table: Table, forwarder: Forwarder, clock: Clock) -> None:
+    def __init__(self, table: Table, forwarder: Forwarder, clock: Clock, ahead_s: float) -> None:
         self._table = table
         self._forwarder = forwarder
         self._clock = clock
+        self._ahead_s = ahead_s
         self._next_s = math.inf
         self._sent = 0
         self._holds_lock = self._is_second = False
@@ -81,6 +106,8 @@ class _Round:
         self._stuck: set[tuple[str, str]] = set()
         #: Why something was not sent, if it may be another time.
         self.errors: list[BrokerError] = []
+        #: When what it has seen and left is due.
+        self.later: set[float] = set()
 
     def run(self) -> float:
         began = self._clock.monotonic()
@@ -97,7 +124,7 @@ class _Round:
 
     def _due(self, now: float) -> Iterator[Waiting]:
         """What is due soon, by due time."""
-        parts = [self._table.due(partition, now + LONGEST_DELAY_S) for partition in self._table.partitions()]
+        parts = [self._table.due(partition, now + self._ahead_s) for partition in self._table.partitions()]
         return heapq.merge(*parts, key=lambda item: item.perform_at)
 
     def _take(self, block: list[Waiting]) -> None:
@@ -124,8 +151,8 @@ class _Round:
         return not self._is_second
 
     def _is_wanted(self, item: Waiting, now: float) -> bool:
-        if item.fifo and item.perform_at > now:
-            self._look_again(item.perform_at - now)
+        if item.stays and item.perform_at > now:
+            self.later.add(item.perform_at)
             return False
         if item.claimed(now, by_others_than=self._forwarder.mine):
             # If it is still there when that claim has ended, whoever made it is dead. Of a FIFO item nothing of its

@@ -25,6 +25,7 @@ from .progress import Progress
 from .refusing import LARGEST_WAITING, check_new, check_size, needs_table, too_large_to_wait
 from .table import Table
 from .tables import Tables
+from .timetable import Pollers
 from .trouble import MissingError, RefusedError
 from .urls import Settings
 
@@ -62,12 +63,22 @@ class _Sorted:
 class Sender:
     """Sends messages. Safe to call from several threads."""
 
-    def __init__(self, clients: Clients, channels: Channels, tables: Tables, settings: Settings, clock: Clock) -> None:
+    def __init__(
+        self,
+        clients: Clients,
+        channels: Channels,
+        tables: Tables,
+        settings: Settings,
+        clock: Clock,
+        pollers: Pollers | None = None,
+    ) -> None:
+        """`pollers` are told of what it puts into tables."""
         self._clients = clients
         self._channels = channels
         self._tables = tables
         self._limit = settings.max_body
         self._clock = clock
+        self._pollers = pollers or Pollers()
 
     def enqueue(self, jobs: Sequence[NewJob], sent: Sent | None = None) -> None:
         """Store new jobs. All are looked at, and their queues and tables found, before any of them is stored."""
@@ -118,6 +129,7 @@ class Sender:
             ) from None
         for number, _ in waiting:
             sent(number)
+        self._pollers.tell(table.name, (each.perform_at for _, each in waiting if each.stays))
 
     def _send(self, channel: Channel, messages: Sequence[tuple[int, Outgoing, int]], sent: Sent) -> None:
         try:
@@ -165,6 +177,7 @@ class Sender:
                     queue=item.queue,
                     fifo=item.fifo,
                     outgoing=fitted(outgoing, self._limit),
+                    cancellable=item.cancellable,
                 )
                 found.waiting.setdefault(id(table), (table, []))[1].append((number, waiting))
         return found
