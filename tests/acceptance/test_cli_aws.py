@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from laneway.job import NewJob
 from laneway.outcome import buried, failed
 from laneway.testing.conformance.kit import Hand
 from tests.acceptance.cli import CANARY
+from tests.aws.allowing import guarded
 from tests.aws.places import ENVIRONMENT
 from tests.aws.servers import FakeServer
 
@@ -155,6 +156,46 @@ def test_the_policy(console: Console) -> None:
     assert "sqs:ReceiveMessage" not in json.dumps(producer)
     assert "--account" in console.wrong("aws", "iam", console.target)
     assert "12 digits" in console.wrong("aws", "iam", console.target, "--account", "me")
+
+
+@pytest.fixture
+def allowed(made: Console, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Have all that follows be done by somebody who may do what is printed for a role, and no more."""
+
+    def allow(role: str) -> None:
+        policy = json.loads(made.ok("aws", "iam", made.target, "--role", role))
+        monkeypatch.setattr(
+            "laneway.brokers.aws.broker.Clients", lambda settings: guarded(made.server, settings, policy)
+        )
+
+    # Others use the same table: what they have there may not be looked at, and is none of our business.
+    for name in ("default", "theirs"):
+        made.server.create_queues(name)
+    other = AWSBroker(made.broker().settings, inline=True)
+    other.enqueue([NewJob(queue=name, key=name, body="{}", delay_s=DAY) for name in ("default", "theirs")])
+    assert other.pause("theirs")
+    other.close()
+    return allow
+
+
+def test_what_an_operator_is_allowed_suffices(made: Console, allowed: Callable[[str], None]) -> None:
+    put(made)
+    allowed("operator")
+    assert [each["queue"] for each in made.json("stats", made.target)["queues"]] == ["mail"]
+    assert [each["queue"] for each in made.json("stats")["queues"]] == ["mail"]
+    assert made.ok("workers", made.target).startswith("There are no workers")
+    assert [each["key"] for each in made.json("delayed", made.target)["jobs"]] == ["retried", "delayed"]
+    assert [each["key"] for each in made.json("morgue", made.target)["jobs"]] == ["dead"]
+    assert made.ok("pause", "mail", "--app", made.target) == "The queue mail is paused.\n"
+    assert made.ok("resume", "mail") == "The queue mail goes on.\n"
+    assert made.ok("morgue", "revive", "dead") == "Revived 1 job.\n"
+    assert made.ok("delayed", "run", "delayed", "--app", made.target) == "Moved to now: 1 job.\n"
+
+
+def test_what_a_worker_is_allowed_suffices_for_the_check(made: Console, allowed: Callable[[str], None]) -> None:
+    allowed("worker")
+    report = made.json("check", made.target)
+    assert report["well"], report
 
 
 def test_other_brokers_are_not_on_aws(console: Console, tmp_path: Path) -> None:

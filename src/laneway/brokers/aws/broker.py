@@ -71,7 +71,7 @@ class AWSBroker:
             self.clients, self.channels, self.tables, self.sender, self.reporter, settings, self.clock, inline=inline
         )
         self.morgue = Morgue(self.clients, self.channels, self.tables, self.sender, settings, self.clock)
-        self.looks = Looking(self.channels, self.tables, self.morgue, self.clock)
+        self.looks = Looking(self.channels, self.tables, self.morgue, settings, self.clock)
         self.whereabouts = Whereabouts(self.tables, self.turns, self.clock)
         forwarder = Forwarder(self.clients, self.channels, settings, self.clock)
         self.acts = Acting(self.channels, self.tables, forwarder, settings, self.clock, self.pollers)

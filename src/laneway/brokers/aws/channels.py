@@ -48,17 +48,23 @@ class Channels:
         self._settings = settings
         self._clock = clock
         self._lock = threading.Lock()
-        self._known: dict[str, None] = {}
+        #: The queues that somebody has heard of, and whether they were declared.
+        self._known: dict[str, bool] = {}
         self._found: dict[tuple[str, bool], _Found] = {}
         self._dead: dict[str, _Found] = {}
 
     def declare(self, queue: str) -> None:
-        """Take note of a queue."""
+        """Take note of a queue, as one that this process is about."""
         with self._lock:
-            self._known.setdefault(queue)
+            self._known[queue] = True
+
+    def declared(self) -> list[str]:
+        """The queues that this process is about."""
+        with self._lock:
+            return [queue for queue, declared in self._known.items() if declared]
 
     def known(self) -> list[str]:
-        """The queues that were declared, or used, in this process."""
+        """The same, and those that were found because a job, or a table, named them."""
         with self._lock:
             return list(self._known)
 
@@ -125,7 +131,6 @@ class Channels:
 
     def _look(self, queue: str, fifo: bool) -> Channel | None:
         with self._lock:
-            self._known.setdefault(queue)
             held = self._found.get((queue, fifo))
         if held is not None and (held.channel is not None or self._clock.monotonic() < held.until):
             return held.channel
@@ -137,6 +142,9 @@ class Channels:
             url = self._url(name, self._settings.account)
         found = None if url is None else Channel(queue, name, url, fifo)
         self._keep(self._found, (queue, fifo), found, 0.0)
+        if found is not None:
+            with self._lock:
+                self._known.setdefault(queue, False)
         return found
 
     def _keep(self, held: dict[K, _Found], key: K, found: Channel | None, seconds: float) -> None:

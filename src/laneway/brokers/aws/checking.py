@@ -32,8 +32,8 @@ CLOCK_S = 60.0
 
 
 def check(broker: AWSBroker) -> list[str]:
-    """What is wrong with the queues that are known, and with their tables."""
-    queues = list(broker.looks.queues())
+    """What is wrong with the queues that were declared or asked for, and with their tables."""
+    queues = [queue for queue in broker.looks.queues() if broker.looks.is_own(queue)]
     channels = [channel for queue in queues for channel in broker.channels.existing(queue)]
     found = [sentence for channel in channels for sentence in _queue(broker, channel)]
     found += _clock(broker, channels[:1])

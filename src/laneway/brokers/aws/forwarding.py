@@ -26,7 +26,7 @@ from .clients import Clients
 from .items import Waiting
 from .messages import Channel, entry_of, group_of, size_of
 from .table import Table
-from .trouble import MissingError, RefusedError
+from .trouble import DeniedError, MissingError, RefusedError
 from .urls import Settings
 
 #: The longest that SQS delays a message by itself.
@@ -90,6 +90,12 @@ class Forwarder:
                     told = "%s %d delayed jobs wait for it in the table %s."
                     self._tell(f"{queue} {fifo}", told, error, len(held), table.name)
                     found.kept += held
+                except DeniedError as error:
+                    if queue in self._channels.declared():
+                        found.errors.append(error)
+                        found.kept += held
+                    else:  # another app's, whose workers send them
+                        found.others += held
                 else:
                     self._told.discard(f"{queue} {fifo}")
                     if fifo:

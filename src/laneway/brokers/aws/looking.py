@@ -1,7 +1,8 @@
 """What can be seen of the queues: numbers, workers, and the jobs that wait in a table or are dead.
 
 SQS counts its messages, about right and some seconds late, and shows none of them. What cannot be seen is said in a
-sentence, as a BrokerError, and never taken for gone.
+sentence, as a BrokerError, and never taken for gone. A table may be shared with others, whose queues are shown if that
+is allowed, and left out if it is not.
 """
 
 from __future__ import annotations
@@ -13,33 +14,42 @@ from ...clock import Clock
 from ...config import DEFAULT_QUEUE
 from ...errors import BrokerError
 from ...job import JobView, QueueStats, WorkerView
-from .channels import Channels
+from .channels import LOOK_AGAIN_S, Channels
 from .morgue import Morgue
 from .surveying import Numbers, Surveys, calls_of, listing, queues_of, view_of
 from .table import Table
 from .tables import Tables
-from .trouble import DeniedError
+from .trouble import DeniedError, MissingError
+from .urls import Settings
 
 
 class Looking:
     """Looks at queues, jobs and workers."""
 
-    def __init__(self, channels: Channels, tables: Tables, morgue: Morgue, clock: Clock) -> None:
+    def __init__(self, channels: Channels, tables: Tables, morgue: Morgue, settings: Settings, clock: Clock) -> None:
         self._channels = channels
         self._tables = tables
         self._morgue = morgue
+        self._settings = settings
         self._clock = clock
         self._surveys = Surveys(clock)
+        #: Queues of others that may not be looked at, and until when they are not tried again, on the monotonic clock.
+        self._denied: dict[str, float] = {}
 
     # -- queues ----------------------------------------------------------------------------------------
 
     def exists(self, queue: str) -> bool:
         """Whether there is an SQS queue for it; one that was found is known from then on."""
-        return bool(self._channels.existing(queue))
+        found = bool(self._channels.existing(queue))
+        if found:
+            self._channels.declare(queue)
+        return found
 
     def queues(self) -> dict[str, int]:
         """Those that exist of the ones that this process has heard of, or that are in a table that it knows."""
-        names = dict.fromkeys([DEFAULT_QUEUE, *self._channels.known()])
+        names = dict.fromkeys(self._channels.known())
+        if self._settings.names_default or not names:
+            names[DEFAULT_QUEUE] = None
         for name in names:
             self._tables.declare(name)
         for table in self._tables.known():
@@ -47,12 +57,40 @@ class Looking:
                 names.update(dict.fromkeys(queues_of(table)))
             except DeniedError:
                 pass  # whoever may not read it is told by whatever needs it
-        return {name: 1 for name in sorted(names) if self._channels.existing(name)}
+        return {name: 1 for name in sorted(names) if self._is_seen(name)}
+
+    def is_own(self, queue: str) -> bool:
+        """Whether somebody has declared a queue, or asked for it; without any such, the one that the URL names is."""
+        own = self._channels.declared()
+        return queue in own or (not own and self._settings.names_default and queue == DEFAULT_QUEUE)
+
+    def _is_seen(self, queue: str) -> bool:
+        """Whether a queue exists and, if it is another's, may be looked at."""
+        if self._denied.get(queue, 0.0) > self._clock.monotonic():
+            return False
+        try:
+            return bool(self._channels.existing(queue))
+        except (DeniedError, MissingError):
+            if self.is_own(queue):
+                raise
+            self._deny(queue)
+            return False
+
+    def _deny(self, queue: str) -> None:
+        self._denied[queue] = self._clock.monotonic() + LOOK_AGAIN_S
 
     def stats(self) -> list[QueueStats]:
         """Those queues in numbers. What is hidden counts as busy: it runs, or waits for the retry of a keyed call."""
         surveyed: dict[str, dict[str, Numbers]] = {}
-        return [self._stats(queue, surveyed) for queue in self.queues()]
+        found: list[QueueStats] = []
+        for queue in self.queues():
+            try:
+                found.append(self._stats(queue, surveyed))
+            except DeniedError:
+                if self.is_own(queue):
+                    raise
+                self._deny(queue)  # one that we may send to, and no more
+        return found
 
     def _stats(self, queue: str, surveyed: dict[str, dict[str, Numbers]]) -> QueueStats:
         found = QueueStats(queue=queue, shards=1)

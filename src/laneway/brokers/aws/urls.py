@@ -10,7 +10,7 @@ import math
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import SplitResult, urlsplit
 
@@ -61,6 +61,8 @@ class Settings:
     default: str = "default"
     #: Its URL, if that was given.
     default_url: str | None = None
+    #: Whether that queue was named at all; else there may be none.
+    names_default: bool = field(default=False, compare=False)
     #: Before the names of all other queues, and of tables.
     prefix: str = ""
     #: One table for all queues; None: each queue has its own, if there is one, named as it with `table_suffix`.
@@ -100,7 +102,7 @@ class Settings:
                     f"The {option} of the queue is {found[option]}, and {option}={checked[option]} says otherwise; "
                     "leave the option out."
                 )
-        settings = found | checked
+        settings = found | checked | {"names_default": "default" in found}
         if "region" not in settings:
             settings["region"] = _region_around(environ)
         return cls(**settings)

@@ -1,0 +1,113 @@
+"""What `laneway aws iam` prints suffices, also where others use the same table."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from laneway import Laneway
+from laneway.brokers.aws import AWSBroker
+from laneway.brokers.aws.iam import Found, Role, policy
+from laneway.brokers.aws.iam import Place as Somewhere
+from laneway.brokers.aws.needs import Need
+from laneway.cli.examining import examine
+from laneway.testing.conformance.kit import call, job
+from tests.aws.allowing import Guarded, guarded
+from tests.aws.operators import TABLE, opened, ready, turn_on_ttl
+from tests.aws.places import ACCOUNT, REGION, Place
+from tests.aws.working import Tally, running
+
+DAY = 86_400.0
+
+
+@contextmanager
+def allowed(place: Place, role: Role, *queues: str, inline: bool = True, **options: Any) -> Iterator[AWSBroker]:
+    """A broker of somebody who may do what is printed for a role of an app with these queues."""
+    settings = place.settings(**{"table": TABLE, **options})
+    needs = {queue: Need(queue) for queue in queues}
+    with opened(place, **options) as other:
+        made = policy(role, needs, other.channels, other.tables, Somewhere(REGION, ACCOUNT), Found())
+    broker = AWSBroker(settings, clients=guarded(place, settings, made), inline=inline)
+    try:
+        yield broker
+    finally:
+        broker.close()
+
+
+@pytest.fixture
+def shared(fake: Place) -> Place:
+    """Queues `q`, `default` and `theirs`, and a table with something of each."""
+    with ready(fake, "q", "default", "theirs") as broker:
+        turn_on_ttl(fake)
+        for queue in ("default", "theirs"):
+            broker.pause(queue)
+            broker.enqueue([job(f"job of {queue}", queue=queue, delay_s=60, cancellable=True)])
+            broker.enqueue([call("k", f"call of {queue}", queue=queue, delay_s=0.01)])
+    return fake
+
+
+@pytest.mark.parametrize("role", ["worker", "operator"])
+def test_queues_of_others_are_left_out(shared: Place, role: Role) -> None:
+    with allowed(shared, role, "q") as broker:
+        broker.declare("q", 1)
+        assert broker.queues() == {"q": 1}
+        assert [each.queue for each in broker.stats()] == ["q"]
+        assert broker.workers() == []
+    with allowed(shared, role, "q") as broker:  # and without an app, where the table says which queues there are
+        assert broker.queues() == {}
+        assert broker.stats() == []
+        assert broker.workers() == []
+
+
+def test_a_queue_that_one_may_only_send_to_is_left_out(shared: Place) -> None:
+    with allowed(shared, "worker", "q") as broker, allowed(shared, "producer", "theirs") as producer:
+        assert isinstance(broker.clients, Guarded) and isinstance(producer.clients, Guarded)
+        broker.clients.policy["Statement"] += producer.clients.policy["Statement"]
+        broker.declare("q", 1)
+        broker.enqueue([job("sent", queue="theirs")])
+        assert [each.queue for each in broker.stats()] == ["q"]
+
+
+def test_the_queue_that_the_url_names_is_looked_at(shared: Place) -> None:
+    with allowed(shared, "operator", "default", table=None, default="q", names_default=True) as broker:
+        assert broker.queues() == {"default": 1}
+
+
+def test_a_queue_of_the_app_that_may_not_be_looked_at_is_an_error(shared: Place) -> None:
+    with allowed(shared, "worker", "q") as broker:
+        broker.declare("theirs", 1)
+        with pytest.raises(Exception, match="sqs:GetQueueUrl"):
+            broker.stats()
+
+
+def test_a_worker_runs_and_polls_a_table_that_others_use(shared: Place, caplog: pytest.LogCaptureFixture) -> None:
+    with allowed(shared, "worker", "q", inline=False) as broker:
+        app, tally = Laneway(broker=broker), Tally()
+
+        @app.task(queue="q")
+        def note(number: int) -> None:
+            tally.note(number)
+
+        note.enqueue(1)
+        note.using(delay=0.01, cancellable=True).enqueue(2)
+        with caplog.at_level(logging.WARNING), running(app):
+            tally.wait_for(2)
+        assert not caplog.messages
+        assert [finding.text for finding in examine(app, "shop") if finding.level == "problem"] == []
+
+
+def test_the_poller_sends_what_it_may(shared: Place, caplog: pytest.LogCaptureFixture) -> None:
+    with allowed(shared, "worker", "q") as broker:
+        broker.declare("q", 1)
+        broker.enqueue([job("mine", delay_s=60, cancellable=True)])
+        poller, _ = broker.duties(["q"])
+        with caplog.at_level(logging.WARNING):
+            poller.round()
+        assert not caplog.messages
+    assert sum(shared.counts("q")) == 1
+    left = [item["job_id"]["S"] for item in shared.items(TABLE) if "perform_at" in item]
+    assert sorted(left) == ["call of default", "call of theirs", "job of default", "job of theirs"]
