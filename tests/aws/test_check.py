@@ -11,11 +11,18 @@ import pytest
 from laneway import Key, Laneway
 from laneway.brokers.aws.broker import AWSBroker
 from laneway.brokers.aws.creating import Creation
+from laneway.brokers.aws.iam import ACTIONS
+from laneway.brokers.aws.items import INDEX
 from laneway.brokers.aws.needs import needs_of
 from laneway.brokers.aws.trouble import DeniedError
+from laneway.cli.examining import examine
 from laneway.clock import ManualClock
 from tests.aws.operators import TABLE, opened, ready, turn_on_ttl
 from tests.aws.places import Place
+
+
+WORKS_ON_TABLES = ACTIONS["worker"][2]
+QUERIES_INDEX = ("dynamodb:Query", INDEX)
 
 
 def shop(broker: AWSBroker) -> Laneway:
@@ -136,10 +143,32 @@ def test_what_is_not_allowed_is_told(fake: Place, monkeypatch: pytest.MonkeyPatc
         said = broker.check()
         assert said[0].startswith("These credentials may not do sqs:SendMessage, sqs:ReceiveMessage on q,")
         assert any("may not do sqs:SendMessage on q-deadletter," in sentence for sentence in said)
-        assert any("dynamodb:UpdateItem, dynamodb:Query on the table waiter" in sentence for sentence in said)
+        assert any("dynamodb:UpdateItem, dynamodb:Query, " in sentence for sentence in said)
         assert all(sentence.endswith(".") for sentence in said)
         monkeypatch.setattr(broker.clients, "sqs", denying(sqs, "get_queue_attributes"))
         assert any("sqs:GetQueueAttributes on q," in sentence for sentence in broker.check())
+
+
+@pytest.mark.parametrize(("action", "on"), sorted((action, "") for action in WORKS_ON_TABLES) + [QUERIES_INDEX])
+def test_whatever_a_worker_may_not_do_with_the_table_is_told(
+    fake: Place, monkeypatch: pytest.MonkeyPatch, action: str, on: str
+) -> None:
+    with ready(fake) as broker:
+        turn_on_ttl(fake)
+        dynamodb = broker.clients.dynamodb
+
+        def ask(operation: str, **params: Any) -> dict[str, Any]:
+            called = "dynamodb:" + "".join(map(str.capitalize, operation.split("_")))
+            if (called, params.get("IndexName", "")) == (action, on):
+                raise DeniedError("No.", code="AccessDenied")
+            return dynamodb(operation, **params)
+
+        monkeypatch.setattr(broker.clients, "dynamodb", ask)
+        levels = {finding.text: finding.level for finding in examine(shop(broker), "shop")}
+        assert "The broker finds nothing wrong with itself." not in levels
+        told = [text for text, level in levels.items() if level == "problem" and action in text]
+        assert any("the table waiter" in text for text in told)
+        assert fake.items(TABLE) == []
 
 
 def test_a_clock_that_is_wrong_is_told(moto: Place) -> None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 
 from ...errors import BrokerAwayError
+from .channels import FIFO_SUFFIX
 from .needs import Need
 from .rules import (
     EXPIRES,
@@ -105,13 +106,14 @@ class Creation:
             yield from _problems(receives_problem(name, redrive, need.runs[fifo], ", ".join(need.tasks(fifo))))
 
     def _named_letters(self, name: str, arn: str, letters_arn: str) -> Steps:
-        """Look at the dead-letter queue that a redrive policy names; it may be in an account that we cannot look at."""
+        """See that there is the dead-letter queue that a redrive policy names; one elsewhere is somebody else's."""
         if letters_arn.rpartition(":")[0] != arn.rpartition(":")[0]:
             return
         letters = letters_arn.rpartition(":")[2]
         attributes = self._attributes(letters)
         if attributes is None:
-            yield Step("problem", f"There is no SQS queue {letters}, which the redrive policy of {name} names.")
+            what = f"for the dead letters of {name}, whose redrive policy names it"
+            yield from self._make_queue(letters, what, letters.endswith(FIFO_SUFFIX), None)
             return
         yield Step("exists", f"The SQS queue {letters} exists.")
         yield from _problems(retention_problem(letters, attributes))

@@ -11,6 +11,7 @@ from typing import Any
 
 from ...errors import BrokerAwayError
 from .clients import Clients
+from .items import INDEX
 from .messages import Channel
 from .rules import HASH, RANGE
 from .trouble import AWSError, DeniedError
@@ -48,10 +49,18 @@ def table_denials(clients: Clients, table: str) -> Iterator[str]:
     key = {HASH: {"S": NOBODY}, RANGE: {"S": NOBODY}}
     unless = {"ConditionExpression": f"attribute_exists({RANGE})"}
     values = {":s": {"S": NOBODY}}
+    query = {
+        "TableName": table,
+        "Limit": 1,
+        "KeyConditionExpression": "#s = :s",
+        "ExpressionAttributeNames": {"#s": HASH},
+        "ExpressionAttributeValues": values,
+    }
     tries: dict[str, tuple[str, dict[str, Any]]] = {
         "dynamodb:GetItem": ("get_item", {"TableName": table, "Key": key}),
         "dynamodb:BatchGetItem": ("batch_get_item", {"RequestItems": {table: {"Keys": [key]}}}),
         "dynamodb:BatchWriteItem": ("batch_write_item", {"RequestItems": {table: [{"DeleteRequest": {"Key": key}}]}}),
+        "dynamodb:PutItem": ("put_item", {"TableName": table, "Item": key, **unless}),
         "dynamodb:DeleteItem": ("delete_item", {"TableName": table, "Key": key, **unless}),
         "dynamodb:UpdateItem": (
             "update_item",
@@ -64,16 +73,9 @@ def table_denials(clients: Clients, table: str) -> Iterator[str]:
                 **unless,
             },
         ),
-        "dynamodb:Query": (
-            "query",
-            {
-                "TableName": table,
-                "Limit": 1,
-                "KeyConditionExpression": "#s = :s",
-                "ExpressionAttributeNames": {"#s": HASH},
-                "ExpressionAttributeValues": values,
-            },
-        ),
+        "dynamodb:Query": ("query", query),
+        # A resource of its own, which a policy has to name.
+        f"dynamodb:Query (of its index {INDEX})": ("query", {**query, "IndexName": INDEX}),
     }
     for action, (operation, params) in tries.items():
         if _is_denied(lambda: clients.dynamodb(operation, **params)):  # noqa: B023 - called here
