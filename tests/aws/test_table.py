@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from typing import Any
 from zlib import crc32
@@ -108,6 +109,42 @@ def test_a_table_that_is_no_waiter_table_is_not_used_and_said_to_be_none_once(
     assert problem.startswith("The table q is not used for delayed jobs")
     assert word in problem
     assert [record.getMessage() for record in caplog.records] == [problem]
+
+
+def test_a_table_that_the_url_names_and_is_not_there_is_told_once_and_so_is_that_it_is_there(
+    fake: Place, clock: ManualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    waiters = Waiters(fake, clock, table="nothere")
+    with caplog.at_level(logging.INFO, "laneway"):
+        for _ in range(2):
+            for queue in ("q", "mail"):
+                assert waiters.tables.of(queue) is None
+            clock.advance(61)
+        [record] = caplog.records
+        assert record.levelno == logging.WARNING
+        told = record.getMessage()
+        assert told.startswith("There is no table nothere, which the URL names")
+        for word in ("15 minutes", "keyed", "paused", "workers", "laneway aws create"):
+            assert word in told
+        caplog.clear()
+        waiters.make_table("nothere")
+        for _ in range(2):
+            assert waiters.tables.of("q") is not None
+            clock.advance(61)
+        [record] = caplog.records
+        assert "nothere" in record.getMessage()
+
+
+def test_that_a_table_of_a_queues_own_is_not_there_is_nothing_to_tell(
+    fake: Place, clock: ManualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    waiters = Waiters(fake, clock)
+    assert waiters.tables.of("q") is None
+    waiters.make_table()
+    clock.advance(61)
+    with caplog.at_level(logging.INFO, "laneway"):
+        assert waiters.tables.of("q") is not None
+    assert caplog.messages == []
 
 
 # -- items ---------------------------------------------------------------------------------------------

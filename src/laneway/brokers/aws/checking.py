@@ -111,8 +111,10 @@ def _letters(broker: AWSBroker, letters: Channel) -> Iterator[str]:
     try:
         yield from retention_problem(letters.name, broker.channels.attributes(letters))
     except MissingError:
-        yield f"There is no dead-letter queue {letters.name}, though a redrive policy names it; make it with laneway aws "
+        yield (
+            f"There is no dead-letter queue {letters.name}, though a redrive policy names it; make it with laneway aws "
             "create TARGET."
+        )
         return
     except BrokerAwayError:
         raise

@@ -84,10 +84,18 @@ class Tables:
                 problem = problem_of(described)
                 if problem is None:
                     self._found[name] = self._table(name, home, described)
+            else:
+                problem = self._problems.get(name)  # it is being made, or deleted
         except MissingError:
-            pass  # most queues have none
+            # Most queues have none. Only a table that somebody named must be there.
+            if self._settings.table:
+                problem = (
+                    f"There is no table {name}, which the URL names. Until there is, a job that is due in more than 15 "
+                    "minutes is received and sent on every 15 minutes, delayed calls of keyed tasks are refused, no "
+                    "queue can be paused, and workers are not listed; make it with `laneway aws create`."
+                )
         except DeniedError as error:
-            # Whoever uses SQS alone may not be allowed to look. Only a table that somebody named must be there.
+            # Whoever uses SQS alone may not be allowed to look.
             if self._settings.table or self._settings.table_suffix:
                 problem = f"The table {name} cannot be looked at, so that no job waits in it: {error}"
         if name not in self._found:
@@ -97,7 +105,8 @@ class Tables:
     def _tell(self, name: str, problem: str | None) -> None:
         """Keep what is wrong with a table, and say it, unless it was said."""
         if problem is None:
-            self._problems.pop(name, None)
+            if self._problems.pop(name, None) is not None:
+                _log.info("The table %s is there, and used from now on.", name)
         elif self._problems.get(name) != problem:
             self._problems[name] = problem
             _log.warning("%s", problem)
