@@ -65,7 +65,8 @@ def test_queues_of_others_are_left_out(shared: Place, role: Role) -> None:
 
 def test_a_queue_that_one_may_only_send_to_is_left_out(shared: Place) -> None:
     with allowed(shared, "worker", "q") as broker, allowed(shared, "producer", "theirs") as producer:
-        assert isinstance(broker.clients, Guarded) and isinstance(producer.clients, Guarded)
+        assert isinstance(broker.clients, Guarded)
+        assert isinstance(producer.clients, Guarded)
         broker.clients.policy["Statement"] += producer.clients.policy["Statement"]
         broker.declare("q", 1)
         broker.enqueue([job("sent", queue="theirs")])

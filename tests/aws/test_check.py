@@ -20,7 +20,6 @@ from laneway.clock import ManualClock
 from tests.aws.operators import TABLE, opened, ready, turn_on_ttl
 from tests.aws.places import Place
 
-
 WORKS_ON_TABLES = ACTIONS["worker"][2]
 QUERIES_INDEX = ("dynamodb:Query", INDEX)
 
@@ -149,7 +148,7 @@ def test_what_is_not_allowed_is_told(fake: Place, monkeypatch: pytest.MonkeyPatc
         assert any("sqs:GetQueueAttributes on q," in sentence for sentence in broker.check())
 
 
-@pytest.mark.parametrize(("action", "on"), sorted((action, "") for action in WORKS_ON_TABLES) + [QUERIES_INDEX])
+@pytest.mark.parametrize(("action", "on"), [*sorted((action, "") for action in WORKS_ON_TABLES), QUERIES_INDEX])
 def test_whatever_a_worker_may_not_do_with_the_table_is_told(
     fake: Place, monkeypatch: pytest.MonkeyPatch, action: str, on: str
 ) -> None:

@@ -102,7 +102,7 @@ class Settings:
                     f"The {option} of the queue is {found[option]}, and {option}={checked[option]} says otherwise; "
                     "leave the option out."
                 )
-        settings = found | checked | {"names_default": "default" in found}
+        settings: dict[str, Any] = {**found, **checked, "names_default": "default" in found}
         if "region" not in settings:
             settings["region"] = _region_around(environ)
         return cls(**settings)
