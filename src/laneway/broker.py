@@ -74,6 +74,8 @@ class Answer(msgspec.Struct):
     shards: int = 1
     #: The shard count that the queue is being changed to; 0 when it is not. Until then nothing is claimed.
     resharding: int = 0
+    #: Keys that were to be buried, and that the broker has no morgue for now: they stay, and are tried again.
+    stayed: list[str] = []
 
 
 class Page(msgspec.Struct):

@@ -125,13 +125,17 @@ def test_a_job_without_a_dead_letter_queue_stays(bench: Bench, caplog: pytest.Lo
     for _ in range(2):
         claims = {claim.key: claim for claim in hand.claim(queue="lone")}
         assert sorted(claims) == ["a", "k"]
-        assert sorted(hand.settle(*(buried(claim, "no") for claim in claims.values()), queue="lone")) == ["a", "k"]
+        answer = hand.turn(0, *(buried(claim, "no") for claim in claims.values()), queue="lone")
+        assert (answer.refused, sorted(answer.stayed)) == ([], ["a", "k"])
+        assert sorted(hand.again().stayed) == ["a", "k"]
         assert hand.claim(queue="lone") == []
         clock.advance(901)
     assert len(told := [text for text in sentences(caplog) if "laneway aws create" in text]) == 2
     assert "lone.fifo" in told[0] + told[1]
-    assert rig.counts == []
-    assert sum(len(claim.payloads) for claim in hand.claim(queue="lone")) == 3
+    assert rig.counts == [("lone", 0, 2)] * 2
+    claims = {claim.key: claim for claim in hand.claim(queue="lone")}
+    assert sum(len(claim.payloads) for claim in claims.values()) == 3
+    assert (claims["a"].error, claims["k"].error) == ("no", "no")
 
 
 def test_a_postponed_job_is_hidden_and_comes_back_uncounted(bench: Bench) -> None:
@@ -224,7 +228,9 @@ def test_a_delay_that_is_no_number_does_not_keep_a_run_from_being_settled(bench:
     inf, nan = float("inf"), float("nan")
     settlements = [failed(claims["a"], "no", 25, nan), failed(claims["b"], "no", 25, inf)]
     assert hand.settle(*settlements, failed(claims["k"], "no", 25, inf)) == []
-    assert (server.counts("q"), server.counts("q.fifo")) == ((1, 0, 1), (0, 1, 0))
+    # The keyed one cannot be sent anew, and SQS would not keep it so long.
+    assert (server.counts("q"), server.counts("q.fifo")) == ((1, 0, 1), (0, 0, 0))
+    assert server.counts("q-deadletter.fifo") == (1, 0, 0)
 
 
 # -- what a run enqueued -------------------------------------------------------------------------------

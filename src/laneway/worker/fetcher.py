@@ -300,4 +300,4 @@ class Fetcher:
             self.work_is_due()
         if self._stopping:
             self.wake()  # what this turn brought goes back as well
-        self._settled.take_in(turn.settlements, answer.refused)
+        self._settled.take_in(turn.settlements, answer.refused, answer.stayed)

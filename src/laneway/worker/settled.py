@@ -27,17 +27,19 @@ class Settled:
         self.processed = 0
         self.failed = 0
 
-    def take_in(self, settlements: Sequence[Settlement], refused_keys: Sequence[str]) -> None:
-        """A turn has recorded these, but for those that came too late."""
+    def take_in(
+        self, settlements: Sequence[Settlement], refused_keys: Sequence[str], stayed: Sequence[str] = ()
+    ) -> None:
+        """A turn has recorded these, but for those that came too late; those that stayed are not buried."""
         if refused_keys:
             self._app.telemetry.emit(SettlementRefused(self._queue, list(refused_keys)))
         refused = set(refused_keys)
-        self._count(settlements, refused)
+        self._count(settlements, refused, set(stayed))
         if self._enqueued:
             held = [each for each in settlements if each.outbox and each.claim.key not in refused]
             self._app.tell_enqueued(job for settlement in held for job in settlement.outbox or ())
 
-    def _count(self, settlements: Sequence[Settlement], refused: set[str]) -> None:
+    def _count(self, settlements: Sequence[Settlement], refused: set[str], stayed: set[str]) -> None:
         exhausted = []
         for settlement in settlements:
             if settlement.claim.key in refused:
@@ -46,7 +48,7 @@ class Settled:
                 self.processed += 1
             if settlement.verdict in ("retry", "bury"):
                 self.failed += 1
-                if settlement.verdict == "bury":
+                if settlement.verdict == "bury" and settlement.claim.key not in stayed:
                     exhausted.append(settlement)
         if exhausted:
             self._told_buried(exhausted)

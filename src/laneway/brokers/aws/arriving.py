@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterable, Sequence
 
 from ...clock import Clock
 from ...errors import BrokerError
+from .apart import Complaints, Refusal, send_apart
+from .batches import Sent
 from .changes import Change, Changes, in_tens
 from .holding import LONGEST_S, Held
 from .hops import waits_until
@@ -37,6 +39,7 @@ class Arrivals:
         self._sender = sender
         self._changes = changes
         self._clock = clock
+        self._complaints = Complaints()
 
     def take_in(self, buffer: Buffer, messages: Sequence[Message]) -> None:
         """Put what is new into the buffer. If it raises, what could not be looked after is seen again later."""
@@ -78,14 +81,25 @@ class Arrivals:
 
     def _send_on(self, early: list[tuple[Message, float]]) -> None:
         """Send messages on that wait hop by hop: the new one first. If we die before the delete, both are sent on."""
-        for batch in in_tens(early):
-            self._sender.dispatch(
-                [Dispatch(message.channel.queue, message.channel.fifo, again(message), at) for message, at in batch]
-            )
+        changes: list[Change] = []
+
+        def sent(each: tuple[Message, float]) -> None:
+            changes.append(Change(each[0]))
             with self._stock.changed:
-                for message, _ in batch:
-                    self._stock.holding.end(message)
-        self._changes.carry_out([Change(message) for message, _ in early])
+                self._stock.holding.end(each[0])
+
+        def refused(each: tuple[Message, float], error: Refusal) -> None:
+            message, at = each
+            self._complaints.tell(message.channel, message.note.id, error)
+            changes.append(Change(message, min(math.ceil(at - self._clock.now()), int(LONGEST_S))))
+
+        for batch in in_tens(early):
+            send_apart(batch, self._dispatch, sent, refused)
+        self._changes.carry_out(changes)
+
+    def _dispatch(self, early: Sequence[tuple[Message, float]], sent: Sent) -> None:
+        items = [Dispatch(message.channel.queue, message.channel.fifo, again(message), at) for message, at in early]
+        self._sender.dispatch(items, sent)
 
     def _put(self, buffer: Buffer, messages: list[Message], errors: list[BrokerError]) -> None:
         """Look up what is kept beside messages, and put them into the buffer, or hide them again until their time."""

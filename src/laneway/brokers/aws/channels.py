@@ -14,8 +14,10 @@ import msgspec
 
 from ...clock import Clock
 from ...config import DEFAULT_QUEUE
+from .aging import Limits
 from .clients import Clients
 from .messages import Channel
+from .rules import redrive_of
 from .trouble import AWSError, DeniedError, MissingError
 from .urls import MAX_NAME, Settings
 
@@ -29,14 +31,19 @@ DEAD_LETTERS_SUFFIX = "-deadletter"
 K = TypeVar("K")
 
 
-class _Policy(msgspec.Struct):
-    deadLetterTargetArn: str = ""
-
-
 class _Found(msgspec.Struct):
     """What a look-up brought, and until when that holds; on the monotonic clock."""
 
     channel: Channel | None
+    until: float
+
+
+class _Told(msgspec.Struct):
+    """What an SQS queue said of itself, and until when that holds."""
+
+    limits: Limits
+    #: Name and account of the dead-letter queue that its redrive policy names.
+    letters: tuple[str, str] | None
     until: float
 
 
@@ -52,6 +59,7 @@ class Channels:
         self._known: dict[str, bool] = {}
         self._found: dict[tuple[str, bool], _Found] = {}
         self._dead: dict[str, _Found] = {}
+        self._told: dict[str, _Told] = {}
 
     def declare(self, queue: str) -> None:
         """Take note of a queue, as one that this process is about."""
@@ -89,11 +97,19 @@ class Channels:
             held = self._dead.get(channel.url)
         if held is not None and self._clock.monotonic() < held.until:
             return held.channel
-        name, account = self._redrive(channel) or (self.dead_name_of(channel.name), self._settings.account)
+        name, account = self._ask(channel).letters or (self.dead_name_of(channel.name), self._settings.account)
         url = self._url(name, account)
         found = None if url is None else Channel(channel.queue, name, url, name.endswith(FIFO_SUFFIX))
         self._keep(self._dead, channel.url, found, READ_AGAIN_S)
         return found
+
+    def limits(self, channel: Channel) -> Limits:
+        """For how long an SQS queue keeps a message, and how often it hands it out."""
+        with self._lock:
+            told = self._told.get(channel.url)
+        if told is None or self._clock.monotonic() >= told.until:
+            told = self._ask(channel)
+        return told.limits
 
     def attributes(self, channel: Channel) -> dict[str, str]:
         """The attributes of an SQS queue, as it tells them now."""
@@ -160,16 +176,27 @@ class Channels:
             return None
         return url
 
-    def _redrive(self, channel: Channel) -> tuple[str, str] | None:
-        """Name and account of the dead-letter queue that a redrive policy names."""
+    def _ask(self, channel: Channel) -> _Told:
+        """Ask a queue for what settling needs to know of it."""
+        names = ["MessageRetentionPeriod", "RedrivePolicy"]
+        limits, redrive = Limits(), None
         try:
-            answer = self._clients.sqs("get_queue_attributes", QueueUrl=channel.url, AttributeNames=["RedrivePolicy"])
+            answer = self._clients.sqs("get_queue_attributes", QueueUrl=channel.url, AttributeNames=names)
         except DeniedError:
-            return None
-        text = (answer.get("Attributes") or {}).get("RedrivePolicy")
-        try:
-            arn = msgspec.json.decode(text, type=_Policy).deadLetterTargetArn if text else ""
-        except msgspec.DecodeError as error:
-            raise AWSError(f"The redrive policy of {channel.name} cannot be read: {error}.") from None
-        parts = arn.split(":")
-        return (parts[5], parts[4]) if len(parts) == 6 else None
+            pass  # then as SQS makes a queue by itself
+        else:
+            attributes = answer.get("Attributes") or {}
+            try:
+                redrive = redrive_of(attributes)
+            except msgspec.DecodeError as error:
+                raise AWSError(f"The redrive policy of {channel.name} cannot be read: {error}.") from None
+            limits = Limits(
+                float(attributes.get("MessageRetentionPeriod") or limits.retention_s),
+                (redrive.max_receive_count or None) if redrive is not None else None,
+            )
+        parts = redrive.dead_letter_target_arn.split(":") if redrive is not None else []
+        letters = (parts[5], parts[4]) if len(parts) == 6 else None
+        told = _Told(limits, letters, self._clock.monotonic() + READ_AGAIN_S)
+        with self._lock:
+            self._told[channel.url] = told
+        return told

@@ -23,6 +23,7 @@ from zlib import crc32
 import msgspec
 
 from ...errors import EnqueueError
+from .foreign import packed
 from .messages import ATTRIBUTE, Channel, Note, Outgoing, entry_of
 from .urls import Settings
 from .values import Item, attribute, number, real, size, text, value
@@ -194,8 +195,9 @@ def _ruby(item: Item, job_id: str, settings: Settings, home: str) -> _Read:
     queue, fifo = queue_named(settings, name) if name else (home, False)
     held = value(item["sqs_message_attributes"]) if "sqs_message_attributes" in item else None
     attributes = {name: {_camel(part): each for part, each in parts.items()} for name, parts in (held or {}).items()}
-    note = Note(job_id, key=RUBY_GROUP if fifo else "", due=real(item, "perform_at"))
-    return queue, fifo, Outgoing(words, note, attributes), attributes
+    kept, more = packed(attributes)
+    note = Note(job_id, key=RUBY_GROUP if fifo else "", due=real(item, "perform_at"), more=more)
+    return queue, fifo, Outgoing(words, note, kept), attributes
 
 
 def _camel(name: str) -> str:

@@ -7,6 +7,7 @@ original writes it, is a job too: its id is the message's.
 from __future__ import annotations
 
 import hashlib
+import logging
 import math
 import re
 from typing import Any
@@ -15,6 +16,7 @@ import msgspec
 
 from ...job import Headers, Kind, NewJob
 from ..common import storable
+from .foreign import packed, unpacked
 from .hops import execute_after as execute_after  # what a message carries is all found here
 from .hops import id_in
 from .hops import waits_until as waits_until
@@ -69,6 +71,8 @@ class Note(msgspec.Struct, omit_defaults=True):
     expires: float | None = None
     #: In the morgue: the queue that it was buried from; several may share a dead-letter queue.
     queue: str = ""
+    #: Message attributes of others, those beyond the number that SQS takes.
+    more: dict[str, dict[str, str]] | None = None
 
 
 class Outgoing(msgspec.Struct):
@@ -78,6 +82,8 @@ class Outgoing(msgspec.Struct):
     note: Note
     #: Message attributes of others, in the form in which SQS takes them; kept whenever a message is sent on.
     attributes: dict[str, Any] = {}
+    #: It goes without our attribute, as it came, because there is no room for that.
+    is_bare: bool = False
 
 
 class Message(msgspec.Struct, eq=False):
@@ -99,10 +105,13 @@ class Message(msgspec.Struct, eq=False):
     #: On the monotonic clock: when it was received, and until when nobody else gets it.
     received_at: float = 0.0
     hidden_until: float = 0.0
+    #: It came without our attribute.
+    is_bare: bool = False
 
 
 _read_note = msgspec.json.Decoder(Note).decode
 _write = msgspec.json.Encoder().encode
+_log = logging.getLogger("laneway")
 
 
 # -- out -----------------------------------------------------------------------------------------------
@@ -119,8 +128,19 @@ def outgoing_of(job: NewJob, due: float | None = None) -> Outgoing:
 
 def again(message: Message, **changes: Any) -> Outgoing:
     """A message that was received, to be sent on under another deduplication id; `changes` are those of its note."""
-    note = msgspec.structs.replace(message.note, **{"hop": message.note.hop + 1, **changes})
-    return Outgoing(message.body, note, message.attributes)
+    attributes, more = packed(message.attributes)
+    note = msgspec.structs.replace(message.note, **{"hop": message.note.hop + 1, "more": more, **changes})
+    return Outgoing(message.body, note, attributes)
+
+
+def as_it_came(message: Message, letter: Outgoing) -> Outgoing:
+    """What fits whenever `letter`, the same with all that is known of it, does not."""
+    if message.is_bare:
+        # Its note is not written, but makes its deduplication id; and it is buried as what it was.
+        note = msgspec.structs.replace(letter.note, buried_at=None)
+        return Outgoing(message.body, note, message.attributes, is_bare=True)
+    attributes, more = packed(message.attributes)
+    return Outgoing(message.body, msgspec.structs.replace(message.note, more=more), attributes)
 
 
 def entry_of(outgoing: Outgoing, id: str, channel: Channel, delay_s: int) -> dict[str, Any]:
@@ -128,12 +148,11 @@ def entry_of(outgoing: Outgoing, id: str, channel: Channel, delay_s: int) -> dic
     entry: dict[str, Any] = {
         "Id": id,
         "MessageBody": outgoing.body,
-        "MessageAttributes": {
-            **outgoing.attributes,
-            ATTRIBUTE: {"DataType": "String", "StringValue": _note_text(outgoing.note)},
-        },
+        "MessageAttributes": dict(outgoing.attributes),
     }
     note = outgoing.note
+    if not outgoing.is_bare:
+        entry["MessageAttributes"][ATTRIBUTE] = {"DataType": "String", "StringValue": _note_text(note)}
     if channel.fifo:
         # The dead are in no order, and each is a group of its own: SQS shows no more than 10 of a group at once.
         entry["MessageGroupId"] = group_of((note.key if note.buried_at is None else "") or note.id)
@@ -148,7 +167,9 @@ def entry_of(outgoing: Outgoing, id: str, channel: Channel, delay_s: int) -> dic
 
 def size_of(outgoing: Outgoing) -> int:
     """The bytes that SQS counts: the body, and the names, types and values of the attributes."""
-    size = _bytes(outgoing.body) + len(ATTRIBUTE) + len("String") + _bytes(_note_text(outgoing.note))
+    size = _bytes(outgoing.body)
+    if not outgoing.is_bare:
+        size += len(ATTRIBUTE) + len("String") + _bytes(_note_text(outgoing.note))
     for name, value in outgoing.attributes.items():
         size += _bytes(name) + _bytes(value.get("DataType", ""))
         size += len(value.get("BinaryValue", b"")) + _bytes(value.get("StringValue", ""))
@@ -156,8 +177,27 @@ def size_of(outgoing: Outgoing) -> int:
 
 
 def fitted(outgoing: Outgoing, limit: int) -> Outgoing:
-    """The same with as much of its error as a message of `limit` bytes has room for: no retry may fail by its error."""
-    error = storable(outgoing.note.error)
+    """The same with as much of its error as a message of `limit` bytes has room for: no retry may fail by its error.
+
+    If there is no room without it either, those attributes of others go that SQS would not have taken.
+    """
+    made = _cut(outgoing, limit)
+    more = outgoing.note.more
+    if outgoing.is_bare or not more or size_of(made) <= limit:
+        return made
+    _log.warning(
+        "the job %s is sent on without %d message attribute%s of others (%s): its message has no room for more",
+        outgoing.note.id,
+        len(more),
+        "" if len(more) == 1 else "s",
+        ", ".join(more),
+    )
+    note = msgspec.structs.replace(outgoing.note, more=None)
+    return _cut(Outgoing(outgoing.body, note, outgoing.attributes), limit)
+
+
+def _cut(outgoing: Outgoing, limit: int) -> Outgoing:
+    error = None if outgoing.is_bare else storable(outgoing.note.error)
     if not error or (len(error) * 6 <= MAX_ERROR and size_of(outgoing) <= limit):
         return outgoing
     without = Outgoing(outgoing.body, msgspec.structs.replace(outgoing.note, error=None), outgoing.attributes)
@@ -227,7 +267,9 @@ def read(channel: Channel, raw: dict[str, Any], now_monotonic: float, hidden_s: 
         name: {part: value[part] for part in ("DataType", "StringValue", "BinaryValue") if part in value}
         for name, value in (raw.get("MessageAttributes") or {}).items()
     }
-    note = _note_of(attributes.pop(ATTRIBUTE, None)) or Note(id_in(body) or raw["MessageId"])
+    known = _note_of(attributes.pop(ATTRIBUTE, None))
+    note = known or Note(id_in(body) or raw["MessageId"])
+    attributes, note.more = unpacked(attributes, note.more), None
     if channel.fifo and not note.key:
         note.key = system.get("MessageGroupId", "") or note.id
     elif not channel.fifo and not note.group:
@@ -245,6 +287,7 @@ def read(channel: Channel, raw: dict[str, Any], now_monotonic: float, hidden_s: 
         sequence=int(system.get("SequenceNumber", 0)),
         received_at=now_monotonic,
         hidden_until=now_monotonic + hidden_s,
+        is_bare=known is None,
     )
 
 

@@ -5,28 +5,36 @@ What is known to be stored is noted at once, and not sent again when the turn is
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
 from ...errors import EnqueueError
 from ...job import Kind, NewJob
 from ...outcome import Settlement
 from ..common import check_jobs
+from .apart import Complaints, Refusal, send_apart
+from .batches import Sent
 from .channels import Channels
 from .messages import Channel, Outgoing
 from .planning import Plan
 from .remembering import Memory
-from .sending import Sender
+from .sending import Dispatch, Sender
 from .stock import Claimed
-from .trouble import AWSError, MissingError
+from .trouble import AWSError, MissingError, is_refusal
 
 
 class Post:
     """Sends for the settlements of one process."""
 
-    def __init__(self, memory: Memory, sender: Sender, channels: Channels) -> None:
+    def __init__(
+        self, memory: Memory, sender: Sender, channels: Channels, stay: Callable[[Plan, Outgoing], None]
+    ) -> None:
         self._memory = memory
         self._sender = sender
         self._channels = channels
+        #: Has a job stay where it is, because it could not be sent.
+        self._stay = stay
+        self._complaints = Complaints()
 
     def send_outboxes(self, held: Sequence[tuple[Settlement, Claimed]]) -> None:
         """Send what the runs enqueued, before anything else: then no verdict has been carried out if it is refused."""
@@ -51,6 +59,22 @@ class Post:
             # Else the runs of this queue would wait for somebody to make the other one.
             self._blame_for_missing(jobs)
             raise
+        except AWSError as error:
+            if not is_refusal(error):
+                raise
+            for number, job in enumerate(jobs):
+                stored, at = places[number]
+                if at not in stored:
+                    self._send_alone(job, partial(_told_as, sent, number))
+
+    def _send_alone(self, job: NewJob, sent: Sent) -> None:
+        """Send one of several that have been refused together; if it is to blame, so is the run that enqueued it."""
+        try:
+            self._sender.enqueue([job], sent)
+        except AWSError as error:
+            if not isinstance(error, MissingError) and not is_refusal(error):
+                raise
+            raise EnqueueError(str(error), place=(job.queue, job.key)) from error
 
     def _blame_for_missing(self, jobs: Sequence[NewJob]) -> None:
         """Say which job is for a queue that does not exist: the run that enqueued it has failed."""
@@ -61,12 +85,9 @@ class Post:
                 raise EnqueueError(str(error), place=(job.queue, job.key)) from error
 
     def send(self, plans: Sequence[Plan]) -> None:
-        """Send copies and dead letters. What SQS refuses cannot be mended by blaming the run: it is tried again."""
-        try:
-            self._send_copies(plans)
-            self._send_letters(plans)
-        except EnqueueError as error:
-            raise AWSError(f"What is to be run again, or buried, cannot be sent. {error}") from error
+        """Send copies and dead letters. What SQS refuses for good stays where it is, and holds up nothing else."""
+        self._send_copies(plans)
+        self._send_letters(plans)
         for made in plans:
             if made.moved:
                 # They travel with the copy now, and must not count twice.
@@ -74,28 +95,53 @@ class Post:
                 made.moved.clear()
 
     def _send_copies(self, plans: Sequence[Plan]) -> None:
-        waiting = [(made, copy) for made in plans for copy in made.copies]
-
-        def sent(number: int) -> None:
-            made, copy = waiting[number]
+        def refused(each: tuple[Plan, Dispatch], error: Refusal) -> None:
+            made, copy = each
             made.copies.remove(copy)
+            self._stays(made, copy.outgoing, error)
 
+        waiting = [(made, copy) for made in plans for copy in made.copies]
         if waiting:
-            self._sender.dispatch([copy for _, copy in waiting], sent)
+            send_apart(
+                waiting,
+                lambda part, sent: self._sender.dispatch([copy for _, copy in part], sent),
+                lambda each: each[0].copies.remove(each[1]),
+                refused,
+            )
 
     def _send_letters(self, plans: Sequence[Plan]) -> None:
+        def refused(each: tuple[Plan, Outgoing], error: Refusal) -> None:
+            made, letter = each
+            made.letters.remove(letter)
+            self._stays(made, letter, error)
+
         waiting: dict[Channel, list[tuple[Plan, Outgoing]]] = {}
         for made in plans:
-            if made.letters:
-                source = made.claimed.buffer.channel
-                channel = self._channels.dead_letters(source)
+            source = made.claimed.buffer.channel
+            channel = self._channels.dead_letters(source) if made.letters else None
+            for letter in list(made.letters):
                 if channel is None:
-                    raise MissingError(f"The dead-letter queue of {source.name} is gone; see `laneway aws create`.")
-                waiting.setdefault(channel, []).extend((made, letter) for letter in made.letters)
+                    gone = MissingError(f"The dead-letter queue of {source.name} is gone; see `laneway aws create`.")
+                    refused((made, letter), gone)
+                else:
+                    waiting.setdefault(channel, []).append((made, letter))
         for channel, letters in waiting.items():
+            send_apart(
+                letters,
+                partial(self._send_to, channel),
+                lambda each: each[0].letters.remove(each[1]),
+                refused,
+                gone_too=True,
+            )
 
-            def sent(number: int, letters: list[tuple[Plan, Outgoing]] = letters) -> None:
-                made, letter = letters[number]
-                made.letters.remove(letter)
+    def _send_to(self, channel: Channel, letters: Sequence[tuple[Plan, Outgoing]], sent: Sent) -> None:
+        self._sender.send(channel, [(letter, 0) for _, letter in letters], sent)
 
-            self._sender.send(channel, [(letter, 0) for _, letter in letters], sent)
+    def _stays(self, made: Plan, outgoing: Outgoing, error: Refusal) -> None:
+        self._complaints.tell(made.claimed.buffer.channel, outgoing.note.id, error)
+        self._stay(made, outgoing)
+
+
+def _told_as(sent: Sent, number: int, _: int) -> None:
+    """What is the only one of its call is one of several for somebody else."""
+    sent(number)

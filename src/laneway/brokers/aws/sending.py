@@ -210,7 +210,7 @@ def _timed(item: Dispatch, now: float, *, is_hop: bool) -> Outgoing:
         body = with_execute_after(body, math.ceil(item.due))
     elif (carried := execute_after(body)) is not None and carried > math.ceil(max(now, item.due or now)):
         body = with_execute_after(body, None)  # it is due earlier by now
-    return Outgoing(body, note, item.outgoing.attributes)
+    return msgspec.structs.replace(item.outgoing, body=body, note=note)
 
 
 def _key(outgoing: Outgoing) -> str:

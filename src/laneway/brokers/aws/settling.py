@@ -15,15 +15,16 @@ from collections.abc import Callable, Sequence
 from ...clock import Clock
 from ...errors import BrokerError
 from ...outcome import Settlement
+from .aging import Limits
 from .changes import Changes
 from .channels import Channels
-from .messages import Channel
-from .planning import Plan, plan, refusal, unburied
+from .messages import Channel, Outgoing
+from .planning import Plan, in_time, needs_limits, plan, refusal, stay, unburied
 from .posting import Post
 from .remembering import Memory
 from .sending import Sender
 from .stock import Claimed, Stock
-from .trouble import DeniedError
+from .trouble import DeniedError, is_refusal
 
 _log = logging.getLogger("laneway")
 
@@ -36,6 +37,8 @@ class Work:
         self.plans: list[tuple[Settlement, Plan]] | None = None
         #: Keys whose settlement is refused.
         self.refused: list[str] = []
+        #: Keys that were to be buried, and could not be: they stay.
+        self.stayed: list[str] = []
         self.is_done = False
 
 
@@ -52,15 +55,17 @@ class Settler:
         clock: Clock,
         *,
         max_body: int,
+        lease_s: Callable[[], float],
         counted: Callable[[str, int, int], None],
     ) -> None:
         self._stock = stock
         self._memory = memory
-        self._post = Post(memory, sender, channels)
+        self._post = Post(memory, sender, channels, self._stay)
         self._channels = channels
         self._changes = changes
         self._clock = clock
         self._max_body = max_body
+        self._lease_s = lease_s
         self._counted = counted
         #: SQS queues whose missing dead-letter queue has been told.
         self._told: set[str] = set()
@@ -75,6 +80,7 @@ class Settler:
         plans = [made for _, made in work.plans]
         self._remember(plans)
         self._post.send(plans)
+        self._remember(plans)  # of those, too, that could not be sent
         self._record(queue, plans)
         with self._stock.changed:
             for made in plans:
@@ -104,35 +110,56 @@ class Settler:
 
     def _plans(self, held: Sequence[tuple[Settlement, Claimed]]) -> list[tuple[Settlement, Plan]]:
         """What is to be done for each; where a claim has been lost, no more than to give back the rest of it."""
-        buriable = {
-            claimed.buffer.channel.url: self._dead_letters(claimed.buffer.channel) is not None
-            for settlement, claimed in held
-            if settlement.verdict == "bury"
-        }
+        intents = [self._intent(settlement, claimed) for settlement, claimed in held]
         plans: list[tuple[Settlement, Plan]] = []
         with self._stock.changed:
             now, monotonic = self._clock.now(), self._clock.monotonic()
-            for settlement, claimed in held:
-                if not _is_ours(claimed, monotonic):
-                    plans.append((settlement, refusal(claimed, monotonic)))
-                    continue
-                stays = not buriable.get(claimed.buffer.channel.url, True) and settlement.verdict == "bury"
-                what = unburied(settlement) if stays else settlement
-                made = plan(claimed, what, now, monotonic, self._max_body)
-                made.is_refused = stays
+            for (settlement, claimed), (what, limits, stays) in zip(held, intents, strict=True):
+                if _is_ours(claimed, monotonic):
+                    made = plan(claimed, what, now, monotonic, self._max_body, limits)
+                    made.stays = stays
+                else:
+                    made = refusal(claimed, monotonic)
                 plans.append((settlement, made))
+        for _, made in plans:
+            for remark in made.remarks:
+                _log.error(remark)
         return plans
+
+    def _intent(self, settlement: Settlement, claimed: Claimed) -> tuple[Settlement, Limits | None, bool]:
+        """What is really to be done, what SQS says of how long it keeps messages if that matters, and whether a job
+        stays though it is to be buried."""
+        channel, now, limits = claimed.buffer.channel, self._clock.now(), None
+        what = settlement
+        if not _is_ours(claimed, self._clock.monotonic()):
+            return what, None, False
+        if needs_limits(claimed, settlement, now, self._max_body):
+            limits = self._channels.limits(channel)
+            what = in_time(claimed, settlement, now, self._max_body, limits, self._lease_s())
+        if what.verdict != "bury":
+            return what, limits, False
+        if self._dead_letters(channel) is not None:
+            if what is not settlement:
+                _log.error("a job of the queue %s (%s) is buried: %s", channel.queue, claimed.claim.key, what.error)
+            return what, limits, False
+        return unburied(what), limits or self._channels.limits(channel), True
+
+    def _stay(self, made: Plan, outgoing: Outgoing) -> None:
+        with self._stock.changed:
+            stay(made, outgoing, self._clock.now(), self._clock.monotonic())
 
     def _dead_letters(self, channel: Channel) -> Channel | None:
         try:
             found, why = self._channels.dead_letters(channel), "there is none"
         except DeniedError as error:
+            if not is_refusal(error):
+                raise
             found, why = None, str(error)
         if found is None and channel.url not in self._told:
             self._told.add(channel.url)
             _log.error(
-                "a job of the queue %s is to be buried, and %s has no dead-letter queue: such jobs stay, and are tried "
-                "again and again; make one with `laneway aws create` (%s)",
+                "a job of the queue %s is to be buried, and %s has no dead-letter queue: such jobs are not buried but "
+                "tried again every 15 minutes; make one with `laneway aws create` (%s)",
                 channel.queue,
                 channel.name,
                 why,
@@ -171,10 +198,25 @@ class Settler:
             if refused:
                 work.refused.append(settlement.claim.key)
                 continue
+            if made.stays and settlement.verdict == "bury":
+                work.stayed.append(settlement.claim.key)
+                self._tell_stayed(settlement, made)
             processed += settlement.verdict == "done" or settlement.done > 0
             failed += settlement.verdict in ("retry", "bury")
         if processed or failed:
             self._counted(queue, processed, failed)
+
+    @staticmethod
+    def _tell_stayed(settlement: Settlement, made: Plan) -> None:
+        """The worker has said by now that it is buried."""
+        channel = made.claimed.buffer.channel
+        _log.warning(
+            "the job %s of the queue %s was not buried, for what has been said of %s: it is tried again in 15 minutes, "
+            "for as long as SQS keeps it",
+            settlement.claim.key,
+            channel.queue,
+            channel.name,
+        )
 
     @staticmethod
     def _is_lost(made: Plan) -> bool:

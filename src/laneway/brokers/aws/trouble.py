@@ -12,7 +12,7 @@ from typing import Any
 
 from botocore import exceptions as botocore_errors
 
-from ...errors import BrokerAwayError, BrokerError
+from ...errors import BrokerAwayError, BrokerError, EnqueueError
 
 
 class AWSError(BrokerError):
@@ -104,6 +104,9 @@ _CLOCK = frozenset(
     {"InvalidSignatureException", "RequestExpired", "RequestTimeTooSkewed", "SignatureDoesNotMatch"},
 )
 
+#: Nothing can be asked for at all.
+_OURS = frozenset({"NoRegionError", "SSLError"})
+
 _NO_CREDENTIALS = (
     botocore_errors.NoCredentialsError,
     botocore_errors.PartialCredentialsError,
@@ -127,6 +130,16 @@ _GIVE = (
 
 #: What botocore repeats of a parameter that it does not take; it may be a job's.
 _VALUE = re.compile(r", value: .*?(?=, type: |, valid |$)")
+
+
+def is_refusal(error: Exception) -> bool:
+    """Whether AWS refuses for good what it was asked for, and only that: neither is it away, nor is it us whom it does
+    not know, nor is a queue or a table missing."""
+    if isinstance(error, DeniedError):
+        return error.code in _DENIED
+    if isinstance(error, AWSError):
+        return not isinstance(error, MissingError) and error.code not in _OURS
+    return isinstance(error, EnqueueError)
 
 
 def is_transient(code: str) -> bool:

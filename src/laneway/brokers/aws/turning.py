@@ -11,6 +11,8 @@ import threading
 import weakref
 from collections.abc import Collection, Iterable
 
+import msgspec
+
 from ...broker import Answer, Turn
 from ...clock import Clock
 from ...errors import BrokerError, LeaseLost
@@ -85,6 +87,7 @@ class Turns:
             self._changes,
             clock,
             max_body=self._settings.max_body,
+            lease_s=lambda: self._lease_s() or LEASE_S,
             counted=reporter.counted,
         )
         self._receivers = Receivers(
@@ -191,13 +194,13 @@ class Turns:
             # A worker that has got all that it wanted, and wants much, will soon come for more.
             ahead = limit if len(claims) == limit and limit >= BATCH else 0
             self._receivers.ask(buffers, max(limit - len(claims), ahead))
-        return Answer(claims, token, list(work.refused))
+        return Answer(claims, token, list(work.refused), stayed=list(work.stayed))
 
     def _repeated(self, answer: Answer) -> Answer:
         """The same answer, without claims that have been given back since."""
         with self._stock.changed:
             claims = [claim for claim in answer.claims if claim.ref in self._stock.claims]
-        return Answer(claims, answer.token, list(answer.refused))
+        return msgspec.structs.replace(answer, claims=claims)
 
     def _wanted(self, turn: Turn) -> int:
         """How many claims a turn may bring. SQS queues have one shard, number 0."""
