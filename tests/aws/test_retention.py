@@ -67,6 +67,7 @@ def test_a_keyed_call_is_buried_before_sqs_forgets_it(
         )
         assert hand.settle(settlement) == []
 
+    hand.settle(failed(hand.one(), "KeyError: before", 25, 0.0))
     again(0.4)
     clock.advance(0.4 * DAY + 1)
     again(3.5)
@@ -74,7 +75,7 @@ def test_a_keyed_call_is_buried_before_sqs_forgets_it(
     assert (note["id"], note["key"]) == ("1", "k")
     assert "4 days" in note["error"]
     assert "14 days" in note["error"]
-    assert ("ValueError: no" in note["error"]) is (verdict == "retry")
+    assert ("ValueError: no" if verdict == "retry" else "KeyError: before") in note["error"]
     assert any("4 days" in text for text in sentences(caplog))
     assert bodies(hand.one()) == ["2"]
 

@@ -122,7 +122,8 @@ def in_time(
     why = why_bury(held, limits, now, again_at(now, settlement.delay_s) - now, lease_s)
     if why is None or (not held.is_keyed and _fits(held, settlement, now, limit)):
         return settlement
-    error = f"{settlement.error.rstrip()}\n{why}" if settlement.error else why
+    error = settlement.error or held.error
+    error = f"{error.rstrip()}\n{why}" if error else why
     return msgspec.structs.replace(settlement, verdict="bury", buried=1, error=error)
 
 
