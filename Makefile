@@ -2,7 +2,7 @@
 # Each makes .venv, installs from a lock with hashes, and runs. Stamps inside .venv make the next time instant.
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test chaos install check format bench build lock clean
+.PHONY: help demo test test-aws chaos install check format bench build lock clean
 
 # Another Python: make PYTHON=/path/to/python test
 export PYTHON
@@ -13,13 +13,17 @@ $(shell [ -x .venv/bin/python ] || rm -f .venv/*.stamp)
 PIP := .venv/bin/python -m pip --disable-pip-version-check --quiet
 
 help: ## list these commands
-	@sed -n 's/^\([a-z]*\):[^#]*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{ printf "%-16s%s\n", $$1, $$2 }'
+	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{ printf "%-16s%s\n", $$1, $$2 }'
 
 demo: .venv/run.stamp ## see jobs running, live
 	.venv/bin/laneway demo
 
 test: .venv/dev.stamp ## run the tests; ARGS="-k retry" picks some, ARGS="-n 0" runs one at a time
 	.venv/bin/python -m pytest -n 2 $(ARGS)
+
+# It costs a few cents. AWS_ENDPOINT_URL leads to another server, such as moto's.
+test-aws: .venv/dev.stamp ## run the tests of SQS and DynamoDB on your AWS account, under names of their own
+	LANEWAY_TEST_AWS=1 .venv/bin/python -m pytest -n 4 -o faulthandler_timeout=0 tests/aws $(ARGS)
 
 # New sequences each time; the seeds of the simulator are always the same.
 chaos: .venv/dev.stamp ## kill workers, lose messages, and try every sequence: what make test does in a small way
@@ -49,6 +53,7 @@ bench: .venv/dev.stamp ## measure how fast jobs go in and out, what idling costs
 	.venv/bin/python bench/redis_latency.py $(if $(PEERS),--peers $(PEERS))
 	.venv/bin/python bench/redis_memory.py
 	.venv/bin/python bench/redis_depth.py
+	.venv/bin/python bench/sqs_requests.py
 
 build: .venv/dev.stamp ## make the wheel and the sdist in dist/
 	.venv/bin/python -m build --no-isolation --outdir dist

@@ -7,12 +7,28 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.aws.real import RealPlace, _real, real
 from tests.aws.servers import ENVIRONMENT, FakeServer, MotoServer
+
+__all__ = ["_real", "real"]
+
+#: `make test-aws`: the tests on the fixture `aws`, and no others, on AWS itself.
+ON_AWS = bool(os.environ.get("LANEWAY_TEST_AWS"))
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if ON_AWS:
+        kept = [item for item in items if "aws" in getattr(item, "fixturenames", ())]
+        config.hook.pytest_deselected(items=[item for item in items if item not in kept])
+        items[:] = kept
 
 
 @pytest.fixture(scope="session", autouse=True)
 def _aws_environment() -> Iterator[None]:
-    """Credentials that open nothing: no test ever finds its way to the real AWS."""
+    """Credentials that open nothing: no test finds its way to the real AWS, unless it is told to."""
+    if ON_AWS:
+        yield
+        return
     with pytest.MonkeyPatch.context() as patch:
         for name in [name for name in os.environ if name.startswith("AWS_")]:
             patch.delenv(name)
@@ -50,7 +66,14 @@ def fake(_fake: FakeServer) -> FakeServer:
 
 
 @pytest.fixture(params=["fake", "moto"])
-def aws(request: pytest.FixtureRequest) -> MotoServer | FakeServer:
+def server(request: pytest.FixtureRequest) -> MotoServer | FakeServer:
     """Each of them, one after the other."""
     server: MotoServer | FakeServer = request.getfixturevalue(request.param)
     return server
+
+
+@pytest.fixture(params=["real"] if ON_AWS else ["fake", "moto"])
+def aws(request: pytest.FixtureRequest) -> MotoServer | FakeServer | RealPlace:
+    """The same; with `make test-aws`, AWS itself. For tests that know no more of it than any `Place` has."""
+    place: MotoServer | FakeServer | RealPlace = request.getfixturevalue(request.param)
+    return place

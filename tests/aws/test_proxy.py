@@ -24,8 +24,8 @@ from tests.aws.servers import FakeServer, Place
 
 
 @pytest.fixture
-def proxy(aws: Place) -> Iterator[FaultProxy]:
-    with FaultProxy(aws.endpoint) as proxy:
+def proxy(server: Place) -> Iterator[FaultProxy]:
+    with FaultProxy(server.endpoint) as proxy:
         proxy.create_queue("q")
         yield proxy
 
@@ -53,7 +53,7 @@ def attempt(proxy: FaultProxy, body: str) -> str:
     ],
 )
 def test_the_nth_call_fails(
-    proxy: FaultProxy, aws: Place, fault: str, seen: tuple[str, ...], carried_out: bool
+    proxy: FaultProxy, server: Place, fault: str, seen: tuple[str, ...], carried_out: bool
 ) -> None:
     assert fault in FAULTS
     rule = proxy.rule(fault, "SendMessage", nth=2)
@@ -62,7 +62,7 @@ def test_the_nth_call_fails(
     assert attempt(proxy, "three") == "sent"
     assert (rule.happened, rule.seen) == (1, 3)
     expected = ["one", "two", "three"] if carried_out else ["one", "three"]
-    assert bodies(receive(aws, "q")) == expected
+    assert bodies(receive(server, "q")) == expected
     faults = [call.fault for call in proxy.log if call.operation == "SendMessage"]
     assert faults == [None, fault, None]
 
@@ -79,22 +79,22 @@ def test_a_share_of_all_calls_fails_the_same_way_each_time(proxy: FaultProxy) ->
 
 
 @pytest.mark.parametrize("sender_fault", [True, False])
-def test_some_entries_of_a_batch_are_not_carried_out(proxy: FaultProxy, aws: Place, sender_fault: bool) -> None:
+def test_some_entries_of_a_batch_are_not_carried_out(proxy: FaultProxy, server: Place, sender_fault: bool) -> None:
     proxy.rule(Partly({0, 2}, sender_fault=sender_fault), nth=1)
     answer = send(proxy, "q", "one", "two", "three", "four")
     assert [each["Id"] for each in answer["Successful"]] == ["1", "3"]
     assert [each["Id"] for each in answer["Failed"]] == ["0", "2"]
     assert {each["SenderFault"] for each in answer["Failed"]} == {sender_fault}
-    got = receive(aws, "q")
+    got = receive(server, "q")
     assert bodies(got) == ["two", "four"]
     proxy.rule(Partly(range(10)), "DeleteMessageBatch")
     entries = [{"Id": str(place), "ReceiptHandle": each["ReceiptHandle"]} for place, each in enumerate(got)]
     answer = proxy.sqs_client.delete_message_batch(QueueUrl=proxy.queue_url("q"), Entries=entries)
     assert len(answer["Failed"]) == 2
-    assert aws.counts("q") == (0, 2, 0)
+    assert server.counts("q") == (0, 2, 0)
 
 
-def test_a_share_of_entries(proxy: FaultProxy, aws: Place) -> None:
+def test_a_share_of_entries(proxy: FaultProxy, server: Place) -> None:
     rule = proxy.rule(Partly(share=0.5), "SendMessageBatch")
     failed = 0
     for start in range(0, 40, 10):
@@ -103,10 +103,10 @@ def test_a_share_of_entries(proxy: FaultProxy, aws: Place) -> None:
         failed += len(answer["Failed"])
     assert rule.happened == 4
     assert 4 < failed < 36
-    assert sum(aws.counts("q")) == 40 - failed
+    assert sum(server.counts("q")) == 40 - failed
 
 
-def test_dynamodb_has_faults_of_its_own(proxy: FaultProxy, aws: Place) -> None:
+def test_dynamodb_has_faults_of_its_own(proxy: FaultProxy, server: Place) -> None:
     db = fill(proxy)
     proxy.rule(THROTTLED, "PutItem", nth=1)
     with pytest.raises(db.exceptions.ProvisionedThroughputExceededException):
@@ -115,16 +115,16 @@ def test_dynamodb_has_faults_of_its_own(proxy: FaultProxy, aws: Place) -> None:
     with pytest.raises(ClientError) as error:
         db.put_item(TableName="t", Item=item("a"))
     assert code(error) == "InternalServerError"
-    assert aws.items("t") == []
+    assert server.items("t") == []
 
 
-def test_items_of_a_batch_stay_unprocessed(proxy: FaultProxy, aws: Place) -> None:
+def test_items_of_a_batch_stay_unprocessed(proxy: FaultProxy, server: Place) -> None:
     db = fill(proxy)
     puts: list[dict[str, Any]] = [{"PutRequest": {"Item": item(job)}} for job in "abc"]
     proxy.rule(Partly({1}), "BatchWriteItem", nth=1)
     answer = db.batch_write_item(RequestItems={"t": puts})
     assert answer["UnprocessedItems"] == {"t": [puts[1]]}
-    assert sorted(jobs(aws.items("t"))) == ["a", "c"]
+    assert sorted(jobs(server.items("t"))) == ["a", "c"]
     db.batch_write_item(RequestItems=answer["UnprocessedItems"])
     proxy.rule(Partly({0}), "BatchGetItem", nth=1)
     asked = {"t": {"Keys": [item(job) for job in "abc"], "ConsistentRead": True}}

@@ -319,8 +319,8 @@ def test_a_failure_midway_names_what_was_not_stored(rig: Rig) -> None:
 
 
 @pytest.mark.parametrize("fault", [ERROR_500, REQUEST_THROTTLED, RESET])
-def test_a_request_that_failed_is_repeated(aws: AWS, fault: str) -> None:
-    with FaultProxy(aws.endpoint) as proxy:
+def test_a_request_that_failed_is_repeated(server: AWS, fault: str) -> None:
+    with FaultProxy(server.endpoint) as proxy:
         rig = Rig(proxy)
         rule = proxy.rule(fault, "SendMessageBatch", nth=1)
         rig.sender.enqueue([*jobs(3), call("a", "c1")])
@@ -330,8 +330,8 @@ def test_a_request_that_failed_is_repeated(aws: AWS, fault: str) -> None:
         rig.clients.close()
 
 
-def test_after_a_lost_answer_repeats_carry_the_same_ids(aws: AWS) -> None:
-    with FaultProxy(aws.endpoint) as proxy:
+def test_after_a_lost_answer_repeats_carry_the_same_ids(server: AWS) -> None:
+    with FaultProxy(server.endpoint) as proxy:
         rig = Rig(proxy)
         rule = proxy.rule(LOST, "SendMessageBatch", nth=(1, 3))
         rig.sender.enqueue([*jobs(3), call("a", "c1")])
@@ -341,8 +341,8 @@ def test_after_a_lost_answer_repeats_carry_the_same_ids(aws: AWS) -> None:
         rig.clients.close()
 
 
-def test_some_entries_that_failed_are_repeated_alone(aws: AWS) -> None:
-    with FaultProxy(aws.endpoint) as proxy:
+def test_some_entries_that_failed_are_repeated_alone(server: AWS) -> None:
+    with FaultProxy(server.endpoint) as proxy:
         rig = Rig(proxy)
         rule = proxy.rule(Partly(), "SendMessageBatch", nth=(1, 2))
         rig.sender.enqueue(jobs(10))
