@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 
+import botocore.loaders
+import botocore.session
 import pytest
 
 from tests.aws.real import RealPlace, _real, real
@@ -34,6 +36,21 @@ def _aws_environment() -> Iterator[None]:
             patch.delenv(name)
         for name, value in ENVIRONMENT.items():
             patch.setenv(name, value)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _descriptions_of_aws() -> Iterator[None]:
+    """What boto3 knows of AWS is read once: to read it for every client takes longer than most tests."""
+    loader, get = botocore.loaders.create_loader(), botocore.session.get_session
+
+    def get_session() -> botocore.session.Session:
+        session = get()
+        session.register_component("data_loader", loader)
+        return session
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(botocore.session, "get_session", get_session)
         yield
 
 

@@ -145,6 +145,19 @@ def test_what_waits_is_not_read_again_and_again(
     assert sum(read) == 20 + 20, "once when they were seen, and once when they were due"
 
 
+@pytest.mark.parametrize(("key", "most"), [("", 9), ("k", 11)])
+def test_one_job_costs_few_requests(waiters: Waiters, clock: ManualClock, key: str, most: int) -> None:
+    poller = waiters.poller()
+    waiters.sender.enqueue([job("first", DAY_S)])
+    poller.round()
+    before = waiters.requests("dynamodb")
+    waiters.sender.enqueue([job("a", 20, key=key)])
+    clock.advance(20)
+    poller.round()
+    assert waiters.requests("dynamodb") - before <= most
+    assert waiters.sent_ids("q.fifo" if key else "q") == ["a"]
+
+
 # -- the poller of the process that stores a job -------------------------------------------------------
 
 

@@ -245,7 +245,7 @@ def fill(server: FakeServer, name: str, count: int, **more: Any) -> list[str]:
 
 def test_without_faults_messages_come_once_and_in_order(fake: FakeServer) -> None:
     fake.create_queue("q")
-    assert fill(fake, "q", 300) == drain(fake, "q")
+    assert fill(fake, "q", 100) == drain(fake, "q")
 
 
 def test_some_come_twice(fake: FakeServer) -> None:

@@ -26,7 +26,7 @@ from tests.aws.waiters import Sends, Waiters, most_often, waiting
 NOW = 1_700_000_000.0
 
 #: `make chaos` kills processes at these places, 200 times.
-CRASHES = 50
+CRASHES = 30
 PLACES = ("after table claim", "before table send", "after table send", "before table delete")
 
 

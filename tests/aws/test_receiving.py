@@ -160,7 +160,7 @@ def test_a_queue_that_is_deleted_under_us_is_told(rig: Rig, monkeypatch: pytest.
 def test_a_busy_worker_needs_few_requests(rig: Rig, fake: FakeServer) -> None:
     """Sending, receiving and deleting: at most 0.35 a job. Each runs once, though SQS delivers some twice."""
     fake.faults.duplicates = 0.02
-    total = 600
+    total = 400
     rig.enqueue([job(f"k{n}") for n in range(total)])
     hand = rig.hand()
     run: list[str] = []

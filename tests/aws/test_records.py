@@ -402,7 +402,7 @@ def test_a_busy_worker_needs_few_requests_for_them(fake: FakeServer) -> None:
     """About a tenth of a request for a job, as many as there are deletes; one by one it would be 1."""
     fake.create_queues("default")
     fake.create_table(TABLE)
-    jobs = 1_000
+    jobs = 500
     with app_on(fake, table=TABLE, records=True) as app:
         tally = Tally()
 

@@ -66,7 +66,7 @@ def test_a_ticket_of_the_ruby_original_waits_hop_by_hop_and_keeps_what_is_in_it(
         declare(app, tally)
         url = fake.queue_url("default")
         fake.sqs_client.send_message(QueueUrl=url, MessageBody=strange % at, MessageAttributes=theirs)
-        soon = time.time() + 1.5
+        soon = time.time() + 1.0
         fake.sqs_client.send_message(QueueUrl=url, MessageBody=strange % soon)
         with running(app):
             tally.wait_for(1)

@@ -334,7 +334,7 @@ def test_whichever_call_is_lost_nothing_is_and_nothing_is_done_twice(bench: Benc
     while not finished:
         number += 1
         rig, server, clock = bench.virtual()
-        server.create_queues("new")
+        server.create_queue("new")
         hand, settlements = _story(rig)
         lost = Lost(number, after=after)
         with rig.watched(lost):
@@ -366,7 +366,7 @@ def test_a_process_that_dies_between_two_calls_loses_nothing(bench: Bench) -> No
     while not finished:
         number += 1
         rig, server, clock = bench.virtual()
-        server.create_queues("new")
+        server.create_queue("new")
         hand, settlements = _story(rig)
         lost = Lost(number, after=True)
         with rig.watched(lost):

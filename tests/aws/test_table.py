@@ -216,16 +216,16 @@ def test_an_item_that_is_too_large_is_refused_with_all_that_was_to_be_stored_wit
 
 
 def test_nobodys_items_are_stranded_when_the_number_of_partitions_changes(aws: Place, clock: ManualClock) -> None:
-    many = Waiters(aws, clock, partitions=9)
+    many = Waiters(aws, clock, partitions=5)
     few = Waiters(aws, clock, partitions=2)
     many.make_table()
-    many.table().put([waiting(f"m{n}", NOW) for n in range(20)])
-    few.table().put([waiting(f"f{n}", NOW) for n in range(20)])
+    many.table().put([waiting(f"m{n}", NOW) for n in range(10)])
+    few.table().put([waiting(f"f{n}", NOW) for n in range(10)])
     for waiters in (many, few):
         table = waiters.table()
-        assert table.partitions() == [*(f"laneway-{n}" for n in range(9)), RUBY]
-        assert len([item for each in table.partitions() for item in table.due(each, NOW)]) == 40
-        assert len(table.get_all([f"{kind}{n}" for kind in "mf" for n in range(20)])) == 40
+        assert table.partitions() == [*(f"laneway-{n}" for n in range(5)), RUBY]
+        assert len([item for each in table.partitions() for item in table.due(each, NOW)]) == 20
+        assert len(table.get_all([f"{kind}{n}" for kind in "mf" for n in range(10)])) == 20
 
 
 def test_an_item_that_cannot_be_read_is_told_of_once_and_left(
@@ -325,15 +325,15 @@ def test_pages_are_in_order_over_all_partitions_and_of_one_queue(aws: Place, clo
     waiters = Waiters(aws, clock, table="jobs")
     waiters.make_table("jobs")
     table = waiters.table()
-    ids = [f"j{n:02}" for n in range(24)]
-    table.put([waiting(id, NOW + n // 6) for n, id in enumerate(ids)])
+    ids = [f"j{n:02}" for n in range(12)]
+    table.put([waiting(id, NOW + n // 3) for n, id in enumerate(ids)])
     table.put([waiting(f"o{n:02}", NOW + n, queue="other") for n in range(6)])
-    assert (table.count("q"), table.count("other"), table.count("q", NOW + 1)) == (24, 6, 12)
+    assert (table.count("q"), table.count("other"), table.count("q", NOW + 1)) == (12, 6, 6)
 
     def listed(**options: Any) -> list[str]:
         found, after = [], None
         while True:
-            items, after = table.page("q", after=after, limit=8, **options)
+            items, after = table.page("q", after=after, limit=5, **options)
             found += [item.job_id for item in items]
             if after is None:
                 return found
@@ -341,9 +341,9 @@ def test_pages_are_in_order_over_all_partitions_and_of_one_queue(aws: Place, clo
     assert listed() == ids
     backwards = listed(reverse=True)
     assert sorted(backwards) == ids
-    assert [int(id[1:]) // 6 for id in backwards] == [n // 6 for n in reversed(range(24))]
-    assert listed(start=NOW + 2) == ids[12:]
-    assert sorted(listed(start=NOW + 1, reverse=True)) == ids[:12]
+    assert [int(id[1:]) // 3 for id in backwards] == [n // 3 for n in reversed(range(12))]
+    assert listed(start=NOW + 2) == ids[6:]
+    assert sorted(listed(start=NOW + 1, reverse=True)) == ids[:6]
     with pytest.raises(BrokerError, match="cannot go on"):
         table.page("q", after="nonsense")
 

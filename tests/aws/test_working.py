@@ -8,6 +8,7 @@ from typing import Annotated
 import pytest
 
 from laneway import Context, Key
+from laneway.brokers.aws import letters
 from tests.aws.servers import FakeServer, MotoServer
 from tests.aws.working import PATIENCE_S, Tally, app_on, running, wait_until
 
@@ -97,7 +98,10 @@ def test_keys_run_side_by_side(fake: FakeServer) -> None:
             assert [number for name, number in tally.ran if name == f"order-{key}"] == list(range(5))
 
 
-def test_what_a_run_enqueues_is_sent_when_it_succeeds(aws: MotoServer | FakeServer) -> None:
+def test_what_a_run_enqueues_is_sent_when_it_succeeds(
+    aws: MotoServer | FakeServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(letters, "WAIT_S", 0)  # these servers have all their messages at hand
     aws.create_queues("default")
     with app_on(aws) as app:
         tally = Tally()
