@@ -23,9 +23,9 @@ pytestmark = pytest.mark.chaos
 
 LEASE_S = 2.0
 KILLS = 20 if LARGE else 1
-RESTARTS = 50 if LARGE else 3
+RESTARTS = 50 if LARGE else 2
 TABLE = "jobs"
-KILLED = Size(100_000, 1_000, 50, 0.002) if LARGE else Size(300, 30, 5, 0.02)
+KILLED = Size(100_000, 1_000, 50, 0.002) if LARGE else Size(200, 20, 5, 0.02)
 
 
 @pytest.fixture(scope="module")
