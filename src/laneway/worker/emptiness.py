@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from ..broker import gather_of, is_undelivered
+from ..broker import gather_of, is_undelivered, makes_queues
 from ..errors import LanewayError
 
 if TYPE_CHECKING:
@@ -35,6 +35,8 @@ def _idle(broker: Broker, names: set[str], unfinished: Callable[[], bool]) -> li
     if unfinished():
         return None
     queues = [stats for stats in broker.stats() if stats.queue in names]
+    if len(queues) < len(names) and not makes_queues(broker):
+        return None  # one is missing, which the fetchers say: when somebody has made it there may be something in it
     if any(stats.busy or not (stats.paused or stats.length == stats.delayed) for stats in queues):
         return None
     return [(stats.processed, stats.failed) for stats in queues]
