@@ -239,6 +239,18 @@ def test_acting(made: Console) -> None:
     assert "There is no queue 'nowhere'" in made.wrong("pause", "nowhere")
 
 
+def test_jobs_for_a_queue_that_is_gone_can_be_seen_and_cancelled(made: Console) -> None:
+    broker = made.broker()
+    made.server.create_queue("gone")
+    broker.enqueue([NewJob(queue="gone", key=key, body="{}", delay_s=DAY) for key in ("a", "b")])
+    broker.close()
+    made.server.sqs_client.delete_queue(QueueUrl=made.server.queue_url("gone"))
+    assert [job["key"] for job in made.json("delayed", "-Q", "gone")["jobs"]] == ["a", "b"]
+    assert made.ok("delayed", "cancel", "a", "-Q", "gone") == "Cancelled 1 job.\n"
+    assert made.ok("delayed", "cancel", "b", "-Q", "gone") == "Cancelled 1 job.\n"
+    assert "There is no queue 'gone'" in made.wrong("delayed", "-Q", "gone")
+
+
 def test_without_a_table_it_is_said_what_is_missing(console: Console) -> None:
     bare = console.server.url(wait=0)
     console.ok("aws", "create", console.target, "--no-table", url=bare)

@@ -101,6 +101,20 @@ def test_a_worker_runs_and_polls_a_table_that_others_use(shared: Place, caplog: 
         assert [finding.text for finding in examine(app, "shop") if finding.level == "problem"] == []
 
 
+def test_a_queue_that_nobody_knows_is_told_once_a_process(fake: Place, caplog: pytest.LogCaptureFixture) -> None:
+    with ready(fake, "q") as broker, opened(fake) as producer:
+        urls = [fake.create_queue(name) for name in ("gone", "gone.fifo")]
+        producer.enqueue([job("plain", queue="gone", delay_s=901), call("k", "keyed", queue="gone", delay_s=0.01)])
+        for url in urls:
+            fake.sqs_client.delete_queue(QueueUrl=url)
+        for _ in range(2):  # a worker that is stopped and started again
+            poller, _ = broker.duties(["q"])
+            wait_until(lambda poller=poller: poller.round() <= 30)
+            broker.run_now("gone", ["plain"])
+        assert len(caplog.messages) == 1
+        assert "laneway delayed -Q gone" in caplog.messages[0]
+
+
 def test_the_poller_sends_what_it_may(shared: Place, caplog: pytest.LogCaptureFixture) -> None:
     with allowed(shared, "worker", "q") as broker:
         broker.declare("q", 1)

@@ -61,6 +61,23 @@ def test_queues_are_those_that_exist(fake: Place) -> None:
         assert [each.queue for each in broker.stats()] == ["keyed", "q", "unheard-of"]
 
 
+def test_a_queue_that_is_gone_is_found_while_the_table_has_jobs_for_it(fake: Place) -> None:
+    with ready(fake) as broker:
+        url = fake.create_queue("gone")
+        broker.enqueue([job("a", queue="gone", delay_s=DAY)])
+        fake.sqs_client.delete_queue(QueueUrl=url)
+    with opened(fake) as broker:
+        broker.declare("q", 1)
+        assert broker.queues() == {"q": 1}
+        assert is_found(broker, "gone")
+        assert broker.queues() == {"gone": 1, "q": 1}
+        assert numbers(broker, "gone").delayed == 1
+        assert keys(broker.listing("gone", "delayed").jobs) == ["a"]
+        assert broker.cancel("gone", "a")
+        assert not is_found(broker, "gone")
+        assert broker.queues() == {"q": 1}
+
+
 def test_another_process_finds_queues_by_the_table(fake: Place) -> None:
     with ready(fake, "default", "q", "mail") as broker:
         assert broker.pause("mail")

@@ -73,7 +73,9 @@ class AWSBroker:
         self.morgue = Morgue(self.clients, self.channels, self.tables, self.sender, settings, self.clock)
         self.looks = Looking(self.channels, self.tables, self.morgue, settings, self.clock)
         self.whereabouts = Whereabouts(self.tables, self.turns, self.clock)
-        forwarder = Forwarder(self.clients, self.channels, settings, self.clock)
+        #: Queues of which it was said that they are missing, though jobs wait for them.
+        self._told_missing: set[str] = set()
+        forwarder = Forwarder(self.clients, self.channels, settings, self.clock, self._told_missing)
         self.acts = Acting(self.channels, self.tables, forwarder, settings, self.clock, self.pollers)
         self.reporter.holding = self.turns.holding
         self.reporter.running = self.turns.running
@@ -131,7 +133,7 @@ class AWSBroker:
 
     def duties(self, queues: Collection[str]) -> Sequence[Duty]:
         """The poller of the waiter tables, and what others are told of this worker."""
-        forwarder = Forwarder(self.clients, self.channels, self.settings, self.clock)
+        forwarder = Forwarder(self.clients, self.channels, self.settings, self.clock, self._told_missing)
         poller = Poller(self.tables, forwarder, self.settings, self.clock, queues)
         self.pollers.add(poller)
         return [poller, self.reporter]
@@ -139,7 +141,7 @@ class AWSBroker:
     # -- looking ---------------------------------------------------------------------------------------
 
     def exists(self, queue: str) -> bool:
-        """Whether there is such a queue: SQS is asked for one by its name, and never for all."""
+        """Whether there is such a queue, or jobs that wait for it: SQS is asked for it by its name, never for all."""
         return self.looks.exists(queue)
 
     def queues(self) -> dict[str, int]:

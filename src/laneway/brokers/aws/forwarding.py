@@ -64,13 +64,17 @@ class Forwarded(msgspec.Struct):
 class Forwarder:
     """Sends items of tables to their queues. Its claims are its own: another one, also in this process, is another."""
 
-    def __init__(self, clients: Clients, channels: Channels, settings: Settings, clock: Clock) -> None:
+    def __init__(
+        self, clients: Clients, channels: Channels, settings: Settings, clock: Clock, told: set[str] | None = None
+    ) -> None:
+        """`told` are queues of which it was said that they are missing, by this forwarder or another of the process."""
         self.mine = new_id()
         self._clients = clients
         self._channels = channels
         self._settings = settings
         self._clock = clock
         self._told: set[str] = set()
+        self._told_missing = set() if told is None else told
 
     def forward(self, table: Table, items: Sequence[Waiting], stuck: set[tuple[str, str]] | None = None) -> Forwarded:
         """Send items, each to its own queue. Those for one FIFO group go in order, and none after one that cannot.
@@ -87,8 +91,10 @@ class Forwarder:
                 try:
                     channel = self._channels.of(queue, fifo)
                 except MissingError as error:
-                    told = "%s %d delayed jobs wait for it in the table %s."
-                    self._tell(f"{queue} {fifo}", told, error, len(held), table.name)
+                    if queue not in self._told_missing:
+                        self._told_missing.add(queue)
+                        told = "%s Delayed jobs wait for it in the table %s; laneway delayed -Q %s lists them."
+                        _log.warning(told, error, table.name, queue)
                     found.kept += held
                 except DeniedError as error:
                     if queue in self._channels.declared():
@@ -97,7 +103,6 @@ class Forwarder:
                     else:  # another app's, whose workers send them
                         found.others += held
                 else:
-                    self._told.discard(f"{queue} {fifo}")
                     if fifo:
                         found.add(self._in_order(table, channel, held, pool, stuck))
                     else:

@@ -35,15 +35,27 @@ class Looking:
         self._surveys = Surveys(clock)
         #: Queues of others that may not be looked at, and until when they are not tried again, on the monotonic clock.
         self._denied: dict[str, float] = {}
+        #: Those that somebody has asked for and that have no SQS queue, but jobs that wait for one.
+        self._only_in_table: set[str] = set()
 
     # -- queues ----------------------------------------------------------------------------------------
 
     def exists(self, queue: str) -> bool:
-        """Whether there is an SQS queue for it; one that was found is known from then on."""
-        found = bool(self._channels.existing(queue))
-        if found:
+        """Whether there is an SQS queue for it, or the table has jobs for it; one that was found is known then."""
+        if self._channels.existing(queue):
             self._channels.declare(queue)
-        return found
+            return True
+        self._only_in_table.discard(queue)
+        if self._is_waited_for(queue):
+            self._only_in_table.add(queue)
+        return queue in self._only_in_table
+
+    def _is_waited_for(self, queue: str) -> bool:
+        table = self._tables.of(queue)
+        try:
+            return table is not None and bool(table.page(queue, limit=1)[0])
+        except (DeniedError, MissingError):
+            return False
 
     def queues(self) -> dict[str, int]:
         """Those that exist of the ones that this process has heard of, or that are in a table that it knows."""
@@ -57,7 +69,8 @@ class Looking:
                 names.update(dict.fromkeys(queues_of(table)))
             except DeniedError:
                 pass  # whoever may not read it is told by whatever needs it
-        return {name: 1 for name in sorted(names) if self._is_seen(name)}
+        seen = {name for name in names if self._is_seen(name)}
+        return dict.fromkeys(sorted(seen | self._only_in_table), 1)
 
     def is_own(self, queue: str) -> bool:
         """Whether somebody has declared a queue, or asked for it; without any such, the one that the URL names is."""
