@@ -126,7 +126,8 @@ def test_what_a_run_enqueues_is_sent_when_it_succeeds(
         (buried,) = app.broker.listing("default", "dead").jobs
         assert "nothing of this is sent" in (buried.error or "")
         assert app.broker.revive("default", [buried.key]) == 1
-        assert aws.counts("default")[0] == 1
+        # A receive of the worker's may still have been under way: then it has been given back, in a moment.
+        wait_until(lambda: aws.counts("default")[0] == 1)
 
 
 @pytest.mark.parametrize("keyed", [False, True])

@@ -44,12 +44,18 @@ def is_there(pid: int) -> bool:
 def children() -> set[int]:
     """The processes that this one has started and that have not ended, but for servers that other tests share."""
     own = Path(f"/proc/{os.getpid()}/task")
-    found = " ".join((task / "children").read_text() for task in own.iterdir())
+    found = " ".join(_read(task / "children") for task in own.iterdir())
     return {int(pid) for pid in found.split() if is_there(int(pid)) and not _serves(int(pid))}
 
 
 def _serves(pid: int) -> bool:
+    process = Path(f"/proc/{pid}")
+    return _read(process / "comm").endswith("-server\n") or "tests.aws." in _read(process / "cmdline")
+
+
+def _read(path: Path) -> str:
+    """What is there; nothing if the thread or process has ended meanwhile."""
     try:
-        return Path(f"/proc/{pid}/comm").read_text().endswith("-server\n")
+        return path.read_text()
     except (FileNotFoundError, ProcessLookupError):
-        return False
+        return ""
