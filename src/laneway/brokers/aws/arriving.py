@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable, Sequence
 
 from ...clock import Clock
 from ...errors import BrokerError
-from .apart import Complaints, Refusal, send_apart
 from .batches import Sent
 from .changes import Change, Changes, in_tens
 from .holding import LONGEST_S, Held
@@ -20,6 +19,7 @@ from .hops import waits_until
 from .messages import Message, again
 from .remembering import Memory
 from .sending import Dispatch, Sender
+from .singly import Complaints, Refusal, send_singly
 from .states import State
 from .stock import Buffer, Stock
 
@@ -94,7 +94,7 @@ class Arrivals:
             changes.append(Change(message, min(math.ceil(at - self._clock.now()), int(LONGEST_S))))
 
         for batch in in_tens(early):
-            send_apart(batch, self._dispatch, sent, refused)
+            send_singly(batch, self._dispatch, sent, refused)
         self._changes.carry_out(changes)
 
     def _dispatch(self, early: Sequence[tuple[Message, float]], sent: Sent) -> None:

@@ -72,23 +72,6 @@ class Groups:
             self._groups.pop(group.key, None)
         return bool(group.waiting) and not group.is_claimed
 
-    def unclaimed(self) -> list[Held]:
-        """Take out all that waits in groups of which no claim is held."""
-        taken: list[Held] = []
-        for group in list(self._groups.values()):
-            if not group.is_claimed:
-                taken += group.clear()
-                self.tidy(group)
-        return taken
-
-    def waiting(self) -> list[Held]:
-        """Take out all that waits, also behind claims."""
-        taken: list[Held] = []
-        for group in list(self._groups.values()):
-            taken += group.clear()
-            self.tidy(group)
-        return taken
-
 
 def _sequence(held: Held) -> int:
     return held.message.sequence

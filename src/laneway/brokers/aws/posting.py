@@ -12,13 +12,13 @@ from ...errors import EnqueueError
 from ...job import Kind, NewJob
 from ...outcome import Settlement
 from ..common import check_jobs
-from .apart import Complaints, Refusal, send_apart
 from .batches import Sent
 from .channels import Channels
 from .messages import Channel, Outgoing
 from .planning import Plan
 from .remembering import Memory
 from .sending import Dispatch, Sender
+from .singly import Complaints, Refusal, send_singly
 from .stock import Claimed
 from .trouble import AWSError, MissingError, is_refusal
 
@@ -102,7 +102,7 @@ class Post:
 
         waiting = [(made, copy) for made in plans for copy in made.copies]
         if waiting:
-            send_apart(
+            send_singly(
                 waiting,
                 lambda part, sent: self._sender.dispatch([copy for _, copy in part], sent),
                 lambda each: each[0].copies.remove(each[1]),
@@ -126,7 +126,7 @@ class Post:
                 else:
                     waiting.setdefault(channel, []).append((made, letter))
         for channel, letters in waiting.items():
-            send_apart(
+            send_singly(
                 letters,
                 partial(self._send_to, channel),
                 lambda each: each[0].letters.remove(each[1]),

@@ -21,7 +21,7 @@ _log = logging.getLogger("laneway")
 Refusal = BrokerError | EnqueueError
 
 
-def send_apart(
+def send_singly(
     items: Sequence[_T],
     send: Callable[[Sequence[_T], Sent], None],
     sent: Callable[[_T], None],
@@ -49,7 +49,7 @@ def send_apart(
             refused(items[0], error)
             return
     for item in list(left.values()):
-        send_apart([item], send, sent, refused, gone_too=gone_too)
+        send_singly([item], send, sent, refused, gone_too=gone_too)
 
 
 def _is_final(error: Refusal, gone_too: bool) -> bool:
