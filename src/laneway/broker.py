@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
 
 import msgspec
 
+from .events import Subscription
 from .job import Claim, JobView, NewJob, QueueStats, Started, Status, WorkerView
 from .outcome import Settlement
 
@@ -147,6 +148,14 @@ def makes_queues(broker: Broker) -> bool:
     return getattr(broker, "makes_queues", True)
 
 
+def relays(broker: Broker) -> bool:
+    """Whether a broker makes the copies of an event itself, as SNS does: it takes jobs with `to_topic`.
+
+    All others are handed one job for each subscription.
+    """
+    return getattr(broker, "relays", False)
+
+
 def is_found(broker: Broker, queue: str) -> bool:
     """Whether there is a queue though `queues` may not name it: a broker that cannot list all has a method `exists`.
 
@@ -201,6 +210,23 @@ class Broker(Protocol):
         one of their key: payloads are united, equal ones (by identity) keep the smaller score, and while the key is
         being run they are set aside. Raises EnqueueError for what cannot be stored.
         """
+        ...
+
+    # -- events ----------------------------------------------------------------------------------------
+
+    def subscribe(self, subscription: Subscription) -> bool:
+        """Have a queue get a copy of whatever is published to a topic, from now on. False: it was so already.
+
+        A queue has one subscription to a topic: another filter takes the place of the one before, and returns True.
+        """
+        ...
+
+    def unsubscribe(self, topic: str, queue: str) -> bool:
+        """End a subscription; what is in the queue stays. False: there was none."""
+        ...
+
+    def subscriptions(self, topic: str | None = None) -> list[Subscription]:
+        """Those of a topic, or all, by topic and queue."""
         ...
 
     # -- a worker's verbs ------------------------------------------------------------------------------

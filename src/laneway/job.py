@@ -11,6 +11,8 @@ from typing import Literal
 
 import msgspec
 
+from .events import Attributes
+
 Status = Literal["delayed", "queued", "running", "dead", "cancelled", "done", "gone"]
 
 Headers = dict[str, str]
@@ -77,6 +79,14 @@ class NewJob(msgspec.Struct, kw_only=True):
     group: str = ""
     #: It must be possible to cancel it: on SQS that keeps even a short delay in the table.
     cancellable: bool = False
+    #: The id of the event that it is a copy of. Copies of one event are stored together: all or none. Where a broker
+    #: cannot do that in one step, a crash may store one of them again, and loses none.
+    event: str = ""
+    #: `queue` is the name of a topic: the broker itself makes the copies, for whoever has subscribed (see `relays`).
+    to_topic: bool = False
+    #: What was published beside the event, for the filters of a broker that makes the copies itself; for all others it
+    #: has gone into the headers.
+    attributes: Attributes | None = None
 
     @property
     def timed(self) -> bool:
