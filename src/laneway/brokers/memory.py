@@ -26,10 +26,11 @@ from . import memory_shards as sharding
 from .common import REMEMBER_DEAD_S, REMEMBER_ENDED_S, check_jobs, check_shards, due_at, unknown_queue
 from .memory_job import Job
 from .memory_queue import Queue, check_kinds
+from .memory_subscribing import Subscribing
 from .memory_workers import Worker, copy_of
 
 
-class MemoryBroker:
+class MemoryBroker(Subscribing):
     """Jobs in the memory of one process; any number of its threads may use it."""
 
     max_body = MAX_BODY
@@ -38,6 +39,7 @@ class MemoryBroker:
 
     def __init__(self, clock: Clock | None = None) -> None:
         self._clock = clock or SystemClock()
+        super().__init__()
         self._changed = threading.Condition(threading.RLock())
         self._queues: dict[str, Queue] = {}
         self._workers: dict[str, Worker] = {}

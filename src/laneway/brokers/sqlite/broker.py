@@ -23,6 +23,7 @@ from .giving_back import count_deaths, give_back
 from .listing import Request, listing
 from .queues import Queue, add_priority, queues
 from .queues import to_json as _json
+from .subscribing import Subscribing
 from .waiting import Waiting
 
 MAX_TIMEOUT_S = 3_600
@@ -31,7 +32,7 @@ _read_ids = msgspec.json.Decoder(list[int]).decode
 _read_keys = msgspec.json.Decoder(list[str]).decode
 
 
-class SQLiteBroker:
+class SQLiteBroker(Subscribing):
     """Jobs in one SQLite file. Survives any crash of a process; of power, with `synchronous="full"`."""
 
     max_body = MAX_BODY

@@ -168,3 +168,13 @@ CREATE INDEX endings_ended_at ON endings (ended_at);
 
 -- How often the process that ran a keyed call has died; plain and collecting jobs count in their own row.
 ALTER TABLE payloads ADD COLUMN deaths INTEGER NOT NULL DEFAULT 0;
+
+-- name: version_4
+
+-- Which queues get a copy of what is published to a topic. The queue need not exist yet: its first copy makes it.
+CREATE TABLE subscriptions (
+    topic  TEXT NOT NULL,
+    queue  TEXT NOT NULL,
+    filter TEXT,                                -- what it wants of an event's attributes, as JSON; NULL: every event
+    PRIMARY KEY (topic, queue)
+) WITHOUT ROWID;
