@@ -38,7 +38,7 @@ class Guarded(Clients):
 
 def guarded(place: Place, settings: Settings, policy: dict[str, Any]) -> Guarded:
     """The clients of somebody who has this policy and no other."""
-    clients = Guarded.of(settings, sqs=place.sqs_client, dynamodb=place.dynamodb_client)
+    clients = Guarded.of(settings, **place.clients)
     assert isinstance(clients, Guarded)
     clients.policy, clients.denied = policy, []
     return clients

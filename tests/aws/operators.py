@@ -19,9 +19,7 @@ TABLE = "waiter"
 def opened(place: Place, **options: Any) -> Iterator[AWSBroker]:
     """A broker of a process that has just begun; `table=None` for one that has no table."""
     settings = place.settings(**{"table": TABLE, "wait_s": 0, **options})
-    # Making a boto3 client takes longer than most tests.
-    clients = Clients.of(settings, sqs=place.sqs_client, dynamodb=place.dynamodb_client)
-    broker = AWSBroker(settings, clients=clients, inline=True)
+    broker = AWSBroker(settings, clients=Clients.of(settings, **place.clients), inline=True)
     try:
         yield broker
     finally:

@@ -60,6 +60,24 @@ class Place:
     def dynamodb_client(self) -> Any:
         return self._client("dynamodb")
 
+    @property
+    def sns_client(self) -> Any:
+        return self._client("sns")
+
+    @property
+    def sts_client(self) -> Any:
+        return self._client("sts")
+
+    @property
+    def clients(self) -> dict[str, Any]:
+        """All of them, for `Clients.of`: making one takes longer than most tests."""
+        return {
+            "sqs": self.sqs_client,
+            "dynamodb": self.dynamodb_client,
+            "sns": self.sns_client,
+            "sts": self.sts_client,
+        }
+
     def client(self, service: str, **config: Any) -> Any:
         """A boto3 client of the caller's own."""
         config = {"retries": {"total_max_attempts": 1}, "max_pool_connections": 20, **config}

@@ -49,7 +49,7 @@ class Rig:
         self.settings = place.settings(**options)
         self.clock = clock or SystemClock()
         # The place's own clients: making one takes longer than most of these tests.
-        self.clients = Watched.of(self.settings, sqs=place.sqs_client, dynamodb=place.dynamodb_client)
+        self.clients = Watched.of(self.settings, **place.clients)
         assert isinstance(self.clients, Watched)
         self.channels = Channels(self.clients, self.settings, self.clock)
         self.tables = Tables(self.clients, self.settings, self.clock)

@@ -35,7 +35,7 @@ class Calls(Clients):
         self.settings = place.settings()
         self.requests = Counter()
         if place not in _shared:
-            _shared[place] = Clients.of(self.settings, sqs=place.sqs_client, dynamodb=place.dynamodb_client)
+            _shared[place] = Clients.of(self.settings, **place.clients)
         self._clients_of_all = _shared[place]
 
     def sqs(self, operation: str, **params: Any) -> dict[str, Any]:

@@ -1,8 +1,8 @@
 """The boto3 clients: how they are made, and how they are called.
 
-boto3 has no types, so that it stays behind `sqs` and `dynamodb`, which take and return plain dicts. Credentials are
-boto3's own affair: they are neither read nor kept here. A request is repeated by botocore alone, a few times and with
-backoff; whoever calls gets one of Laneway's errors then (`trouble`).
+boto3 has no types, so that it stays behind `sqs`, `sns`, `sts` and `dynamodb`, which take and return plain dicts.
+Credentials are boto3's own affair: they are neither read nor kept here. A request is repeated by botocore alone, a few
+times and with backoff; whoever calls gets one of Laneway's errors then (`trouble`).
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ READ_TIMEOUT_S = 10
 #: Connections that are kept; there may be more at a time.
 POOL = 50
 
-_SQS, _RECEIVING, _DYNAMODB = "sqs", "sqs receiving", "dynamodb"
+_SQS, _RECEIVING, _DYNAMODB, _SNS, _STS = "sqs", "sqs receiving", "dynamodb", "sns", "sts"
 
 
 class Clients:
-    """SQS and DynamoDB. Safe to call from several threads, and in the child of a fork, which gets its own clients."""
+    """SQS, SNS and DynamoDB. Safe to call from several threads, and after a fork: the child gets its own clients."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
@@ -46,13 +46,15 @@ class Clients:
         _all_clients.add(self)
 
     @classmethod
-    def of(cls, settings: Settings, *, sqs: Any = None, dynamodb: Any = None) -> Clients:
+    def of(
+        cls, settings: Settings, *, sqs: Any = None, dynamodb: Any = None, sns: Any = None, sts: Any = None
+    ) -> Clients:
         """Use ready boto3 clients. They stay the caller's, who closes them, and does not use them before a fork."""
         clients = cls(settings)
-        for name, client in ((_SQS, sqs), (_RECEIVING, sqs), (_DYNAMODB, dynamodb)):
+        for name, client in ((_SQS, sqs), (_RECEIVING, sqs), (_DYNAMODB, dynamodb), (_SNS, sns), (_STS, sts)):
             if client is not None:
                 clients._given[name] = client
-        for client in filter(None, (sqs, dynamodb)):
+        for client in filter(None, (sqs, dynamodb, sns, sts)):
             clients._count(client)
         return clients
 
@@ -65,6 +67,25 @@ class Clients:
         """Call DynamoDB; `operation` is a method of boto3's client, such as update_item."""
         return self._call(_DYNAMODB, f"DynamoDB {self.settings.where}", operation, params)
 
+    def sns(self, operation: str, **params: Any) -> dict[str, Any]:
+        """Call SNS; `operation` is a method of boto3's client, such as publish_batch."""
+        return self._call(_SNS, f"SNS {self.settings.where}", operation, params)
+
+    def sts(self, operation: str, **params: Any) -> dict[str, Any]:
+        """Call STS; `operation` is a method of boto3's client, such as get_caller_identity."""
+        return self._call(_STS, f"STS {self.settings.where}", operation, params)
+
+    @property
+    def region(self) -> str:
+        """The region that requests go to: a topic's ARN has it."""
+        if self.settings.region is not None:
+            return self.settings.region
+        try:
+            region: str = self._client(_SNS).meta.region_name
+        except BotoCoreError as error:
+            raise explain(error, f"SNS {self.settings.where}", "sns") from None
+        return region
+
     def close(self) -> None:
         """Close the connections; calling again makes new ones."""
         with self._lock:
@@ -75,14 +96,16 @@ class Clients:
     def _call(self, name: str, place: str, operation: str, params: dict[str, Any]) -> dict[str, Any]:
         action = f"{name.partition(' ')[0]}:{''.join(map(str.capitalize, operation.split('_')))}"
         try:
-            client = self._given.get(name) or self._clients.get(name) or self._make(name)
-            answer: dict[str, Any] = getattr(client, operation)(**params)
+            answer: dict[str, Any] = getattr(self._client(name), operation)(**params)
         except (BotoCoreError, ClientError, OSError) as error:
             # Without its cause: AWS's text may repeat what was signed, and `explain` has said all else.
             raise explain(error, place, action) from None
         return answer
 
     # -- making ----------------------------------------------------------------------------------------
+
+    def _client(self, name: str) -> Any:
+        return self._given.get(name) or self._clients.get(name) or self._make(name)
 
     def _make(self, name: str) -> Any:
         with self._lock:  # two threads must not make two; and making one is not safe in botocore
@@ -98,7 +121,7 @@ class Clients:
         # A server that is not Amazon's takes any region; signing needs one.
         region = settings.region or session.region_name or ("us-east-1" if settings.endpoint else None)
         endpoint = settings.endpoint
-        if name != _DYNAMODB and endpoint is None:
+        if name in (_SQS, _RECEIVING) and endpoint is None:
             endpoint = settings.sqs_endpoint
         return session.client(
             name.partition(" ")[0],

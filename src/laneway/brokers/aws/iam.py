@@ -17,6 +17,7 @@ from .items import INDEX
 from .needs import Need
 from .rules import redrive_of
 from .tables import Tables
+from .topics import partition_of
 from .urls import Settings
 
 Role = Literal["worker", "producer", "operator"]
@@ -56,7 +57,7 @@ class Place(msgspec.Struct, frozen=True):
 
     def arn(self, service: str, name: str) -> str:
         """The ARN of a queue or a table."""
-        return f"arn:{_partition(self.region)}:{service}:{self.region}:{self.account}:{name}"
+        return f"arn:{partition_of(self.region)}:{service}:{self.region}:{self.account}:{name}"
 
 
 class Found(msgspec.Struct):
@@ -111,9 +112,3 @@ def policy(
         if actions and resources
     ]
     return {"Version": "2012-10-17", "Statement": statements}
-
-
-def _partition(region: str) -> str:
-    """Which of the AWSs a region belongs to."""
-    starts = {"cn-": "aws-cn", "us-gov-": "aws-us-gov"}
-    return next((name for start, name in starts.items() if region.startswith(start)), "aws")

@@ -25,7 +25,7 @@ class AWSError(BrokerError):
 
 
 class MissingError(AWSError):
-    """There is no such queue, or no such table."""
+    """There is no such queue, no such topic, or no such table."""
 
 
 class ConditionError(AWSError):
@@ -48,6 +48,8 @@ class DeniedError(AWSError):
 _MISSING = frozenset(
     {
         "AWS.SimpleQueueService.NonExistentQueue",
+        "NotFound",
+        "NotFoundException",
         "QueueDoesNotExist",
         "ResourceNotFoundException",
         "TableNotFoundException",
@@ -57,6 +59,7 @@ _MISSING = frozenset(
 _THROTTLED = frozenset(
     {
         "KmsThrottled",
+        "KMSThrottling",
         "KMS.ThrottlingException",
         "AWS.SimpleQueueService.KmsThrottled",
         "LimitExceededException",
@@ -65,6 +68,7 @@ _THROTTLED = frozenset(
         "RequestThrottled",
         "RequestThrottledException",
         "SlowDown",
+        "Throttled",
         "ThrottledException",
         "Throttling",
         "ThrottlingException",
@@ -84,7 +88,9 @@ _AWAY = frozenset(
     }
 )
 _OVER_LIMIT = frozenset({"OverLimit", "AWS.SimpleQueueService.OverLimit"})
-_DENIED = frozenset({"AccessDenied", "AccessDeniedException", "AuthorizationError", "KMS.AccessDeniedException"})
+_DENIED = frozenset(
+    {"AccessDenied", "AccessDeniedException", "AuthorizationError", "KMS.AccessDeniedException", "KMSAccessDenied"}
+)
 _EXPIRED = frozenset({"ExpiredToken", "ExpiredTokenException", "TokenRefreshRequired"})
 _UNKNOWN = frozenset(
     {
@@ -184,9 +190,8 @@ def _answered(response: Any, place: str, action: str) -> BrokerError:
     status = (response.get("ResponseMetadata") or {}).get("HTTPStatusCode") or 0
     about = ": ".join(filter(None, [code, " ".join(str(told.get("Message") or "").split()).rstrip(".")]))
     if code in _MISSING:
-        return MissingError(
-            f"{place} has no such queue or table; create it with `laneway aws create` ({about}).", code=code
-        )
+        what = "topic or subscription" if action.startswith("sns:") else "queue or table"
+        return MissingError(f"{place} has no such {what}; create it with `laneway aws create` ({about}).", code=code)
     if code == "ConditionalCheckFailedException":
         return ConditionError(f"{place} did not write, because its condition does not hold ({about}).", code=code)
     if code in _THROTTLED or status == 429:
