@@ -12,6 +12,7 @@ from laneway import Laneway
 from laneway.brokers.redis import RedisBroker
 from laneway.config import Url
 from laneway.errors import BrokerAwayError, BrokerError
+from laneway.events import Subscription
 from laneway.job import Started
 from laneway.outcome import buried, done, failed, postponed, released
 from laneway.testing.conformance.kit import Hand, call, calls, declare_dead, job, numbers, put, value, values
@@ -127,6 +128,14 @@ def test_people_can_pause_a_full_server(server: RedisServer, broker: RedisBroker
     assert hand.claim() == []
     assert broker.resume("q")
     assert [claim.key for claim in hand.claim()] == ["p"]
+
+
+def test_a_worker_can_subscribe_on_a_full_server(server: RedisServer, broker: RedisBroker) -> None:
+    fill(server)
+    listener = Subscription("shop-sold", "mail-shop-sold")
+    assert [broker.subscribe(listener), broker.subscribe(listener)] == [True, False]
+    assert broker.subscriptions("shop-sold") == [listener]
+    assert broker.unsubscribe(listener.topic, listener.queue)
 
 
 def test_what_a_run_sends_when_there_is_no_room_does_not_get_lost(server: RedisServer, broker: RedisBroker) -> None:

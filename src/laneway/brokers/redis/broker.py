@@ -32,6 +32,7 @@ from .outbox import Outbox
 from .scripts import load
 from .server import Server
 from .storing import Storing
+from .subscribing import Subscribing
 from .turning import Turning, dead
 from .urls import Settings, check_pool
 
@@ -39,7 +40,7 @@ from .urls import Settings, check_pool
 LOOK_S = 2.0
 
 
-class RedisBroker:
+class RedisBroker(Subscribing):
     """Jobs in Redis; any number of threads may use it."""
 
     max_body = MAX_BODY

@@ -45,6 +45,15 @@ class Keys:
         """Sorted set: workers whose lease has ended, by when."""
         return f"{{{self.prefix}}}:dead"
 
+    @property
+    def topics(self) -> str:
+        """Set: the topics that somebody has subscribed to."""
+        return f"{{{self.prefix}}}:topics"
+
+    def topic(self, topic: str) -> str:
+        """Hash: the filter of each queue that has subscribed to a topic; empty if it wants everything."""
+        return f"{{{self.prefix}}}:topic:{topic}"
+
     def bell(self, queue: str) -> str:
         """List: rung when something is put into a queue; it never holds more than one element."""
         return f"{{{self.prefix}}}:bell:{queue}"

@@ -1,0 +1,46 @@
+"""Which queues get a copy of what is published where.
+
+Publishing reads the subscriptions of a topic each time, and so that is one command. They lie where the queues' records
+do, on a Cluster all in that one slot: a subscription is made or ended in one step, and never half there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ...events import Subscription
+from ..subscribing import check_subscription, read_filter, write_filter
+from .layout import Layouts
+from .scripts import load
+
+
+class Subscribing:
+    """The part of the Redis broker that keeps subscriptions."""
+
+    _layouts: Layouts
+
+    def subscribe(self, subscription: Subscription) -> bool:
+        check_subscription(subscription)
+        text = write_filter(subscription) or ""
+        return self._change("subscribe", topic=subscription.topic, queue=subscription.queue, filter=text)
+
+    def unsubscribe(self, topic: str, queue: str) -> bool:
+        return self._change("unsubscribe", topic=topic, queue=queue)
+
+    def subscriptions(self, topic: str | None = None) -> list[Subscription]:
+        server, keys = self._layouts.server, self._layouts.keys
+        if topic is not None:
+            return _read(topic, server.do("HGETALL", keys.topic(topic)))
+        topics = sorted(name.decode() for name in server.do("SMEMBERS", keys.topics))
+        found = server.do_all([("HGETALL", keys.topic(name)) for name in topics])
+        return [each for name, stored in zip(topics, found, strict=True) for each in _read(name, stored)]
+
+    def _change(self, verb: str, topic: str, **what: str) -> bool:
+        keys = self._layouts.keys
+        args = self._layouts.args(topic=topic, **what)
+        return bool(self._layouts.server.run(load(verb), [keys.topics, keys.topic(topic)], [args]))
+
+
+def _read(topic: str, stored: Sequence[bytes]) -> list[Subscription]:
+    filters = {stored[i].decode(): stored[i + 1].decode() for i in range(0, len(stored), 2)}
+    return [Subscription(topic, queue, read_filter(topic, queue, filters[queue] or None)) for queue in sorted(filters)]
