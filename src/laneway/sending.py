@@ -16,8 +16,8 @@ from .handle import Handle, due
 from .keys import UNSET, key_text, score_number
 
 if TYPE_CHECKING:
-    from .app import Laneway
     from .job import NewJob
+    from .outgoing import Outgoing
     from .task import Runnable
 
 
@@ -102,7 +102,7 @@ class Sender:
 
     __slots__ = ("_app", "_sending")
 
-    def __init__(self, app: Laneway, sending: Sending) -> None:
+    def __init__(self, app: Outgoing, sending: Sending) -> None:
         self._app = app
         self._sending = sending
 

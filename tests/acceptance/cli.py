@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from laneway import Laneway
-from laneway.config import URL_VARIABLES
+from laneway.urls import URL_VARIABLES
 
 #: Stands in the arguments of every job; it must not come out anywhere unless `--body` asks for it.
 CANARY = "canary-4711"

@@ -14,10 +14,10 @@ from click.testing import CliRunner, Result
 from laneway.brokers.aws.broker import AWSBroker
 from laneway.brokers.aws.clients import Clients
 from laneway.cli import cli
-from laneway.config import URL_VARIABLES, Url
 from laneway.job import NewJob
 from laneway.outcome import buried, failed
 from laneway.testing.conformance.kit import Hand
+from laneway.urls import URL_VARIABLES, Url
 from tests.acceptance.cli import CANARY
 from tests.aws.allowing import guarded
 from tests.aws.places import ENVIRONMENT

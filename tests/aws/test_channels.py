@@ -16,8 +16,8 @@ from laneway.brokers.aws.clients import Clients
 from laneway.brokers.aws.trouble import AWSError, ConditionError, DeniedError, MissingError, explain
 from laneway.brokers.aws.urls import Settings
 from laneway.clock import ManualClock
-from laneway.config import Url
 from laneway.errors import BrokerAwayError
+from laneway.urls import Url
 from tests.aws.servers import ACCOUNT, FakeServer, MotoServer
 
 AWS = FakeServer | MotoServer

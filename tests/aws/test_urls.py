@@ -10,8 +10,8 @@ import pytest
 from laneway import Laneway
 from laneway.brokers.aws import AWSBroker
 from laneway.brokers.aws.urls import Settings
-from laneway.config import Url, check_url, resolve_url, without_secrets
 from laneway.errors import ConfigError
+from laneway.urls import Url, check_url, resolve_url, without_secrets
 
 pytestmark = pytest.mark.unit
 

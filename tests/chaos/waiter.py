@@ -14,8 +14,8 @@ import sys
 
 from laneway.brokers.aws import AWSBroker
 from laneway.brokers.aws.urls import Settings
-from laneway.config import Url
 from laneway.failpoints import armed
+from laneway.urls import Url
 from tests.aws.story import AheadClock
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from laneway.brokers.memory import MemoryBroker
-from laneway.config import Url, open_broker
 from laneway.errors import ConfigError
 from laneway.testing.conformance import BrokerConformance
 from laneway.testing.conformance.kit import Hand, MakeBroker, bodies, call, calls, keys, put
+from laneway.urls import Url, open_broker
 
 pytestmark = pytest.mark.conformance
 

@@ -12,9 +12,9 @@ import redis
 from laneway.brokers.redis import RedisBroker
 from laneway.brokers.redis.server import Server
 from laneway.brokers.redis.urls import Settings
-from laneway.config import Url
 from laneway.testing.conformance import BrokerConformance
 from laneway.testing.conformance.kit import MakeBroker
+from laneway.urls import Url
 from tests.servers import RedisCluster, RedisServer
 
 pytestmark = pytest.mark.conformance

@@ -22,8 +22,8 @@ from laneway.brokers.redis.server import Server
 from laneway.brokers.redis.urls import Settings
 from laneway.brokers.sqlite import SQLiteBroker
 from laneway.clock import Clock
-from laneway.config import Url
 from laneway.testing.machine import MakeBroker, broker_machine
+from laneway.urls import Url
 from tests.servers import RedisCluster, RedisServer
 
 pytestmark = pytest.mark.property

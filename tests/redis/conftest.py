@@ -10,7 +10,7 @@ import pytest
 from laneway.brokers.redis.calling import Caller
 from laneway.brokers.redis.urls import Settings
 from laneway.clock import ManualClock
-from laneway.config import Url
+from laneway.urls import Url
 from tests.servers import RedisServer
 
 Opener = Callable[[str], Caller]

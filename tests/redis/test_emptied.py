@@ -6,11 +6,11 @@ import pytest
 
 from laneway import Laneway
 from laneway.brokers.redis import RedisBroker
-from laneway.config import Url
 from laneway.errors import LeaseLost
 from laneway.logs.sentences import SENTENCES
 from laneway.telemetry import LeaseEnded, Reclaimed
 from laneway.testing.conformance.kit import Hand, keys, put
+from laneway.urls import Url
 from tests.servers import RedisServer, wait_until
 from tests.worker.conftest import Running
 

@@ -8,8 +8,8 @@ import pytest
 
 from laneway import Laneway
 from laneway.brokers.redis import RedisBroker
-from laneway.config import Url
 from laneway.testing.conformance.kit import call, job, numbers, value
+from laneway.urls import Url
 from tests.servers import RedisCluster, RedisServer
 
 CHILDREN, EACH = 3, 20

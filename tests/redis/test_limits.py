@@ -8,10 +8,10 @@ import pytest
 
 from laneway.brokers.redis import RedisBroker, storing, turning
 from laneway.brokers.redis.scripts import load
-from laneway.config import Url
 from laneway.errors import BrokerError, EnqueueError, LeaseLost
 from laneway.outcome import done
 from laneway.testing.conformance.kit import Hand, bodies, call, job, keys, put, value
+from laneway.urls import Url
 from tests.servers import RedisServer
 
 MEGABYTE = 1_000_000

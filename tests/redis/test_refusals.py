@@ -10,9 +10,9 @@ import pytest
 
 from laneway import Laneway
 from laneway.brokers.redis import RedisBroker
-from laneway.config import Url
 from laneway.errors import BrokerAwayError, BrokerError
 from laneway.testing.conformance.kit import put
+from laneway.urls import Url
 from tests.conformance.test_redis import documented_user
 from tests.servers import RedisServer, servers, wait_until
 from tests.worker.conftest import Running

@@ -13,8 +13,8 @@ from laneway.brokers.redis.calling import Caller
 from laneway.brokers.redis.checking import problems
 from laneway.brokers.redis.scripts import Script
 from laneway.brokers.redis.urls import Settings
-from laneway.config import Url
 from laneway.errors import BrokerAwayError, BrokerError, ConfigError, LanewayError
+from laneway.urls import Url
 from tests.redis.conftest import Opener
 from tests.servers import RedisServer, servers
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from laneway.brokers.redis.urls import Settings
-from laneway.config import Url
 from laneway.errors import BrokerAwayError, BrokerError, ConfigError
+from laneway.urls import Url
 from tests.certificates import TlsServer, make_certificate, make_expired_certificate
 from tests.redis.conftest import Opener
 from tests.servers import RedisServer, servers, wait_until

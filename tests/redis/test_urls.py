@@ -14,8 +14,8 @@ import valkey
 from laneway import Laneway
 from laneway.brokers.redis import RedisBroker
 from laneway.brokers.redis.urls import Settings
-from laneway.config import Url, open_broker
 from laneway.errors import ConfigError
+from laneway.urls import Url, open_broker
 from tests.redis.conftest import Opener
 from tests.servers import RedisServer, servers
 
@@ -131,7 +131,7 @@ SCHEMES += ("valkey", "valkeys", "valkey+cluster", "valkeys+cluster", "valkey+un
 def test_without_redis_py_it_is_said_what_to_install() -> None:
     program = (
         "import sys; sys.modules['redis'] = None\n"
-        "from laneway.config import open_broker\n"
+        "from laneway.urls import open_broker\n"
         "from laneway.errors import ConfigError\n"
         "for scheme in sys.argv[1:]:\n"
         "    try: open_broker(scheme + '://:pw@a')\n"

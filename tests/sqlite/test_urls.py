@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from laneway.brokers.sqlite import SQLiteBroker
-from laneway.config import Url, open_broker
 from laneway.errors import ConfigError
+from laneway.urls import Url, open_broker
 
 pytestmark = pytest.mark.unit
 

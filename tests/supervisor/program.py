@@ -24,11 +24,11 @@ from typing import Annotated, Any
 from laneway import Batch, Context, Key, Laneway, Middleware
 from laneway.broker import Answer, Turn
 from laneway.brokers.sqlite import SQLiteBroker
-from laneway.config import Url, open_broker
 from laneway.errors import BrokerAwayError
 from laneway.job import Claim, Kind
 from laneway.testing.history import History
 from laneway.testing.recorder import Recorder
+from laneway.urls import Url, open_broker
 
 history = History(os.environ.get("HISTORY", os.devnull))
 

@@ -12,7 +12,8 @@ import pytest
 from laneway import ConfigError, Laneway, Middleware
 from laneway.brokers.memory import MemoryBroker
 from laneway.brokers.sqlite import SQLiteBroker
-from laneway.config import URL_VARIABLES, Url, WorkerOptions, open_broker, resolve_url, without_secrets
+from laneway.config import WorkerOptions
+from laneway.urls import URL_VARIABLES, Url, open_broker, resolve_url, without_secrets
 
 pytestmark = pytest.mark.unit
 

@@ -8,7 +8,7 @@ import pytest
 
 from laneway import Item, Laneway
 from laneway.brokers.memory import MemoryBroker
-from laneway.config import open_broker
+from laneway.urls import open_broker
 
 pytestmark = pytest.mark.unit
 
@@ -147,7 +147,7 @@ def test_two_threads_open_one_broker(monkeypatch):
         opened.append(open_broker("memory:"))
         return opened[-1]
 
-    monkeypatch.setattr("laneway.app.open_broker", slowly)
+    monkeypatch.setattr("laneway.opening.open_broker", slowly)
     app = Laneway("memory:")
     threads = [threading.Thread(target=lambda: app.broker) for _ in range(2)]
     for thread in threads:

@@ -8,10 +8,10 @@ from collections import Counter
 import pytest
 
 from laneway import Context, Laneway, Middleware
-from laneway.config import open_broker
 from laneway.job import NewJob
 from laneway.telemetry import BrokerAway, BrokerBack, RunEnded
 from laneway.testing.faulty import FaultyBroker
+from laneway.urls import open_broker
 from tests.worker.conftest import PATIENCE_S, Running
 
 

@@ -14,11 +14,11 @@ import msgspec
 
 from ..broker import MAX_BODY, Answer, Listing, Order, Page, Resharding, Turn
 from ..clock import Clock, SystemClock
-from ..config import Url
 from ..errors import ConfigError, LeaseLost
 from ..job import JobView, Kind, NewJob, QueueStats, Started, Status, WorkerView
 from ..outcome import Settlement
 from ..shards import DEFAULT_SHARDS
+from ..urls import Url
 from . import memory_acting as acting
 from . import memory_looking as looking
 from . import memory_settling as settling

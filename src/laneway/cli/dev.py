@@ -8,8 +8,9 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from ..config import DEFAULT_QUEUE, without_secrets
+from ..config import DEFAULT_QUEUE
 from ..logs import Format
+from ..urls import without_secrets
 from ..worker.link import Link
 from . import options, reloading
 from .output import clean, count

@@ -13,8 +13,8 @@ from pathlib import Path
 
 from ..app import Laneway
 from ..broker import Broker, is_found
-from ..config import Url, open_broker, resolve_url, without_secrets
 from ..errors import ConfigError
+from ..urls import Url, open_broker, resolve_url, without_secrets
 from .target import Target, load, load_imports
 
 

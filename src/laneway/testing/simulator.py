@@ -308,7 +308,7 @@ def on_redis(url: str) -> Connect:
     """A Redis or Valkey server, with connections of its own for every participant. The URL's prefix must be unused."""
     from ..brokers.redis import RedisBroker
     from ..brokers.redis.urls import Settings
-    from ..config import Url
+    from ..urls import Url
 
     settings = Settings.from_url(Url.parse(url))
     return lambda clock: RedisBroker(settings.open(), prefix=settings.prefix, clock=clock)

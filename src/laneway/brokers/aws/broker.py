@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 from ...broker import Answer, Duty, Gather, Listing, Order, Page, Resharding, Turn
 from ...clock import Clock, SystemClock
-from ...config import Url
 from ...errors import BrokerError
 from ...job import JobView, NewJob, QueueStats, Started, Status, WorkerView
+from ...urls import Url
 from .acting import Acting
 from .channels import Channels
 from .checking import check, check_app

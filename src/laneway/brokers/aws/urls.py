@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import SplitResult, urlsplit
 
-from ...config import Url
 from ...errors import ConfigError
+from ...urls import Url
 
 OPTIONS = (
     *("region", "endpoint", "account", "queue", "prefix", "table", "table_suffix"),

@@ -15,9 +15,9 @@ import redis
 
 from ...broker import MAX_BODY, Answer, Listing, Order, Page, Resharding, Turn
 from ...clock import Clock
-from ...config import Url
 from ...errors import ConfigError
 from ...job import JobView, NewJob, QueueStats, Started, Status, WorkerView
+from ...urls import Url
 from ..common import REMEMBER_DEAD_S, check_jobs, check_shards
 from . import acting, checking, looking, mending, resharding
 from .bells import ring_all

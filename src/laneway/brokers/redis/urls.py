@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
-from ...config import Url
 from ...errors import ConfigError
+from ...urls import Url
 from .keys import Keys
 
 if TYPE_CHECKING:

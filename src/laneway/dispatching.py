@@ -1,0 +1,141 @@
+"""Jobs on their way to the broker: inside the middleware, with headers, told of. What is in them is decided before."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, TypeVar
+
+from .brokers.common import check_jobs
+from .errors import EnqueueError
+from .handle import Handle, PayloadHandle
+from .job import Kind, NewJob
+from .merge import identity_of
+from .middleware import Middleware, overriding, surround
+from .opening import Opening
+from .sending import Sending
+from .shards import DEFAULT_SHARDS
+from .telemetry import Enqueueing, JobsEnqueued, Telemetry
+
+if TYPE_CHECKING:
+    from .broker import Broker
+
+What = TypeVar("What")
+
+
+class Dispatching(Opening):
+    """The part of an app that hands jobs to its broker."""
+
+    logger: logging.Logger
+
+    def __init__(self, url: str | None, broker: Broker | None, middleware: Sequence[Middleware]) -> None:
+        super().__init__(url, broker)
+        self.telemetry = Telemetry()
+        self._enqueueing = self.telemetry.of(Enqueueing)
+        self._enqueued = self.telemetry.of(JobsEnqueued)
+        self._around_enqueue = overriding(middleware, "around_enqueue")
+
+    def all_or_none(self, make: Callable[[What], NewJob], items: Iterable[What]) -> list[NewJob]:
+        """Make a job of every item; the error names the item that was refused, and nothing has been stored."""
+        jobs: list[NewJob] = []
+        try:
+            for item in items:
+                jobs.append(make(item))
+        except EnqueueError as error:
+            raise EnqueueError(f"Item {len(jobs)}: {error} Nothing was stored.") from error.__cause__
+        return jobs
+
+    def send(self, jobs: list[NewJob]) -> list[Handle]:
+        """Store jobs, inside the middleware."""
+        broker = self.broker
+        all_jobs = jobs.copy()  # a middleware may take some out of the list
+        if jobs:
+            self.around_enqueue(jobs, self._store)
+        plain = Kind.PLAIN  # here and not in `handle_on`: a call for each of a million jobs would be felt
+        return [
+            Handle(broker, job.queue, job.key) if job.kind is plain else PayloadHandle(broker, job) for job in all_jobs
+        ]
+
+    def _store(self, jobs: list[NewJob]) -> None:
+        queue = jobs[0].queue if jobs and jobs[0].kind is Kind.COLLECTING else None
+        if queue is not None and queue not in self._made:
+            # The first job would make it with as many shards as a queue has that nobody has declared.
+            self.broker.declare(queue, self.shards_of(queue))
+            self._made.add(queue)
+        self.broker.enqueue(jobs)
+        if self._enqueued:
+            self.tell_enqueued(jobs)
+
+    def shards_of(self, queue: str) -> int:
+        """The shards that a queue is made with; once it is made, the broker knows how many it has."""
+        task = self.registry.collector_of(queue)
+        return DEFAULT_SHARDS if task is None else task.options.shards
+
+    def tell_enqueued(self, jobs: Iterable[NewJob]) -> None:
+        """Tell whoever listens that these are stored."""
+        for queue, count in Counter(job.queue for job in jobs).items():
+            self.telemetry.emit(JobsEnqueued(queue, count))
+
+    def _ask_for_headers(self, jobs: list[NewJob]) -> None:
+        """Have whoever listens give jobs headers, before they are stored or held back."""
+        for queue, count in Counter(job.queue for job in jobs).items():
+            event = Enqueueing(queue, count, {})
+            self.telemetry.emit(event)
+            if event.headers:
+                for job in jobs:
+                    if job.queue == queue and job.kind is not Kind.COLLECTING:
+                        job.headers = {**event.headers, **(job.headers or {})}
+
+    def around_enqueue(self, jobs: list[NewJob], store: Callable[[list[NewJob]], None]) -> bool:
+        """Have `store` called inside the middleware; False if one of them did not call on."""
+        if not self._around_enqueue:
+            if self._enqueueing:
+                self._ask_for_headers(jobs)
+            store(jobs)
+            return True
+
+        bodies = {id(job): job.body for job in jobs}
+
+        def step() -> None:
+            for job in jobs:
+                self.check_body(job.body, "After the middleware the body of the job {}", job.key)
+                Sending().with_options(queue=job.queue)
+                if job.kind is not Kind.COLLECTING:
+                    self._see_not_collecting(job.queue, "After the middleware the job {}", job.key)
+                elif job.body is not bodies.get(id(job)):
+                    job.identity = identity_of(job.body)  # another payload than it was
+            check_jobs(jobs)
+            if self._enqueueing:
+                self._ask_for_headers(jobs)
+            store(jobs)
+
+        reached, _ = surround(self._around_enqueue, (jobs,), step)
+        if not reached:
+            self.logger.warning("a middleware did not call on: %d jobs were not enqueued", len(jobs))
+        return reached
+
+    def _see_not_collecting(self, queue: str, what: str, name: str = "") -> None:
+        """See that a queue is for tickets; `what` is put together only for an error."""
+        if task := self.registry.collector_of(queue):
+            raise EnqueueError(
+                f"{what.format(name)} cannot go to the queue {queue}, which belongs to the collecting task {task.name} "
+                "alone; give another queue."
+            )
+
+    def check_body(self, body: str, what: str, name: str = "") -> None:
+        """See that a broker can store a body; `what` is put together only for an error."""
+        if not isinstance(body, str):
+            raise EnqueueError(f"{what.format(name)} must be text, not {type(body).__name__}.")
+        limit = self.broker.max_body
+        if len(body) <= limit and body.isascii():
+            return
+        try:
+            size = len(body.encode())
+        except UnicodeEncodeError:
+            raise EnqueueError(f"{what.format(name)} holds half of a surrogate pair; give valid Unicode.") from None
+        if size > limit:
+            raise EnqueueError(
+                f"{what.format(name)} is {size} bytes, and this broker takes {limit} at most; store the data "
+                "elsewhere and enqueue where it is."
+            )
