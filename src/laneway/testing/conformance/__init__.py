@@ -24,6 +24,7 @@ _MODULES = (
     "acting",
     "batches",
     "collecting",
+    "copies",
     "deaths",
     "enqueueing",
     "heads",
@@ -40,6 +41,7 @@ _MODULES = (
     "settling",
     "single",
     "sorting",
+    "subscribing",
     "turns",
     "waiting",
 )
@@ -48,6 +50,7 @@ pytest.register_assert_rewrite(*(f"{__name__}.{module}" for module in _MODULES))
 from .acting import Acting  # noqa: E402 - see above
 from .batches import Batches  # noqa: E402
 from .collecting import Collecting  # noqa: E402
+from .copies import Copies  # noqa: E402
 from .deaths import Deaths  # noqa: E402
 from .enqueueing import Enqueueing  # noqa: E402
 from .heads import Heads  # noqa: E402
@@ -64,6 +67,7 @@ from .resharding import Reshards  # noqa: E402
 from .settling import Settling  # noqa: E402
 from .single import Single  # noqa: E402
 from .sorting import Sorting  # noqa: E402
+from .subscribing import Subscribing  # noqa: E402
 from .turns import Turns  # noqa: E402
 from .waiting import Waiting  # noqa: E402
 
@@ -80,5 +84,9 @@ class _Ordered(
     """What is promised of keyed and collecting jobs beyond that."""
 
 
-class BrokerConformance(_Plain, _Ordered):
+class _Events(Subscribing, Copies):
+    """What is promised of events: who wants them, and that all of these get them."""
+
+
+class BrokerConformance(_Plain, _Ordered, _Events):
     """Every rule of the broker contract. Subclass it and override the fixture `make_broker`."""
