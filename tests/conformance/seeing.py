@@ -13,18 +13,18 @@ from laneway.clock import Clock, ManualClock
 from laneway.testing.conformance import BrokerConformance
 
 
-def run(test: str, make_broker: Callable[[Clock], Any]) -> None:
-    """Run one test of the suite by hand."""
+def run(test: str, make_broker: Callable[[Clock], Any], **values: object) -> None:
+    """Run one test of the suite by hand; `values` are what pytest would give it of a list."""
     clock = ManualClock()
     broker = make_broker(clock)
     broker.declare("q", 5)
     method = getattr(BrokerConformance(), test)
-    given = {"broker": broker, "clock": clock, "make_broker": make_broker}
+    given = {"broker": broker, "clock": clock, "make_broker": make_broker, **values}
     method(**{name: given[name] for name in inspect.signature(method).parameters})
 
 
-def check_seen(broken: Callable[[Clock], Any], test: str) -> None:
+def check_seen(broken: Callable[[Clock], Any], test: str, **values: object) -> None:
     """The test is green for a whole broker, and red for the broken one."""
-    run(test, MemoryBroker)
+    run(test, MemoryBroker, **values)
     with pytest.raises((AssertionError, pytest.fail.Exception)):
-        run(test, broken)
+        run(test, broken, **values)

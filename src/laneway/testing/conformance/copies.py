@@ -34,6 +34,7 @@ class Copies(Kit):
         broker.declare("mail", 3)
         assert broker.subscribe(Subscription("sold", "audit"))
         broker.enqueue(copies("e1", headers={"country": "DE"}))
+        assert lengths(broker) == dict.fromkeys(QUEUES, 1)
         hand = Hand(broker)
         for queue in QUEUES:
             claim = hand.one(queue)
