@@ -36,7 +36,7 @@ _making = threading.Lock()
 
 
 class Place:
-    """A server that speaks the protocols of SQS and DynamoDB."""
+    """A server that speaks the protocols of SQS, DynamoDB, SNS and STS."""
 
     endpoint: str
 
@@ -133,6 +133,39 @@ class Place:
             ],
             BillingMode="PAY_PER_REQUEST",
         )
+
+    def create_topic(self, name: str, *queues: str, **attributes: Any) -> str:
+        """A topic, and subscriptions of these queues, which exist, with these attributes; its ARN."""
+        arn = str(self.sns_client.create_topic(Name=name)["TopicArn"])
+        for queue in queues:
+            self.let_in(queue, arn)
+            self.subscribe(arn, queue, **attributes)
+        return arn
+
+    def let_in(self, queue: str, *topic_arns: str) -> None:
+        """Let a queue take what these topics send it, and nothing of others."""
+        url = self.queue_url(queue)
+        statement = {
+            "Effect": "Allow",
+            "Principal": {"Service": "sns.amazonaws.com"},
+            "Action": "sqs:SendMessage",
+            "Resource": self.arn(url),
+            "Condition": {"ArnEquals": {"aws:SourceArn": list(topic_arns)}},
+        }
+        policy = {"Version": "2012-10-17", "Statement": [statement]}
+        self.sqs_client.set_queue_attributes(QueueUrl=url, Attributes={"Policy": json.dumps(policy)})
+
+    def subscribe(self, topic_arn: str, queue: str, **attributes: Any) -> str:
+        """The ARN of the subscription; a filter policy may be a dict."""
+        written = {key: value if isinstance(value, str) else json.dumps(value) for key, value in attributes.items()}
+        answer = self.sns_client.subscribe(
+            TopicArn=topic_arn,
+            Protocol="sqs",
+            Endpoint=f"arn:aws:sqs:{REGION}:{ACCOUNT}:{queue}",
+            Attributes=written,
+            ReturnSubscriptionArn=True,
+        )
+        return str(answer["SubscriptionArn"])
 
     # -- looking ---------------------------------------------------------------------------------------
 

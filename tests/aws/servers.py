@@ -108,7 +108,7 @@ class MotoServer(Process):
     _probe = "/moto-api/data.json"
 
     def reset(self) -> None:
-        """Forget all queues and tables."""
+        """Forget all queues, tables and topics."""
         self.ask("/moto-api/reset", method="POST")
 
 
@@ -119,11 +119,11 @@ class FakeProcess(Process):
     _probe = "/fake/requests"
 
     def reset(self) -> None:
-        """Forget all queues, tables, requests and faults."""
+        """Forget all queues, tables, topics, requests, faults and denials."""
         self.ask("/fake/reset", {})
 
     def set(self, **values: Any) -> None:
-        """Faults (`duplicates`, `reordered`, `misses`, `seed`) and `page_items`."""
+        """Faults (`duplicates`, `reordered`, `misses`, `seed`), `page_items` and `denied` (a list of names)."""
         self.ask("/fake/set", values)
 
     @property
@@ -134,3 +134,8 @@ class FakeProcess(Process):
     def faults(self) -> dict[str, float]:
         """What was set, and how often it has happened."""
         return dict(self.ask("/fake/faults"))
+
+    @property
+    def lost(self) -> list[dict[str, str]]:
+        """What was published and did not come into a queue that has subscribed."""
+        return list(self.ask("/fake/lost")["lost"])

@@ -1,4 +1,4 @@
-"""An SQS and a DynamoDB in memory that speak AWS's JSON protocol over HTTP to unmodified boto3.
+"""SQS, DynamoDB, SNS and STS in memory that speak AWS's protocols over HTTP to unmodified boto3.
 
 Strict where AWS is strict, quick where AWS is quick, and on a clock of the test's own if it hands one in.
 """

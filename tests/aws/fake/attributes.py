@@ -6,6 +6,7 @@ import json
 import re
 
 from tests.aws.fake.faults import Refusal, invalid, invalid_value
+from tests.aws.fake.policies import check_policy
 
 #: Each with its range and with what it is when nobody said anything.
 NUMBERS = {
@@ -65,6 +66,8 @@ def check_attributes(attributes: dict[str, str], *, fifo: bool) -> None:
                 raise Refusal("InvalidAttributeName", f"Unknown Attribute {name}.")
             if value not in _FIFO[name]:
                 raise Refusal("InvalidAttributeValue", f"Invalid value for the parameter {name}.")
+        elif name == "Policy":
+            check_policy(value)
         elif name not in _TEXTS:
             raise Refusal("InvalidAttributeName", f"Unknown Attribute {name}.")
 

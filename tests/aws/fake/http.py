@@ -27,9 +27,9 @@ class Request:
 Handler = Callable[[Request], bytes | Awaitable[bytes]]
 
 
-def response(body: bytes, status: int = 200, headers: str = "") -> bytes:
+def response(body: bytes, status: int = 200, headers: str = "", kind: str = "application/x-amz-json-1.0") -> bytes:
     reason = _REASONS.get(status, "Error")
-    head = f"HTTP/1.1 {status} {reason}\r\nContent-Type: application/x-amz-json-1.0\r\n{headers}"
+    head = f"HTTP/1.1 {status} {reason}\r\nContent-Type: {kind}\r\n{headers}"
     return b"%sContent-Length: %d\r\n\r\n%s" % (head.encode(), len(body), body)
 
 

@@ -18,19 +18,25 @@ from typing import Any
 import msgspec
 
 from laneway.clock import Clock, SystemClock
+from tests.aws.fake import query
 from tests.aws.fake.dynamodb import DynamoDB
 from tests.aws.fake.faults import Faults, Refusal
 from tests.aws.fake.http import Connection, Request, response
 from tests.aws.fake.queues import Queue
+from tests.aws.fake.sns import SNS, Lost
 from tests.aws.fake.sqs import SQS
+from tests.aws.fake.sts import STS
 from tests.aws.fake.tables import Table
-from tests.aws.places import Place
+from tests.aws.fake.topics import Topic
+from tests.aws.places import ACCOUNT, Place
 
 _TARGETS = {"AmazonSQS": "sqs", "DynamoDB_20120810": "dynamodb"}
+#: All that there are, and the status with which each denies.
+_SERVICES = _DENIED_STATUS = {"sqs": 403, "dynamodb": 400, "sns": 403, "sts": 403}
 
 
 class FakeServer(Place):
-    """SQS and DynamoDB in memory, on a port of 127.0.0.1."""
+    """SQS, DynamoDB, SNS and STS in memory, on a port of 127.0.0.1."""
 
     def __init__(self, clock: Clock | None) -> None:
         self._clock = clock or SystemClock()
@@ -40,6 +46,8 @@ class FakeServer(Place):
         #: How many requests there were since the last reset, by names such as `sqs.SendMessageBatch`.
         self.requests: Counter[str] = Counter()
         self.faults = Faults()
+        #: What nobody may do, by names such as `sns.Publish`, until the next reset.
+        self.denied: set[str] = set()
         self._loop = asyncio.new_event_loop()
         self._thread: threading.Thread | None = None
         self._open: set[asyncio.Transport] = set()
@@ -66,7 +74,7 @@ class FakeServer(Place):
             self._thread = None
 
     def reset(self) -> None:
-        """Forget all queues, tables, requests and faults."""
+        """Forget all queues, tables, topics, requests, faults and denials."""
         self._do(self._empty)
 
     # -- looking ---------------------------------------------------------------------------------------
@@ -80,6 +88,21 @@ class FakeServer(Place):
     def tables(self) -> dict[str, Table]:
         """By name: `fake.tables["t"].items()`; `.page_items` makes answers short."""
         return self.dynamodb.tables
+
+    @property
+    def topics(self) -> dict[str, Topic]:
+        """By name: `fake.topics["t"].subscriptions`."""
+        return {topic.name: topic for topic in list(self.sns.topics.values())}
+
+    @property
+    def lost(self) -> list[Lost]:
+        """What was published and did not come into a queue that has subscribed: nobody else is ever told."""
+        return self.sns.lost
+
+    @property
+    def filtered(self) -> int:
+        """How many copies filters have kept from being made."""
+        return self.sns.filtered
 
     @property
     def page_items(self) -> int | None:
@@ -100,10 +123,13 @@ class FakeServer(Place):
         gone = list(known.values())
         known.clear()
         self.requests.clear()
+        self.denied.clear()
         self.faults.clear()
         self.faults.seed(0)
         self.sqs = SQS(self._now, self.faults, manual=self._manual)
         self.dynamodb = DynamoDB(self._now)
+        self.sns = SNS(self._now, self.sqs)
+        self.sts = STS()
         for queue in gone:
             queue.wake()
 
@@ -135,19 +161,37 @@ class FakeServer(Place):
         asyncio.run_coroutine_threadsafe(acting(), self._loop).result()
 
     def _handle(self, request: Request) -> bytes | Awaitable[bytes]:
-        if "x-amz-target" not in request.headers:
+        if request.path.startswith("/fake/"):
             return self._control(request)
+        if "x-amz-target" not in request.headers:
+            return self._handle_form(request)
         prefix, _, operation = request.headers["x-amz-target"].partition(".")
         service = _TARGETS.get(prefix, prefix)
-        self.requests[f"{service}.{operation}"] += 1
-        act = getattr(getattr(self, service, None), _snake(operation), None)
-        if act is None or _snake(operation).startswith("_"):
-            return _refused(service, Refusal("UnknownOperationException", f"This fake has no {service} {operation}."))
         try:
-            answer = act(msgspec.json.decode(request.body), request.headers.get("host", ""))
+            answer = self._act(service, operation, msgspec.json.decode(request.body), request)
         except Refusal as refusal:
             return _refused(service, refusal)
         return _answered(answer) if isinstance(answer, dict) else self._later(service, answer)
+
+    def _handle_form(self, request: Request) -> bytes:
+        service, operation, params = query.read(query.pairs(request.body))
+        try:
+            return query.answered(service, operation, self._act(service, operation, params, request))
+        except Refusal as refusal:
+            return query.refused(service, refusal)
+
+    def _act(self, service: str, operation: str, params: dict[str, Any], request: Request) -> Any:
+        """Carry it out: the answer, or something to wait for."""
+        name = f"{service}.{operation}"
+        self.requests[name] += 1
+        act = getattr(getattr(self, service, None), _snake(operation), None)
+        if act is None or service not in _SERVICES or _snake(operation).startswith("_"):
+            raise Refusal("UnknownOperationException", f"This fake has no {service} {operation}.")
+        if name in self.denied:
+            kind = "AuthorizationError" if service == "sns" else "AccessDeniedException"
+            action = f"User: arn:aws:iam::{ACCOUNT}:user/fake is not authorized to perform: {service}:{operation}"
+            raise Refusal(kind, f"{action} because no identity-based policy allows it", _DENIED_STATUS[service])
+        return act(params, request.headers.get("host", ""))
 
     async def _later(self, service: str, waited: Awaitable[dict[str, Any]]) -> bytes:
         try:
@@ -165,6 +209,8 @@ class FakeServer(Place):
                 for name, value in msgspec.json.decode(request.body).items():
                     if name == "seed":
                         self.faults.seed(value)
+                    elif name == "denied":
+                        self.denied = set(value)
                     else:
                         setattr(self if name == "page_items" else self.faults, name, value)
                 return _answered({})
@@ -173,6 +219,8 @@ class FakeServer(Place):
             case "GET", "/fake/faults":
                 shown = ("duplicates", "reordered", "misses", "duplicated", "overtaken", "missed")
                 return _answered({name: getattr(self.faults, name) for name in shown})
+            case "GET", "/fake/lost":
+                return _answered({"lost": msgspec.to_builtins(self.lost), "filtered": self.filtered})
             case "GET", "/fake/queues":
                 return _answered({name: msgspec.to_builtins(queue.counts) for name, queue in self.queues.items()})
         return response(b"Not found", 404)

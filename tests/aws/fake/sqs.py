@@ -12,8 +12,8 @@ from tests.aws.fake import messages
 from tests.aws.fake.attributes import NUMBERS, check_asked, check_attributes, check_name, redrive_of
 from tests.aws.fake.faults import Faults, Refusal, invalid, missing
 from tests.aws.fake.queues import Queue
+from tests.aws.places import ACCOUNT, REGION
 
-ACCOUNT, REGION = "123456789012", "us-east-1"
 MAX_ENTRIES = 10
 #: SQS does not make a queue again so soon after it was deleted, nor purges it twice.
 _QUIET_S = 60.0
