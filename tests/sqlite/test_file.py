@@ -11,6 +11,7 @@ import pytest
 from laneway.brokers.sqlite import SQLiteBroker
 from laneway.brokers.sqlite.database import APPLICATION_ID, Database, read_statements
 from laneway.errors import ConfigError
+from laneway.events import Subscription
 from laneway.job import Kind, NewJob, Started
 from laneway.shards import shard_of
 from laneway.testing.conformance.kit import put
@@ -159,6 +160,30 @@ def test_a_file_of_the_second_version_goes_on(path: Path) -> None:
     assert {each.body: each.deaths for each in broker.find("q", "order-1")[0].payloads} == {"ran": 1, "waits": 0}
     assert broker.pause("q")
     broker.close()
+    assert pragma(path, "user_version") == VERSION
+
+
+def test_a_file_of_the_third_version_goes_on(path: Path) -> None:
+    """What a Laneway stored that knew no events is run, and queues of it can be subscribed."""
+    statements = read_statements("schema.sql")
+    with closing(sqlite3.connect(path)) as db:
+        db.executescript("".join(statements[f"version_{number}"] for number in (1, 2, 3)))
+        db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+        db.execute("PRAGMA user_version = 3")
+        db.execute("INSERT INTO queues (name, shards, paused) VALUES ('q', 5, 1)")
+        db.execute(
+            "INSERT INTO jobs (queue, shard, key, payload, perform_at) VALUES (1, ?, 'old', '{}', 1.0)",
+            [shard_of("old", 5)],
+        )
+        db.commit()
+    first, second = SQLiteBroker(path), SQLiteBroker(path)
+    assert first.subscriptions() == second.subscriptions() == []
+    assert first.subscribe(Subscription("sold", "q", {"country": ["DE"]}))
+    assert second.subscriptions("sold") == [Subscription("sold", "q", {"country": ["DE"]})]
+    assert [job.key for job in second.listing("q", "queued").jobs] == ["old"]
+    assert (second.stats()[0].paused, second.check()) == (True, [])
+    first.close()
+    second.close()
     assert pragma(path, "user_version") == VERSION
 
 

@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 from laneway.brokers.sqlite import SQLiteBroker
+from laneway.errors import BrokerError
+from laneway.events import Subscription
 from laneway.outcome import buried, done
 from laneway.testing.conformance.kit import Hand, calls, put, values
 
@@ -93,3 +95,24 @@ def test_jobs_without_a_payload_are_removed(stocked: SQLiteBroker, path: Path, p
     assert stocked.check() == [f"Jobs without any payload: {count}; mend it with laneway check --repair."]
     assert stocked.repair() == [f"Jobs without any payload removed: {count}."]
     assert stocked.check() == []
+
+
+@pytest.mark.parametrize(
+    "text", ["", "no JSON", "[]", "5", '{"country": "DE"}', '{"country": ["DE"], "cents": {}}', "{"]
+)
+def test_a_filter_that_cannot_be_read_is_named_and_removed(stocked: SQLiteBroker, path: Path, text: str) -> None:
+    """Whoever wanted some of the events gets all of them, until it is written anew; nothing else is touched."""
+    wanted = {"country": ["DE", {"prefix": "P"}]}
+    for topic, queue, policy in (("sold", "a", None), ("sold", "b", wanted), ("sold", "c", {"x": ["y"]})):
+        stocked.subscribe(Subscription(topic, queue, policy))
+    damage(path, f"UPDATE subscriptions SET filter = '{text}' WHERE queue = 'c'")
+    with pytest.raises(BrokerError, match=r"The filter of the queue c.* cannot be read .*laneway subscribe"):
+        stocked.subscriptions("sold")
+    assert stocked.subscriptions("returned") == []
+    found = "Subscriptions whose filter cannot be read, so that nobody can publish: 1"
+    assert stocked.check() == [f"{found}; mend it with laneway check --repair."]
+    assert stocked.repair() == ["Subscriptions without a filter now, until their listener's worker starts anew: 1."]
+    assert (stocked.check(), stocked.repair()) == ([], [])
+    kept = [Subscription("sold", "a"), Subscription("sold", "b", wanted)]
+    assert stocked.subscriptions("sold") == [*kept, Subscription("sold", "c")]
+    assert stocked.subscribe(Subscription("sold", "c", {"x": ["y"]}))

@@ -16,7 +16,7 @@ from laneway.brokers.sqlite.listing import turned
 pytestmark = pytest.mark.unit
 
 STATEMENTS = read_statements("queries")
-LARGE = {"jobs", "morgue", "payloads", "endings"}
+LARGE = {"jobs", "morgue", "payloads", "endings", "subscriptions"}
 
 #: Statements that may read a whole table or a whole queue, and why.
 ALLOWED = {
@@ -40,6 +40,10 @@ ALLOWED = {
     "hollow",
     "hollow_dead",
     "torn",
+    "unreadable_filters",
+    "drop_unreadable_filters",
+    # Somebody asks for all of them.
+    "subscriptions",
 }
 
 
@@ -93,6 +97,12 @@ def test_the_check_sees_a_long_read(db: sqlite3.Connection, statement: str) -> N
 def test_a_page_is_read_in_order_without_sorting(db: sqlite3.Connection, name: str, turn: Callable[[str], str]) -> None:
     """A page of a long listing costs what the page is long."""
     assert not any("TEMP B-TREE" in detail for detail in plan(db, turn(STATEMENTS[name])))
+
+
+def test_the_subscriptions_of_a_topic_are_found_by_index_and_in_order(db: sqlite3.Connection) -> None:
+    """It is asked at every publishing, however many other topics there are."""
+    assert plan(db, STATEMENTS["subscriptions_of"]) == ["SEARCH subscriptions USING PRIMARY KEY (topic=?)"]
+    assert not any("TEMP B-TREE" in detail for detail in plan(db, STATEMENTS["subscriptions"]))
 
 
 def test_the_due_jobs_of_a_shard_are_read_in_order_without_sorting(db: sqlite3.Connection) -> None:

@@ -16,11 +16,12 @@ from collections.abc import Callable, Mapping
 from ..errors import ConfigError
 from ..failpoints import armed
 
-#: "inside settle" is inside SQLite's transaction; "inside call" is when Redis was asked and has not answered;
-#: those of the table are the poller's, between DynamoDB and SQS.
+#: "inside settle" is inside SQLite's transaction, and "inside enqueue" after each part of what is stored there;
+#: "inside call" is when Redis was asked and has not answered; those of the table are the poller's, between DynamoDB
+#: and SQS.
 PLACES = (
     *("after claim", "mid job", "before settle", "inside settle", "after settle", "during renew", "after renew"),
-    "inside call",
+    *("inside enqueue", "inside call"),
     *("after table claim", "before table send", "after table send", "before table delete"),
 )
 

@@ -42,6 +42,10 @@ def check(db: Any, sql: Sql, path: Path) -> list[str]:
         (len(_ids(db, sql, "torn")), "Jobs queued and running at once"),
         (len(_ids(db, sql, "hollow")) + len(_ids(db, sql, "hollow_dead")), "Jobs without any payload"),
         (len(_ids(db, sql, "orphans")), "Payloads without a job"),
+        (
+            _count(db, sql, "unreadable_filters"),
+            "Subscriptions whose filter cannot be read, so that nobody can publish",
+        ),
     ]
     problems += [f"{what}: {number}; mend it with laneway check --repair." for number, what in counted if number]
     return problems
@@ -95,6 +99,8 @@ def repair(db: Any, sql: Sql, now: float) -> list[str]:
     for id in mistimed:
         db.execute(sql["due_again"], {"id": id})
     done.append((len(mistimed), "Keyed jobs that are due with their earliest call now"))
+    unfiltered = db.execute(sql["drop_unreadable_filters"]).rowcount
+    done.append((unfiltered, "Subscriptions without a filter now, until their listener's worker starts anew"))
     return [f"{what}: {number}." for number, what in done if number]
 
 

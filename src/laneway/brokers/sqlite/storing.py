@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ...failpoints import armed, reach
 from ...job import Kind, NewJob
 from ..common import due_at
 from . import merging
@@ -51,3 +52,5 @@ def _insert_chunk(
         db.execute(sql["enqueue"], {"jobs": to_json(rows)})
     if merged:
         merging.add(db, sql, merged, known, now)
+    if armed:
+        reach("inside enqueue")

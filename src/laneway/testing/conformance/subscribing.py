@@ -53,7 +53,7 @@ class Subscribing(Kit):
         broker.subscribe(Subscription("sold", "mail", EVERYTHING))
         (found,) = broker.subscriptions("sold")
         assert found.filter == EVERYTHING
-        assert [type(each) for each in found.filter["cents"]] == [int, float, int, dict]
+        assert [type(each) for each in (found.filter or {})["cents"]] == [int, float, int, dict]
 
     def test_a_filter_that_says_the_same_is_the_same(self, broker: Broker) -> None:
         """In whatever order its attributes were written; and one that asks for nothing is none."""
@@ -122,7 +122,7 @@ class Subscribing(Kit):
         policy["country"].append("PL")
         (found,) = broker.subscriptions("sold")
         assert found.filter == {"country": ["DE"]}
-        found.filter["country"].append("AT")
+        (found.filter or {})["country"].append("AT")
         assert broker.subscriptions("sold") == [Subscription("sold", "mail", {"country": ["DE"]})]
 
     def test_subscriptions_outlive_connections_and_repairs(self, broker: Broker) -> None:

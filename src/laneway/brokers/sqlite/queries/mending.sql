@@ -58,3 +58,17 @@ SELECT json_group_array(id) FROM jobs j
 -- Jobs that are queued and have payloads that run, or the other way round.
 SELECT json_group_array(id) FROM jobs j
  WHERE kind > 0 AND (worker IS NULL) = EXISTS (SELECT 1 FROM payloads WHERE job = j.id AND place = 1);
+
+-- name: unreadable_filters
+-- Subscriptions whose filter is not an object of lists.
+SELECT count(*) FROM subscriptions
+ WHERE filter IS NOT NULL
+   AND iif(json_valid(filter), json_type(filter) <> 'object' OR EXISTS (
+           SELECT 1 FROM json_each(filter) WHERE type <> 'array'), true);
+
+-- name: drop_unreadable_filters
+-- Too many events are better than none; whoever subscribes again brings the filter.
+UPDATE subscriptions SET filter = NULL
+ WHERE filter IS NOT NULL
+   AND iif(json_valid(filter), json_type(filter) <> 'object' OR EXISTS (
+           SELECT 1 FROM json_each(filter) WHERE type <> 'array'), true);
