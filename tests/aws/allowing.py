@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fnmatch import fnmatchcase
 from typing import Any
 
 from laneway.brokers.aws.clients import Clients
@@ -29,9 +30,15 @@ class Guarded(Clients):
         self._see(f"dynamodb:{_camel(operation)}", where)
         return super().dynamodb(operation, **params)
 
+    def sns(self, operation: str, **params: Any) -> dict[str, Any]:
+        action = _camel(operation).removesuffix("Batch")
+        # Only topics are resources to IAM: what is done to a subscription must be allowed everywhere.
+        self._see(f"sns:{action}", params.get("TopicArn") or "*")
+        return super().sns(operation, **params)
+
     def _see(self, action: str, where: str) -> None:
         statements = self.policy["Statement"]
-        if not any(action in each["Action"] and where in each["Resource"] for each in statements):
+        if not any(action in each["Action"] and _fits(where, each["Resource"]) for each in statements):
             self.denied.append((action, where))
             raise DeniedError(f"AWS forbids these credentials {action} on {where}.", code="AccessDenied")
 
@@ -42,6 +49,10 @@ def guarded(place: Place, settings: Settings, policy: dict[str, Any]) -> Guarded
     assert isinstance(clients, Guarded)
     clients.policy, clients.denied = policy, []
     return clients
+
+
+def _fits(where: str, resources: list[str]) -> bool:
+    return any(where == resource or fnmatchcase(where, resource) for resource in resources)
 
 
 def _camel(operation: str) -> str:

@@ -14,8 +14,8 @@ def topics(place: Place, **options: object) -> Topics:
     return Topics(Clients.of(settings, **place.clients), settings)
 
 
-def test_an_arn_is_that_of_the_topic_that_is_made(moto: Place) -> None:
-    found = topics(moto, prefix="x-")
+def test_an_arn_is_that_of_the_topic_that_is_made(aws: Place) -> None:
+    found = topics(aws, prefix="x-")
     assert not found.exists("eventboss-shop-sold")
     made = found.create("eventboss-shop-sold")
     assert made == found.arn("eventboss-shop-sold")

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from ...broker import Answer, Duty, Gather, Listing, Order, Page, Resharding, Turn
 from ...clock import Clock, SystemClock
 from ...errors import BrokerError
+from ...events import Subscription
 from ...job import JobView, NewJob, QueueStats, Started, Status, WorkerView
 from ...urls import Url
 from .acting import Acting
@@ -24,8 +25,11 @@ from .morgue import Morgue
 from .polling import Poller
 from .reporting import Reporter
 from .sending import Sender
+from .subscribing import Subscribing
 from .tables import Tables
+from .ties import Ties
 from .timetable import Pollers
+from .topics import Topics
 from .turning import Turns
 from .urls import Settings
 from .whereabouts import Whereabouts
@@ -64,6 +68,9 @@ class AWSBroker:
         self.clients = clients or Clients(settings)
         self.channels = Channels(self.clients, settings, self.clock)
         self.tables = Tables(self.clients, settings, self.clock)
+        self.topics = Topics(self.clients, settings)
+        self.ties = Ties(self.clients, self.channels, self.topics, settings)
+        self.subscribing = Subscribing(self.clients, self.channels, self.topics, self.ties)
         self.pollers = Pollers()
         self.sender = Sender(self.clients, self.channels, self.tables, settings, self.clock, self.pollers)
         self.reporter = Reporter(self.tables, self.clock)
@@ -96,6 +103,19 @@ class AWSBroker:
     def enqueue(self, jobs: Sequence[NewJob]) -> None:
         """Send jobs, in tens; if that fails midway, the error names what was not stored."""
         self.sender.enqueue(jobs)
+
+    # -- events ----------------------------------------------------------------------------------------
+
+    def subscribe(self, subscription: Subscription) -> bool:
+        """Subscribe a queue to a topic, both of which must exist, and let the topic send to it."""
+        return self.subscribing.subscribe(subscription)
+
+    def unsubscribe(self, topic: str, queue: str) -> bool:
+        return self.subscribing.unsubscribe(topic, queue)
+
+    def subscriptions(self, topic: str | None = None) -> list[Subscription]:
+        """Those of a topic; or all of queues that are named after their topics, or known to this process."""
+        return self.subscribing.subscriptions(topic)
 
     # -- a worker's verbs ------------------------------------------------------------------------------
 
