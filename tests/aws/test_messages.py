@@ -187,7 +187,7 @@ def test_an_error_is_cut_to_what_a_message_has_room_for(error: str, limit: int) 
         (TICKET, '{"_job_class":"Mail","_job_params":{"to":"é"},"_execute_after":5}'),
         (KEYED, '{"_job_class":"Mail","_job_params":null,"_execute_after":5,"_job_id":"a1"}'),
         ('{"_job_class":"A","x":[1.50]}', '{"_job_class":"A","x":[1.50],"_execute_after":5}'),
-        ("{}", '{"_execute_after":5}'),
+        ('{"_job_class":""}', '{"_job_class":"","_execute_after":5}'),
     ],
 )
 def test_a_ticket_carries_its_time(body: str, with_it: str) -> None:
@@ -211,3 +211,7 @@ def test_what_is_no_ticket_goes_by_its_note() -> None:
         assert execute_after(body) is None
         assert waits_until(body, Note("k", due=4.5)) == 4.5
         assert waits_until(body, Note("k")) is None
+    for body in ('{"_execute_after":5}', "{}", '{"_job_class":7,"_execute_after":5}'):
+        assert waits_until(body, Note("k", due=4.5)) == 4.5
+        assert waits_until(body, Note("k")) is None
+    assert waits_until('{"_job_class":"A","_execute_after":5}', Note("k", due=4.5, value=True)) == 4.5

@@ -296,13 +296,14 @@ def test_a_stranger_with_a_long_id_hinders_nobody(aws: Place) -> None:
     with recording(aws) as broker:
         put(broker, "a")
         long = f'{{"_job_class":"T","_job_params":null,"_job_id":"{"x" * (LONGEST_ID + 1)}"}}'
-        aws.sqs_client.send_message(QueueUrl=aws.queue_url("q"), MessageBody=long)
+        fifo = {"MessageGroupId": "k", "MessageDeduplicationId": "k"}
+        aws.sqs_client.send_message(QueueUrl=aws.queue_url("q.fifo"), MessageBody=long, **fifo)
         hand = Hand(broker)
         claims = hand.claim()
         assert len(claims) == 2
         assert hand.settle(*map(done, claims)) == []
         assert list(rows(aws)) == ["a"]
-        assert aws.counts("q") == (0, 0, 0)
+        assert (aws.counts("q"), aws.counts("q.fifo")) == ((0, 0, 0), (0, 0, 0))
 
 
 # -- what cannot be known ------------------------------------------------------------------------------

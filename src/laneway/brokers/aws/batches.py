@@ -1,4 +1,4 @@
-"""Messages in the requests that SQS takes: ten at most, and so many bytes in all.
+"""Messages in the requests that SQS and SNS take: ten at most, and so many bytes in all.
 
 What must keep its order never stands in one request: SQS may take some entries of a request and not others, and what
 follows one that it did not take must not overtake it. So of each group of a FIFO queue there is one message a request,
@@ -28,10 +28,10 @@ Sent = Callable[[int], None]
 
 
 class Failure(msgspec.Struct):
-    """An entry that SQS did not take."""
+    """An entry that AWS did not take."""
 
     number: int
-    #: SQS says that the entry is wrong, so that a repeat does not help.
+    #: AWS says that the entry is wrong, so that a repeat does not help.
     at_fault: bool
     why: str
     code: str
@@ -74,26 +74,39 @@ def send_batch(
     sent: Sent,
     sleep: Callable[[float], None] = time.sleep,
 ) -> None:
-    """Send one request; what SQS does not take, though nothing is wrong with it, is tried again without the others.
+    """Send one request to an SQS queue."""
+    hand_over(lambda left: clients.sqs("send_message_batch", QueueUrl=url, Entries=left), "SQS", entries, sent, sleep)
 
-    Raises RefusedError when entries are at fault, and BrokerAwayError when SQS still does not take some in the end.
+
+def hand_over(
+    ask: Callable[[list[dict[str, Any]]], dict[str, Any]],
+    service: str,
+    entries: dict[int, dict[str, Any]],
+    sent: Sent,
+    sleep: Callable[[float], None] = time.sleep,
+) -> None:
+    """Send one request; what AWS does not take, though nothing is wrong with it, is tried again without the others.
+
+    Raises RefusedError when entries are at fault, and BrokerAwayError when AWS still does not take some in the end.
     """
     left = dict(entries)
     why = ""
     for pause_s in (*PAUSES_S, None):
-        answer = clients.sqs("send_message_batch", QueueUrl=url, Entries=list(left.values()))
+        answer = ask(list(left.values()))
         for stored in answer.get("Successful") or ():
             number = int(stored["Id"])
             if left.pop(number, None) is not None:
                 sent(number)
         failures = [Failure.of(told) for told in answer.get("Failed") or ()]
         if faults := [failure for failure in failures if failure.at_fault]:
-            raise RefusedError(faults[0].why, code=faults[0].code, entries=[failure.number for failure in faults])
+            numbers = [failure.number for failure in faults]
+            raise RefusedError(faults[0].why, code=faults[0].code, entries=numbers, service=service)
         if not left:
             return
         why = failures[0].why if failures else "no word about them"
         if pause_s is not None:
             sleep(pause_s * random.uniform(0.5, 1))
     raise BrokerAwayError(
-        f"SQS did not take {len(left)} of {len(entries)} messages in {len(PAUSES_S) + 1} tries, and says why: {why}."
+        f"{service} did not take {len(left)} of {len(entries)} messages in {len(PAUSES_S) + 1} tries, and says why: "
+        f"{why}."
     )

@@ -23,6 +23,7 @@ from .forwarding import Forwarder
 from .looking import Looking
 from .morgue import Morgue
 from .polling import Poller
+from .publishing import Publisher
 from .reporting import Reporter
 from .sending import Sender
 from .subscribing import Subscribing
@@ -45,6 +46,8 @@ class AWSBroker:
     remote = True
     holders_keep = True
     makes_queues = False
+    #: SNS makes the copies of an event.
+    relays = True
     #: Ids of what a run enqueues are made from the run's own, so that a repeated run sends the same jobs.
     derives_ids = True
     gather = Gather(10, 0.1)
@@ -72,7 +75,11 @@ class AWSBroker:
         self.ties = Ties(self.clients, self.channels, self.topics, settings)
         self.subscribing = Subscribing(self.clients, self.channels, self.topics, self.ties)
         self.pollers = Pollers()
-        self.sender = Sender(self.clients, self.channels, self.tables, settings, self.clock, self.pollers)
+        self.topics = Topics(self.clients, settings)
+        #: Whether what is missing is made by whoever needs it; the app says so.
+        self.development = False
+        publisher = Publisher(self.clients, self.topics, lambda: self.development)
+        self.sender = Sender(self.clients, self.channels, self.tables, settings, self.clock, self.pollers, publisher)
         self.reporter = Reporter(self.tables, self.clock)
         self.turns = Turns(
             self.clients, self.channels, self.tables, self.sender, self.reporter, settings, self.clock, inline=inline
@@ -101,7 +108,7 @@ class AWSBroker:
         return 1
 
     def enqueue(self, jobs: Sequence[NewJob]) -> None:
-        """Send jobs, in tens; if that fails midway, the error names what was not stored."""
+        """Send jobs, in tens, or publish them; if that fails midway, the error names what was not stored."""
         self.sender.enqueue(jobs)
 
     # -- events ----------------------------------------------------------------------------------------

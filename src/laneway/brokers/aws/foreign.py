@@ -1,4 +1,5 @@
-"""Message attributes of others. SQS takes ten with a message, and one is ours: what is too much travels inside ours.
+"""Message attributes that are not ours: those of others, and what was published beside an event. SQS takes ten with a
+message, and one is ours: what is too much travels inside ours.
 
 Pure functions; the form is that in which SQS takes them, but bytes are written as base64, because ours is JSON.
 """
@@ -6,12 +7,41 @@ Pure functions; the form is that in which SQS takes them, but bytes are written 
 from __future__ import annotations
 
 import base64
+from collections.abc import Mapping
 from typing import Any
+
+from ... import events
+from ...codec import encode
+from ...job import Headers
 
 #: So many of others go along beside ours.
 MOST = 9
 
+#: Headers that others understand, too: beside an event they go as attributes of their own.
+TRACES = ("traceparent", "tracestate", "baggage", "sentry-trace")
+
 Attributes = dict[str, Any]
+
+
+def published(beside: events.Attributes, headers: Mapping[str, str]) -> tuple[Attributes, Headers]:
+    """What goes beside an event as message attributes, and the headers that are left. What was published comes first:
+    filters go by it, and they see the message's own attributes only."""
+    traces = {name: headers[name] for name in TRACES if headers.get(name)}
+    made = {name: _attribute(value) for name, value in {**traces, **beside}.items()}
+    ordered = {name: made[name] for name in (*beside, *traces)}
+    return ordered, {name: text for name, text in headers.items() if name not in made}
+
+
+def texts(attributes: Attributes) -> Headers:
+    """What can be read of attributes."""
+    return {name: value["StringValue"] for name, value in attributes.items() if "StringValue" in value}
+
+
+def _attribute(value: events.Attribute) -> dict[str, str]:
+    if isinstance(value, str):
+        return {"DataType": "String", "StringValue": value}
+    kind = "String.Array" if isinstance(value, list) else "Number"
+    return {"DataType": kind, "StringValue": encode(value).decode()}
 
 
 def packed(attributes: Attributes) -> tuple[Attributes, dict[str, dict[str, str]] | None]:

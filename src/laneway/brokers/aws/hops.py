@@ -1,6 +1,7 @@
 """What a ticket itself carries on SQS: the time that it waits for, hop by hop, when there is no table.
 
-Owns the edits of a ticket's text; all else in it, and its order, stays. It never decides how a job waits.
+Owns the edits of a ticket's text; all else in it, and its order, stays. What is no ticket, such as the value of an
+event, is never read and never written: its time is in its note. It never decides how a job waits.
 """
 
 from __future__ import annotations
@@ -78,12 +79,13 @@ def with_execute_after(body: str, at: int | None) -> str:
     return "{" + ",".join(f"{encode(name).decode()}:{bytes(part).decode()}" for name, part in parts.items()) + "}"
 
 
-def waits_until(body: str, note: Note) -> float | None:
-    """Until when a message that has arrived is to be sent on rather than run: what its ticket says.
+def carries_time(body: str, note: Note) -> bool:
+    """Whether a body is a ticket, and has room for a time. A listener must get a value as it was published."""
+    return not note.value and task_in(body) is not None
 
-    A body that is no object of JSON cannot carry a time, and goes by its note.
-    """
-    after = execute_after(body)
-    if after is not None or note.due is None or _ticket(body) is not None:
-        return after
-    return note.due
+
+def waits_until(body: str, note: Note) -> float | None:
+    """Until when a message that has arrived is to be sent on rather than run: what its ticket says, else its note."""
+    if note.due is None and _AFTER not in body:
+        return None
+    return execute_after(body) if carries_time(body, note) else note.due

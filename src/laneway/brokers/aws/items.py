@@ -24,7 +24,7 @@ import msgspec
 
 from ...errors import EnqueueError
 from .foreign import packed
-from .messages import ATTRIBUTE, Channel, Note, Outgoing, entry_of
+from .messages import ATTRIBUTE, Note, Outgoing, attributes_of
 from .urls import Settings
 from .values import Item, attribute, number, real, size, text, value
 
@@ -34,9 +34,6 @@ RUBY_GROUP = "ShoryukenMessage"
 INDEX = "scheduler-perform_at-index"
 #: DynamoDB takes no larger item.
 LARGEST_ITEM = 400 * 1024
-
-#: A message's attributes are the same wherever it is sent.
-_NOWHERE = Channel("", "", "")
 
 _json = msgspec.json.Encoder(order="sorted", decimal_format="number")
 _read_note = msgspec.json.Decoder(Note)
@@ -116,7 +113,7 @@ def item_of(waiting: Waiting, partitions: int) -> Item:
         "perform_at": number(waiting.perform_at),
         "queue": {"S": waiting.queue},
         "sqs_message_body": {"S": outgoing.body},
-        "sqs_message_attributes": attribute(_attributes_of(outgoing)),
+        "sqs_message_attributes": attribute(attributes_of(outgoing)),
     }
     if waiting.cancellable:
         item["cancellable"] = attribute(True)
@@ -136,14 +133,8 @@ def moved_note(waiting: Waiting, perform_at: float) -> str | None:
     if ATTRIBUTE not in waiting.attributes:
         return None
     note = msgspec.structs.replace(waiting.outgoing.note, due=perform_at)
-    text: str = _attributes_of(Outgoing(waiting.outgoing.body, note))[ATTRIBUTE]["StringValue"]
+    text: str = attributes_of(Outgoing(waiting.outgoing.body, note))[ATTRIBUTE]["StringValue"]
     return text
-
-
-def _attributes_of(outgoing: Outgoing) -> dict[str, Any]:
-    """The attributes with which a message would be sent now."""
-    attributes: dict[str, Any] = entry_of(outgoing, "0", _NOWHERE, 0)["MessageAttributes"]
-    return attributes
 
 
 # -- reading -------------------------------------------------------------------------------------------

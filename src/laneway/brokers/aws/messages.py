@@ -1,4 +1,4 @@
-"""A message on SQS: the ticket as its body, all else in one message attribute `laneway`.
+"""A message on SQS: the ticket, or an event's value, as its body, all else in one message attribute `laneway`.
 
 Owns how jobs become messages and messages jobs. It never calls AWS. A body without that attribute, as the Ruby
 original writes it, is a job too: its id is the message's.
@@ -14,9 +14,11 @@ from typing import Any
 
 import msgspec
 
+from ...events import copy_key
 from ...job import Headers, Kind, NewJob
 from ..common import storable
-from .foreign import packed, unpacked
+from .envelopes import unwrapped
+from .foreign import MOST, packed, published, texts, unpacked
 from .hops import execute_after as execute_after  # what a message carries is all found here
 from .hops import id_in
 from .hops import waits_until as waits_until
@@ -73,6 +75,10 @@ class Note(msgspec.Struct, omit_defaults=True):
     queue: str = ""
     #: Message attributes of others, those beyond the number that SQS takes.
     more: dict[str, dict[str, str]] | None = None
+    #: It was published, under the event's id: a queue that gets a copy has it under an id of its own.
+    event: bool = False
+    #: The body is the value of an event and no ticket: nothing in it is read, and nothing is written there.
+    value: bool = False
 
 
 class Outgoing(msgspec.Struct):
@@ -123,7 +129,14 @@ def outgoing_of(job: NewJob, due: float | None = None) -> Outgoing:
         id, key, group = job.identity, job.key, ""
     else:
         id, key, group = job.key, "", job.group
-    return Outgoing(job.body, Note(id, key, due, headers=job.headers or None, group=group, expires=job.expires))
+    note = Note(id, key, due, headers=job.headers or None, group=group, expires=job.expires, event=job.to_topic)
+    if not job.to_topic and job.attributes is None:
+        return Outgoing(job.body, note)
+    note.value = not job.to_topic
+    attributes, headers = published(job.attributes or {}, job.headers or {})
+    note.headers = headers or None
+    attributes, note.more = packed(attributes)
+    return Outgoing(job.body, note, attributes)
 
 
 def again(message: Message, **changes: Any) -> Outgoing:
@@ -138,21 +151,16 @@ def as_it_came(message: Message, letter: Outgoing) -> Outgoing:
     if message.is_bare:
         # Its note is not written, but makes its deduplication id; and it is buried as what it was.
         note = msgspec.structs.replace(letter.note, buried_at=None)
-        return Outgoing(message.body, note, message.attributes, is_bare=True)
+        attributes = dict(list(message.attributes.items())[: MOST + 1])  # an envelope may have held more
+        return Outgoing(message.body, note, attributes, is_bare=True)
     attributes, more = packed(message.attributes)
     return Outgoing(message.body, msgspec.structs.replace(message.note, more=more), attributes)
 
 
 def entry_of(outgoing: Outgoing, id: str, channel: Channel, delay_s: int) -> dict[str, Any]:
     """A message as SendMessageBatch takes it; `id` names it among those of its request."""
-    entry: dict[str, Any] = {
-        "Id": id,
-        "MessageBody": outgoing.body,
-        "MessageAttributes": dict(outgoing.attributes),
-    }
+    entry: dict[str, Any] = {"Id": id, "MessageBody": outgoing.body, "MessageAttributes": attributes_of(outgoing)}
     note = outgoing.note
-    if not outgoing.is_bare:
-        entry["MessageAttributes"][ATTRIBUTE] = {"DataType": "String", "StringValue": _note_text(note)}
     if channel.fifo:
         # The dead are in no order, and each is a group of its own: SQS shows no more than 10 of a group at once.
         entry["MessageGroupId"] = group_of((note.key if note.buried_at is None else "") or note.id)
@@ -163,6 +171,13 @@ def entry_of(outgoing: Outgoing, id: str, channel: Channel, delay_s: int) -> dic
         if delay_s > 0:
             entry["DelaySeconds"] = delay_s
     return entry
+
+
+def attributes_of(outgoing: Outgoing) -> dict[str, Any]:
+    """The message attributes with which a message is sent, ours included."""
+    if outgoing.is_bare:
+        return dict(outgoing.attributes)
+    return {**outgoing.attributes, ATTRIBUTE: {"DataType": "String", "StringValue": _note_text(outgoing.note)}}
 
 
 def size_of(outgoing: Outgoing) -> int:
@@ -267,8 +282,15 @@ def read(channel: Channel, raw: dict[str, Any], now_monotonic: float, hidden_s: 
         name: {part: value[part] for part in ("DataType", "StringValue", "BinaryValue") if part in value}
         for name, value in (raw.get("MessageAttributes") or {}).items()
     }
+    # SNS puts the attributes into the envelope: a message that has some is none.
+    envelope = None if attributes else unwrapped(body)
+    if envelope is not None:
+        body, attributes = envelope
     known = _note_of(attributes.pop(ATTRIBUTE, None))
-    note = known or Note(id_in(body) or raw["MessageId"])
+    # Only keyed calls carry an id in their tickets, and only FIFO queues hold them: no event can name its own.
+    note = known or Note((id_in(body) if channel.fifo else None) or raw["MessageId"], value=envelope is not None)
+    if note.event:
+        note.id, note.event, note.value = copy_key(note.id, channel.queue), False, True
     attributes, note.more = unpacked(attributes, note.more), None
     if channel.fifo and not note.key:
         note.key = system.get("MessageGroupId", "") or note.id
@@ -289,6 +311,12 @@ def read(channel: Channel, raw: dict[str, Any], now_monotonic: float, hidden_s: 
         hidden_until=now_monotonic + hidden_s,
         is_bare=known is None,
     )
+
+
+def headers_of(message: Message) -> Headers | None:
+    """What came beside a job: the headers that it was enqueued with, and the attributes of others that are text."""
+    theirs = texts(message.attributes)
+    return {**theirs, **(message.note.headers or {})} if theirs else message.note.headers
 
 
 def _note_of(attribute: dict[str, Any] | None) -> Note | None:

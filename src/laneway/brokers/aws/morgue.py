@@ -19,7 +19,7 @@ from ..positions import Position, check_order, check_start, read_position, write
 from .channels import Channels
 from .clients import Clients
 from .letters import TEN, Hand, Letter
-from .messages import Channel, Outgoing, again
+from .messages import Channel, Outgoing, again, headers_of
 from .sending import Dispatch, Sender
 from .tables import Tables
 from .urls import Settings
@@ -261,4 +261,4 @@ def _payload(letter: Letter, kind: Kind) -> Payload:
     if kind is Kind.PLAIN:
         return Payload(message.body)
     due = message.sent_at if note.due is None else note.due
-    return Payload(message.body, due, note.id, note.attempt, note.headers, note.deaths)
+    return Payload(message.body, due, note.id, note.attempt, headers_of(message), note.deaths)

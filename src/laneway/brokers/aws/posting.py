@@ -56,8 +56,12 @@ class Post:
         try:
             self._sender.enqueue(jobs, sent)
         except MissingError:
-            # Else the runs of this queue would wait for somebody to make the other one.
+            # Else the runs of this queue would wait for somebody to make the other one, or a topic.
             self._blame_for_missing(jobs)
+            for number, job in enumerate(jobs):
+                stored, at = places[number]
+                if job.to_topic and at not in stored:
+                    self._send_alone(job, partial(_told_as, sent, number))
             raise
         except AWSError as error:
             if not is_refusal(error):
@@ -79,6 +83,8 @@ class Post:
     def _blame_for_missing(self, jobs: Sequence[NewJob]) -> None:
         """Say which job is for a queue that does not exist: the run that enqueued it has failed."""
         for job in jobs:
+            if job.to_topic:
+                continue  # SNS only tells when it is published to
             try:
                 self._channels.of(job.queue, job.kind is Kind.KEYED)
             except MissingError as error:

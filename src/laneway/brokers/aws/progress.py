@@ -38,7 +38,7 @@ class Progress:
     def _text(self, error: BrokerError | EnqueueError) -> str:
         text, total = str(error), len(self._keys)
         if isinstance(error, RefusedError):
-            text = f"SQS does not take {_named([self._keys[number] for number in error.entries])} ({text})."
+            text = f"{error.service} does not take {_named([self._keys[number] for number in error.entries])} ({text})."
         left = [key for number, key in enumerate(self._keys) if number not in self._stored]
         if total == 1 or not left:
             return text

@@ -12,6 +12,7 @@ from ...job import Kind, NewJob
 from ..common import check_jobs
 from .hops import task_in
 from .messages import ROOM, Outgoing, is_group, refused_character, size_of
+from .urls import MAX_NAME
 
 #: The most bytes that a message may be to fit, with all that lies beside it, into an item of 400 KiB.
 LARGEST_WAITING = 400_000
@@ -21,20 +22,20 @@ def check_new(jobs: Sequence[NewJob]) -> None:
     """Refuse new jobs that cannot be stored in SQS, whatever their size."""
     for job in jobs:
         if problem := _problem(job):
-            raise _refused(job.queue, job.key, job.body, problem)
+            raise _refused_new(job, problem)
     check_jobs(jobs)
 
 
 def check_size(job: NewJob, outgoing: Outgoing, limit: int) -> None:
     """Refuse a message that is too large, or would be when it is sent on."""
-    size = size_of(outgoing) + ROOM
+    # A copy of an event has the name of its queue in its id.
+    size = size_of(outgoing) + ROOM + (MAX_NAME + 1 if job.to_topic else 0)
     if size > limit:
-        raise _refused(
-            job.queue,
-            job.key,
-            job.body,
-            f"its message is {size} bytes with all that travels beside its body, and this queue takes {limit} at most; "
-            "store the data elsewhere and enqueue where it is",
+        taker, do = ("SNS", "publish") if job.to_topic else ("this queue", "enqueue")
+        raise _refused_new(
+            job,
+            f"its message is {size} bytes with all that travels beside its body, and {taker} takes {limit} at most; "
+            f"store the data elsewhere and {do} where it is",
         )
 
 
@@ -61,6 +62,15 @@ def too_large_to_wait(queue: str, key: str, body: str, size: int) -> EnqueueErro
     )
 
 
+def _refused_new(job: NewJob, problem: str) -> EnqueueError:
+    if job.to_topic:
+        return EnqueueError(
+            f"The event {job.key!r} cannot be published to the topic {job.queue}: {problem}.",
+            place=(job.queue, job.key),
+        )
+    return _refused(job.queue, job.key, job.body, problem)
+
+
 def _refused(queue: str, key: str, body: str, problem: str) -> EnqueueError:
     # A lone surrogate in the key is one of the problems.
     task, shown = task_in(body), ascii(key) if not key.isprintable() else repr(key)
@@ -71,6 +81,8 @@ def _refused(queue: str, key: str, body: str, problem: str) -> EnqueueError:
 def _problem(job: NewJob) -> str | None:
     if job.kind is Kind.COLLECTING:
         return "SQS cannot gather the payloads of a collecting task; use Redis or SQLite for it"
+    if job.to_topic and (job.kind is not Kind.PLAIN or job.timed):
+        return "SNS hands on what is published at once; leave its time out, or send it to one queue, which may be later"
     if job.priority:
         return "SQS has no priorities; leave it out, have a queue of its own for what is urgent, or use Redis or SQLite"
     if not job.body:

@@ -1,4 +1,4 @@
-"""Messages on their way: into the queue now or in a while, into the table, or from hop to hop.
+"""Messages on their way: into the queue now or in a while, into the table, from hop to hop, or to a topic.
 
 Owns where a message goes that is due later, and what is said when some of them could not be stored. A message may be
 stored twice when the answer to its sending is lost: under the same id, and on a FIFO queue SQS itself drops the second.
@@ -18,14 +18,16 @@ from ...job import Kind, NewJob
 from .batches import Sent, rounds, send_batch, split
 from .channels import Channels
 from .clients import Clients
-from .hops import execute_after, with_execute_after
+from .hops import carries_time, execute_after, with_execute_after
 from .items import Waiting
 from .messages import Channel, Outgoing, entry_of, fitted, group_of, outgoing_of, size_of
 from .progress import Progress
+from .publishing import LARGEST, Numbered, Publisher
 from .refusing import LARGEST_WAITING, check_new, check_size, needs_table, too_large_to_wait
 from .table import Table
 from .tables import Tables
 from .timetable import Pollers
+from .topics import Topics
 from .trouble import MissingError, RefusedError
 from .urls import Settings
 
@@ -45,6 +47,8 @@ class Dispatch(msgspec.Struct):
     due: float | None
     #: It must be possible to cancel it until then: only the table can do that.
     cancellable: bool = False
+    #: `queue` is the name of a topic, which has no time: it is published now.
+    to_topic: bool = False
 
     @property
     def key(self) -> str:
@@ -58,6 +62,7 @@ class _Sorted:
 
     direct: dict[Channel, list[tuple[int, Outgoing, int]]] = field(default_factory=dict)
     waiting: dict[int, tuple[Table, list[tuple[int, Waiting]]]] = field(default_factory=dict)
+    events: dict[str, list[Numbered]] = field(default_factory=dict)
 
 
 class Sender:
@@ -71,6 +76,7 @@ class Sender:
         settings: Settings,
         clock: Clock,
         pollers: Pollers | None = None,
+        publisher: Publisher | None = None,
     ) -> None:
         """`pollers` are told of what it puts into tables."""
         self._clients = clients
@@ -79,6 +85,7 @@ class Sender:
         self._limit = settings.max_body
         self._clock = clock
         self._pollers = pollers or Pollers()
+        self._publisher = publisher or Publisher(clients, Topics(clients, settings))
 
     def enqueue(self, jobs: Sequence[NewJob], sent: Sent | None = None) -> None:
         """Store new jobs. All are looked at, and their queues and tables found, before any of them is stored."""
@@ -88,8 +95,8 @@ class Sender:
         for job in jobs:
             due = now + job.delay_s if job.perform_at is None and job.delay_s > 0 else job.perform_at
             outgoing = outgoing_of(job, due)
-            check_size(job, outgoing, self._limit)
-            items.append(Dispatch(job.queue, job.kind is Kind.KEYED, outgoing, due, job.cancellable))
+            check_size(job, outgoing, min(self._limit, LARGEST) if job.to_topic else self._limit)
+            items.append(Dispatch(job.queue, job.kind is Kind.KEYED, outgoing, due, job.cancellable, job.to_topic))
         try:
             self.dispatch(items, sent)
         except RefusedError as error:
@@ -99,12 +106,15 @@ class Sender:
     def dispatch(self, items: Sequence[Dispatch], sent: Sent | None = None) -> None:
         """Store messages, each where it waits until it is due. `sent` is told of each that is stored, by its number.
 
-        Nothing is stored if a queue is missing, or a table that is needed. If storing fails midway, the error names
-        what was not stored; a RefusedError has the numbers of those that are to blame.
+        Nothing is stored if a queue is missing, or a table that is needed; that a topic is missing only publishing
+        tells, so that it comes first. If storing fails midway, the error names what was not stored; a RefusedError has
+        the numbers of those that are to blame.
         """
         found = self._sort(items)
         progress = Progress([item.key for item in items], sent)
         with progress:
+            for topic, events in found.events.items():
+                self._publisher.publish(topic, events, progress.stored)
             for table, waiting in found.waiting.values():
                 for first in range(0, len(waiting), _ITEMS):
                     self._put(table, waiting[first : first + _ITEMS], progress.stored)
@@ -163,6 +173,9 @@ class Sender:
         """Find out where everything goes, before any of it does."""
         found, now = _Sorted(), self._clock.now()
         for number, item in enumerate(items):
+            if item.to_topic:
+                found.events.setdefault(item.queue, []).append((number, item.outgoing))
+                continue
             channel = self._channels.of(item.queue, item.fifo)
             wait_s = 0.0 if item.due is None else max(0.0, item.due - now)
             table = None if self._waits_in_queue(item, wait_s) else self._table(item)
@@ -206,9 +219,12 @@ def _timed(item: Dispatch, now: float, *, is_hop: bool) -> Outgoing:
     body, note = item.outgoing.body, item.outgoing.note
     if item.due is not None:
         note = msgspec.structs.replace(note, due=item.due)
-    if is_hop and item.due is not None:
+    carried = execute_after(body)
+    if (is_hop or carried is not None) and not carries_time(body, note):
+        pass  # what is no ticket goes by its note
+    elif is_hop and item.due is not None:
         body = with_execute_after(body, math.ceil(item.due))
-    elif (carried := execute_after(body)) is not None and carried > math.ceil(max(now, item.due or now)):
+    elif carried is not None and carried > math.ceil(max(now, item.due or now)):
         body = with_execute_after(body, None)  # it is due earlier by now
     return msgspec.structs.replace(item.outgoing, body=body, note=note)
 

@@ -16,7 +16,7 @@ from ...job import Claim, Kind, Payload
 from ...merge import MAX_PAYLOADS
 from .groups import Group, Groups
 from .holding import Held, Holding
-from .messages import Channel
+from .messages import Channel, headers_of
 
 
 class Ready:
@@ -202,7 +202,7 @@ def _claim_of(queue: str, ref: int, token: int, held: Sequence[Held]) -> Claim:
         deaths=first.deaths,
         payloads=[Payload(first.message.body)],
         error=first.error,
-        headers=note.headers,
+        headers=headers_of(first.message),
     )
     if first.is_keyed:
         claim.key, claim.kind, claim.headers, claim.deaths = note.key, Kind.KEYED, None, 0
@@ -212,7 +212,7 @@ def _claim_of(queue: str, ref: int, token: int, held: Sequence[Held]) -> Claim:
 
 def _call_of(held: Held) -> Payload:
     message = held.message
-    return Payload(message.body, _due(held), held.id, held.attempt + 1, message.note.headers, held.deaths)
+    return Payload(message.body, _due(held), held.id, held.attempt + 1, headers_of(message), held.deaths)
 
 
 def _due(held: Held) -> float:

@@ -35,8 +35,9 @@ class ConditionError(AWSError):
 class RefusedError(AWSError):
     """AWS took none, or not all, of the entries of a batch, and it is they that are wrong: a repeat does not help."""
 
-    def __init__(self, message: str, *, code: str = "", entries: Sequence[int] = ()) -> None:
+    def __init__(self, message: str, *, code: str = "", entries: Sequence[int] = (), service: str = "SQS") -> None:
         super().__init__(message, code=code)
+        self.service = service
         #: Which entries they are, counted from 0.
         self.entries = list(entries)
 

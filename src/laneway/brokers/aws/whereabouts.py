@@ -72,7 +72,7 @@ class Whereabouts:
 
     def _may_be_forgotten(self, id: str) -> bool:
         """Whether a job is so old that its record may have expired. An id that does not tell is taken for a new one."""
-        made = made_at(id)
+        made = made_at(id.partition("@")[0])  # a copy of an event is as old as that
         return made is not None and made < self._clock.now() - REMEMBER_ENDED_S
 
     def _no_table(self, queue: str, id: str) -> BrokerError:
