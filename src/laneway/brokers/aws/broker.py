@@ -75,7 +75,6 @@ class AWSBroker:
         self.ties = Ties(self.clients, self.channels, self.topics, settings)
         self.subscribing = Subscribing(self.clients, self.channels, self.topics, self.ties)
         self.pollers = Pollers()
-        self.topics = Topics(self.clients, settings)
         #: Whether what is missing is made by whoever needs it; the app says so.
         self.development = False
         publisher = Publisher(self.clients, self.topics, lambda: self.development)
