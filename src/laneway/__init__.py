@@ -26,7 +26,9 @@ from .errors import (
 from .handle import Handle
 from .job import JobView, QueueStats
 from .keys import Key
+from .listener import Listener
 from .middleware import Middleware
+from .publishing import EventSender
 from .sending import Item
 from .task import Task
 from .ticket import Call, Serializer
@@ -49,6 +51,7 @@ __all__ = [
     "Context",
     "DeclarationError",
     "EnqueueError",
+    "EventSender",
     "Handle",
     "Item",
     "JobView",
@@ -56,6 +59,7 @@ __all__ = [
     "Laneway",
     "LanewayError",
     "LeaseLost",
+    "Listener",
     "Middleware",
     "NotInBatchError",
     "QueueStats",

@@ -7,13 +7,17 @@ import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from .config import DEFAULT_QUEUE, name_problem, raise_problems
+from .config import DEFAULT_QUEUE, raise_problems
 from .context import Context
 from .declaring import Declaring
 from .dispatching import Dispatching
 from .errors import ConfigError
+from .events import DEFAULT_INFIX
+from .listening import Listening
 from .middleware import Middleware
+from .naming import is_development, names_of
 from .outgoing import Outgoing
+from .publishing import Publishing
 from .registry import Registry
 from .ticket import Serializer, takes_id
 from .urls import check_url
@@ -25,13 +29,16 @@ if TYPE_CHECKING:
 ErrorHandler = Callable[[BaseException, Context], object]
 
 
-class Laneway(Declaring, Outgoing):
+class Laneway(Declaring, Listening, Outgoing, Publishing):
     """An app: its tasks, its broker, and what surrounds them.
 
     Args:
         url: The broker; without one LANEWAY_URL, SQS_QUEUE_URL, REDIS_URL, else sqlite:///laneway.db.
-        name: The app's name: the source of what it publishes.
-        env: Kept apart from other environments of the same name.
+        name: The app's name: the source of what it publishes, and part of the names of its listeners' queues.
+        env: Stands at the end of the names of topics and their queues, so that environments do not hear each other;
+            LANEWAY_ENV, if it is not given.
+        infix: Stands in the same names; "eventboss", as in its Ruby and JavaScript relatives, unless given.
+        development: Have what is missing be made by whoever needs it, as on AWS; LANEWAY_DEVELOPMENT=1 says so, too.
         broker: A ready broker instead of a URL.
         serializer: A Serializer class (or a function of the registry) that reads and writes bodies.
         logger: Where the worker and `context.logger` write; `logging.getLogger("laneway")` by default.
@@ -55,6 +62,8 @@ class Laneway(Declaring, Outgoing):
         *,
         name: str | None = None,
         env: str | None = None,
+        infix: str = DEFAULT_INFIX,
+        development: bool | None = None,
         broker: Broker | None = None,
         serializer: Callable[[Registry], Serializer] = Serializer,
         logger: logging.Logger | None = None,
@@ -71,8 +80,7 @@ class Laneway(Declaring, Outgoing):
         scheduler: Callable[[str, Mapping[int, float]], Sequence[int]] | None = None,
         splitter: Callable[[str, int], Iterable[int]] | None = None,
     ) -> None:
-        problems = [name_problem(what, value) for what, value in (("name", name), ("env", env)) if value is not None]
-        raise_problems([problem for problem in problems if problem])
+        self.names = names_of(name, infix, env)
         functions: dict[str, object] = {
             "dump_payload": dump_payload,
             "load_payload": load_payload,
@@ -102,7 +110,10 @@ class Laneway(Declaring, Outgoing):
                 "for a URL there is url."
             )
         self.name = name
-        self.env = env
+        self.env = self.names.env
+        self.infix = infix
+        self.development = is_development(development)
+        self._unheard: set[str] = set()
         self.registry = Registry()
         self.serializer = serializer(self.registry)
         self.logger = logger or logging.getLogger("laneway")

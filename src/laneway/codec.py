@@ -170,10 +170,21 @@ class Signature:
 
 
 class OneValue:
-    """The type of a single value: how it becomes canonical JSON and a value again. What Signature is to arguments."""
+    """The type of a single value: how it becomes canonical JSON and a value again. What Signature is to arguments.
 
-    def __init__(self, kind: Any = Any) -> None:
+    `what` it is, and `remedy`, are for the sentence that refuses one.
+    """
+
+    def __init__(
+        self,
+        kind: Any = Any,
+        what: str = "payload",
+        remedy: str = "annotate the handler's batch with its type, as in Batch[Order], imported where it is also found "
+        "at run time",
+    ) -> None:
         self.kind = _decodable(kind)
+        self._what = what
+        self._remedy = remedy
         self._decode = msgspec.json.Decoder(self.kind, dec_hook=_decode_other).decode
         self._sure = _surely_surviving(self.kind)
 
@@ -183,10 +194,7 @@ class OneValue:
         if type(value) not in self._sure:
             back = self.unpack(data)
             if how := _bent(value, back):
-                raise Refused(
-                    f"the payload would come back with {how}; give plain JSON values, or annotate the handler's "
-                    "batch with its type, as in Batch[Order], imported where it is also found at run time"
-                )
+                raise Refused(f"the {self._what} would come back with {how}; give plain JSON values, or {self._remedy}")
             if self.kind is not Any:
                 data = encode(back)  # 1 and 1.0 are the same value where a float is meant, and so the same bytes
         return data.decode()

@@ -18,6 +18,7 @@ from .sending import Sending
 if TYPE_CHECKING:
     from .app import Laneway
     from .collecting import Collecting, SelfKeyed
+    from .events import Attributes
     from .job import Claim, NewJob
     from .task import Runnable, Task
 
@@ -91,7 +92,7 @@ class Context:
 
     @property
     def headers(self) -> dict[str, str]:
-        """What travelled beside the ticket."""
+        """What travelled beside the job; of an event also its attributes, as texts."""
         claim = self._claim
         return (claim.payloads[self._call].headers if claim.kind is Kind.KEYED else claim.headers) or {}
 
@@ -118,7 +119,7 @@ class Context:
         """Enqueue a job if and only if this run succeeds.
 
         It goes to the queue given with `using`, else to the task's own, else to the running job's (from within a
-        collecting task, whose queue is its alone: to `default`).
+        collecting task or a listener, whose queue is its alone: to `default`).
 
         SQS cannot store it in the step that ends this run: there it is sent just before, and is sent though the run is
         repeated if the worker dies in between. A repeated run sends the same jobs again under the same ids, as long as
@@ -126,14 +127,30 @@ class Context:
         """
         return self._hold(self._outgoing(task, args, kwargs))
 
+    def publish(self, event: str, value: Any, *, generic: bool = False, attributes: Attributes | None = None) -> str:
+        """Publish an event if and only if this run succeeds: `app.publish`, with what `enqueue` says of SQS.
+
+        Returns the event's id. It goes to those who have subscribed now.
+        """
+        app = self._app
+        found = app.published(event, [value], generic=generic, attributes=attributes, ids=self._run_ids())
+        if found.jobs:
+            self._keep(found.jobs)
+        else:
+            app.tell_unheard(found)
+        return found.ids[0]
+
     def _outgoing(
         self, task: Any, args: tuple[Any, ...], kwargs: dict[str, Any], sending: Sending | None = None
     ) -> NewJob:
-        app = self._app
+        return self._app.outgoing(task, args, kwargs, fallback=self.queue, sending=sending, ids=self._run_ids())
+
+    def _run_ids(self) -> RunIds | None:
+        """What makes the ids of what this run sends, if a repeated run must send it under the same."""
         # A collecting job's key comes again and again: nothing in it tells one run from the next.
-        if self._ids is None and derives_ids(app.broker) and self._claim.kind is not Kind.COLLECTING:
+        if self._ids is None and derives_ids(self._app.broker) and self._claim.kind is not Kind.COLLECTING:
             self._ids = RunIds(self.id)
-        return app.outgoing(task, args, kwargs, fallback=self.queue, sending=sending, ids=self._ids)
+        return self._ids
 
     def using(
         self,
@@ -155,12 +172,16 @@ class Context:
         """Run this job again later, whatever else happens in this run: not a failure, and nothing is sent."""
         self.postponed_s = seconds(delay, "postpone")
 
-    def _hold(self, job: NewJob) -> Handle:
-        if len(self.outbox) >= OUTBOX_LIMIT:
+    def _keep(self, jobs: list[NewJob]) -> None:
+        if len(self.outbox) + len(jobs) > OUTBOX_LIMIT:
             raise EnqueueError(
-                f"A run may enqueue {OUTBOX_LIMIT} jobs at most; have it enqueue a job that goes on from there."
+                f"A run may enqueue {OUTBOX_LIMIT} jobs at most, copies of events among them; have it enqueue a job "
+                "that goes on from there."
             )
-        self._app.around_enqueue([job], self.outbox.extend)
+        self._app.around_enqueue(jobs, self.outbox.extend)
+
+    def _hold(self, job: NewJob) -> Handle:
+        self._keep([job])
         broker = self._app.broker
         return Handle(broker, job.queue, job.key) if job.kind is Kind.PLAIN else PayloadHandle(broker, job)
 

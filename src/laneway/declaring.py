@@ -12,10 +12,11 @@ from .collecting import Collecting, SelfKeyed
 from .config import CollectOptions, Isolation, TaskOptions, name_problem, raise_problems
 from .context import Context
 from .errors import DeclarationError
+from .handlers import name_of, see_no_generator, several
 from .registry import Registry
 from .retry import RetryIn, default_retry_in
 from .shards import DEFAULT_SHARDS
-from .targets import is_kind, is_method, positional, run_parameters
+from .targets import positional, run_parameters
 from .task import Runnable, Task
 
 if TYPE_CHECKING:
@@ -158,10 +159,10 @@ class Declaring:
         """
         options = TaskOptions(
             queue=queue,
-            aliases=_several("aliases", aliases),
+            aliases=several("aliases", aliases),
             max_retry_count=max_retry_count,
             retry_in=retry_in,
-            bury_on=_several("bury_on", bury_on),
+            bury_on=several("bury_on", bury_on),
             retries_exhausted=retries_exhausted,
             max_payloads=max_payloads,
             time_limit=time_limit,
@@ -322,7 +323,7 @@ class Declaring:
             "batch_size": batch_size,
             "max_retry_count": max_retry_count,
             "retry_in": retry_in,
-            "bury_on": _several("bury_on", bury_on),
+            "bury_on": several("bury_on", bury_on),
             "retries_exhausted": retries_exhausted,
             "grace": grace,
             "max_wait": max_wait,
@@ -347,7 +348,7 @@ def _task(app: Laneway, target: Any, name: str | None, context: bool, options: T
     """Check a declaration and make the task of it."""
     if not callable(target):
         raise DeclarationError(f"A task is a function or a class with run(), not {type(target).__name__}.")
-    name = _name(target, name, options.aliases)
+    name = name_of(target, name, options.aliases)
     handler = target
     if isinstance(target, type):
         handler = getattr(target, "run", None)
@@ -361,7 +362,7 @@ def _task(app: Laneway, target: Any, name: str | None, context: bool, options: T
             raise DeclarationError(f"Task {name}: run() may take the context and nothing else.")
     elif context and not positional(inspect.signature(target))[:1]:
         raise DeclarationError(f"Task {name}: with context=True its first parameter must be for the context.")
-    _see_no_generator(name, handler)
+    see_no_generator(name, handler)
     raise_problems(options.validate(), DeclarationError, f"Task {name}: ")
     return Task(app, target, name=name, context=context, options=options)
 
@@ -373,42 +374,13 @@ def _collecting(
     if not callable(target) or isinstance(target, type):
         kind = f"the class {target.__name__}" if isinstance(target, type) else type(target).__name__
         raise DeclarationError(f"A collecting task is a function of a batch, not {kind}.")
-    name = _name(target, name)
+    name = name_of(target, name)
     options = CollectOptions(queue=name if queue is None else queue, **given)
     problems = options.validate()
     if queue is None and (problem := name_problem("queue", name)):
         problems.remove(problem)
         problems.insert(0, f"its name cannot be that of its queue, which {problem[6:-1]}; give it one with queue=….")
     raise_problems(problems, DeclarationError, f"Task {name}: ")
-    _see_no_generator(name, target)
+    see_no_generator(name, target)
     make: type[Collecting[Any]] = Collecting if options.key is None else SelfKeyed
     return make(app, target, name=name, context=context, options=options)
-
-
-def _name(target: Any, name: str | None, aliases: tuple[str, ...] = ()) -> str:
-    if isinstance(target, (Task, Collecting)):
-        raise DeclarationError(f"{target.name} is a task already; declare it once.")
-    name = name if name is not None else getattr(target, "__name__", None)
-    for each in (name, *aliases):
-        if not isinstance(each, str) or not each.isprintable() or not 1 <= len(each) <= 200:
-            raise DeclarationError(f"A task's name must be 1 to 200 printable characters, not {each!r}.")
-    assert isinstance(name, str)
-    if name == "<lambda>":
-        raise DeclarationError("A lambda has no name to be found by; give it one with @app.task(name=…) or use def.")
-    if is_method(target):
-        raise DeclarationError(
-            f"Task {name}: a method cannot be a task, because nothing says which instance it belongs to; declare a "
-            "function, or the class with a run()."
-        )
-    return name
-
-
-def _see_no_generator(name: str, handler: Any) -> None:
-    if is_kind(inspect.isgeneratorfunction, handler) or is_kind(inspect.isasyncgenfunction, handler):
-        raise DeclarationError(f"Task {name}: a generator does nothing when it is called; a task must not yield.")
-
-
-def _several(what: str, values: Iterable[Any]) -> tuple[Any, ...]:
-    if isinstance(values, (str, type)) or not isinstance(values, Iterable):
-        raise DeclarationError(f"{what} must be a list, even of one; write {what}=[…].")
-    return tuple(values)

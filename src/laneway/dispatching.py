@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 from .brokers.common import check_jobs
@@ -14,9 +14,10 @@ from .job import Kind, NewJob
 from .merge import identity_of
 from .middleware import Middleware, overriding, surround
 from .opening import Opening
+from .registry import owner
 from .sending import Sending
 from .shards import DEFAULT_SHARDS
-from .telemetry import Enqueueing, JobsEnqueued, Telemetry
+from .telemetry import Enqueueing, EventsPublished, JobsEnqueued, Telemetry
 
 if TYPE_CHECKING:
     from .broker import Broker
@@ -34,6 +35,7 @@ class Dispatching(Opening):
         self.telemetry = Telemetry()
         self._enqueueing = self.telemetry.of(Enqueueing)
         self._enqueued = self.telemetry.of(JobsEnqueued)
+        self._published = self.telemetry.of(EventsPublished)
         self._around_enqueue = overriding(middleware, "around_enqueue")
 
     def all_or_none(self, make: Callable[[What], NewJob], items: Iterable[What]) -> list[NewJob]:
@@ -51,20 +53,21 @@ class Dispatching(Opening):
         broker = self.broker
         all_jobs = jobs.copy()  # a middleware may take some out of the list
         if jobs:
-            self.around_enqueue(jobs, self._store)
+            self.around_enqueue(jobs, self.store)
         plain = Kind.PLAIN  # here and not in `handle_on`: a call for each of a million jobs would be felt
         return [
             Handle(broker, job.queue, job.key) if job.kind is plain else PayloadHandle(broker, job) for job in all_jobs
         ]
 
-    def _store(self, jobs: list[NewJob]) -> None:
+    def store(self, jobs: list[NewJob]) -> None:
+        """Have the broker store jobs, and tell whoever listens."""
         queue = jobs[0].queue if jobs and jobs[0].kind is Kind.COLLECTING else None
         if queue is not None and queue not in self._made:
             # The first job would make it with as many shards as a queue has that nobody has declared.
             self.broker.declare(queue, self.shards_of(queue))
             self._made.add(queue)
         self.broker.enqueue(jobs)
-        if self._enqueued:
+        if self.is_told:
             self.tell_enqueued(jobs)
 
     def shards_of(self, queue: str) -> int:
@@ -72,19 +75,36 @@ class Dispatching(Opening):
         task = self.registry.collector_of(queue)
         return DEFAULT_SHARDS if task is None else task.options.shards
 
-    def tell_enqueued(self, jobs: Iterable[NewJob]) -> None:
+    def tell_enqueued(self, jobs: Collection[NewJob]) -> None:
         """Tell whoever listens that these are stored."""
-        for queue, count in Counter(job.queue for job in jobs).items():
-            self.telemetry.emit(JobsEnqueued(queue, count))
+        if self._enqueued:
+            for queue, count in Counter(job.queue for job in jobs if not job.to_topic).items():
+                self.telemetry.emit(JobsEnqueued(queue, count))
+        if self._published:
+            copies: dict[str, list[NewJob]] = {}
+            for job in jobs:
+                if job.topic:
+                    copies.setdefault(job.topic, []).append(job)
+            for topic, of_topic in copies.items():
+                made = None if of_topic[0].to_topic else len(of_topic)
+                self.telemetry.emit(EventsPublished(topic, _events_in(of_topic), made))
+
+    @property
+    def is_told(self) -> bool:
+        """Whether somebody listens to what is stored."""
+        return bool(self._enqueued or self._published)
 
     def _ask_for_headers(self, jobs: list[NewJob]) -> None:
-        """Have whoever listens give jobs headers, before they are stored or held back."""
-        for queue, count in Counter(job.queue for job in jobs).items():
-            event = Enqueueing(queue, count, {})
+        """Have whoever listens give jobs headers, before they are stored or held back; once for an event."""
+        places: dict[str, list[NewJob]] = {}
+        for job in jobs:
+            places.setdefault(job.topic or job.queue, []).append(job)
+        for place, together in places.items():
+            event = Enqueueing(place, _events_in(together) if together[0].topic else len(together), {})
             self.telemetry.emit(event)
             if event.headers:
-                for job in jobs:
-                    if job.queue == queue and job.kind is not Kind.COLLECTING:
+                for job in together:
+                    if job.kind is not Kind.COLLECTING:
                         job.headers = {**event.headers, **(job.headers or {})}
 
     def around_enqueue(self, jobs: list[NewJob], store: Callable[[list[NewJob]], None]) -> bool:
@@ -95,15 +115,17 @@ class Dispatching(Opening):
             store(jobs)
             return True
 
-        bodies = {id(job): job.body for job in jobs}
+        before = {id(job): (job.queue, job.body) for job in jobs}
 
         def step() -> None:
             for job in jobs:
+                queue, body = before.get(id(job), (None, None))
                 self.check_body(job.body, "After the middleware the body of the job {}", job.key)
                 Sending().with_options(queue=job.queue)
                 if job.kind is not Kind.COLLECTING:
-                    self._see_not_collecting(job.queue, "After the middleware the job {}", job.key)
-                elif job.body is not bodies.get(id(job)):
+                    if job.queue != queue:  # those that are where they were made for belong there
+                        self.see_free(job.queue, "After the middleware the job {}", job.key)
+                elif job.body is not body:
                     job.identity = identity_of(job.body)  # another payload than it was
             check_jobs(jobs)
             if self._enqueueing:
@@ -115,12 +137,13 @@ class Dispatching(Opening):
             self.logger.warning("a middleware did not call on: %d jobs were not enqueued", len(jobs))
         return reached
 
-    def _see_not_collecting(self, queue: str, what: str, name: str = "") -> None:
+    def see_free(self, queue: str, what: str, name: str = "") -> None:
         """See that a queue is for tickets; `what` is put together only for an error."""
-        if task := self.registry.collector_of(queue):
+        if task := self.registry.owner_of(queue):
+            others = "" if task.kind is Kind.COLLECTING else ", or send a value with app.sender(…)"
             raise EnqueueError(
-                f"{what.format(name)} cannot go to the queue {queue}, which belongs to the collecting task {task.name} "
-                "alone; give another queue."
+                f"{what.format(name)} cannot go to the queue {queue}, which belongs to {owner(task)} alone; give "
+                f"another queue{others}."
             )
 
     def check_body(self, body: str, what: str, name: str = "") -> None:
@@ -139,3 +162,7 @@ class Dispatching(Opening):
                 f"{what.format(name)} is {size} bytes, and this broker takes {limit} at most; store the data "
                 "elsewhere and enqueue where it is."
             )
+
+
+def _events_in(copies: Iterable[NewJob]) -> int:
+    return len({job.event for job in copies})

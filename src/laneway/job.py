@@ -82,6 +82,8 @@ class NewJob(msgspec.Struct, kw_only=True):
     #: The id of the event that it is a copy of. Copies of one event are stored together: all or none. Where a broker
     #: cannot do that in one step, a crash may store one of them again, and loses none.
     event: str = ""
+    #: What that event was published to. For those on the way to the broker: it is not stored.
+    topic: str = ""
     #: `queue` is the name of a topic: the broker itself makes the copies, for whoever has subscribed (see `relays`).
     to_topic: bool = False
     #: What was published beside the event, for the filters of a broker that makes the copies itself; for all others it

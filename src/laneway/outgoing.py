@@ -55,7 +55,7 @@ class Outgoing(Dispatching):
         """Store a body as it is, for the serializer to make sense of when it is run."""
         self.check_body(body, "The body")
         queue = Sending().with_options(queue=queue).queue or DEFAULT_QUEUE
-        self._see_not_collecting(queue, "A body")
+        self.see_free(queue, "A body")
         return self.send([NewJob(queue=queue, key=new_id(), body=body)])[0]
 
     def outgoing(
@@ -95,10 +95,10 @@ class Outgoing(Dispatching):
         self.check_body(body, "Task {}: its body", task.name)
         queue = options.queue or task.options.queue
         if queue is None:
-            # What a collecting task's run enqueues cannot go to that task's queue, which is its alone.
-            queue = fallback if fallback not in self.registry.collectors else DEFAULT_QUEUE
+            # What the run of a collecting task or a listener enqueues cannot go to its queue, which is its alone.
+            queue = fallback if self.registry.owner_of(fallback) is None else DEFAULT_QUEUE
         elif options.queue is not None:
-            self._see_not_collecting(queue, "Task {}: its job", task.name)
+            self.see_free(queue, "Task {}: its job", task.name)
         if key is None:
             job = NewJob(
                 queue=queue,

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from .collecting import Collecting
     from .context import Context
     from .job import NewJob
+    from .listener import Listener
 
 P = ParamSpec("P")
 Call = ParamSpec("Call")
@@ -179,8 +180,8 @@ class Task(Generic[P, Call, Result]):
         return f"<Task {self.name}>"
 
 
-#: A task whose jobs are tickets: every one that is not a collecting task.
+#: A task whose jobs are tickets: every one that is neither a collecting task nor a listener.
 TicketTask = Task[Any, Any, Any]
 
-#: A task of any kind.
-AnyTask: TypeAlias = "Task[Any, Any, Any] | Collecting[Any]"
+#: A task of any kind: whatever has runs.
+AnyTask: TypeAlias = "Task[Any, Any, Any] | Collecting[Any] | Listener[Any]"

@@ -25,14 +25,16 @@ next_run = itertools.count(1).__next__
 
 
 class Enqueueing(msgspec.Struct):
-    """Jobs of one queue are about to be stored or, from within a run, held back until it has succeeded.
+    """Jobs of one queue, or events of one topic, are about to be stored or, from within a run, held back until it has
+    succeeded.
 
     This one is a question: what subscribers put into `headers` travels beside each of these jobs (not beside
     collecting ones, which have none), unless a middleware has given the job a header of that name.
     """
 
+    #: The queue; of events, the topic.
     queue: str
-    #: How many jobs.
+    #: How many jobs, or events: their copies have the same headers.
     count: int
     headers: Headers
 
@@ -43,6 +45,16 @@ class JobsEnqueued(msgspec.Struct):
     queue: str
     #: How many jobs were handed to the broker; a collecting one may have merged with others.
     count: int
+
+
+class EventsPublished(msgspec.Struct):
+    """Events of one topic were published: by a program, or with the end of the run that published them."""
+
+    topic: str
+    #: How many events.
+    count: int
+    #: How many copies of them were stored, each for a queue; None where the broker makes the copies.
+    copies: int | None
 
 
 class RunStarted(msgspec.Struct):

@@ -17,6 +17,7 @@ import msgspec
 
 from .codec import Params, Refused, encode
 from .errors import TicketError
+from .job import Kind
 
 if TYPE_CHECKING:
     from .registry import Registry
@@ -85,8 +86,9 @@ class Serializer:
             raise TicketError(f"The body is not a ticket: {error}.") from None
         task = self.registry.find(ticket.name)
         if task is None:
-            if self.registry.is_collecting(ticket.name):
-                raise TicketError(f"{ticket.name!r} is a collecting task, and is not run by tickets; delete the job.")
+            if other := self.registry.not_by_tickets(ticket.name):
+                kind = "collecting task" if other.kind is Kind.COLLECTING else "listener"
+                raise TicketError(f"{ticket.name!r} is a {kind}, and is not run by tickets; delete the job.")
             raise TicketError(
                 f"There is no task named {ticket.name!r} in this app; declare it, give its successor that name as an "
                 "alias, or delete the job."

@@ -165,6 +165,8 @@ def _strangers(app: Laneway, broker: Broker, queue: str) -> Findings:
         raise
     except BrokerError:
         return  # it does not show what is queued
+    if app.registry.listener_of(queue):
+        return  # what it holds are values, whatever they look like
     names = {name for job in jobs for name in task_names(job) if name and app.registry.find(name) is None}
     for name in sorted(names):
         yield Finding(

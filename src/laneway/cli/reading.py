@@ -1,4 +1,4 @@
-"""What an app knows of its jobs that their store does not: which task collects a queue, how an error reads.
+"""What an app knows of its jobs that their store does not: whom a queue belongs to, how an error reads.
 
 Without an app a job is shown as it was stored. The task's name is read from the ticket, and nothing else of the
 ticket is: whatever a body holds, it cannot get into a table, a JSON document or an error from here.
@@ -29,7 +29,7 @@ class Seen:
     """A job, and what it means."""
 
     job: JobView
-    #: None when nobody can say: a body that is no ticket, a collecting job without its app.
+    #: None when nobody can say: a body that is no ticket, a collecting job or an event without its app.
     task: str | None
     error: str | None
     #: Beside the same key's job that runs.
@@ -64,18 +64,18 @@ class Reader:
         ]
 
     def _task(self, job: JobView) -> str | None:
-        if job.kind is Kind.COLLECTING:
-            return self._collector(job.queue)
-        return next(iter(task_names(job)), None)
+        owner = self._owner(job.queue)
+        return owner if owner or job.kind is Kind.COLLECTING else next(iter(task_names(job)), None)
 
-    def _collector(self, queue: str) -> str | None:
+    def _owner(self, queue: str) -> str | None:
+        """The collecting task or the listener that a queue belongs to: nothing in its bodies says so."""
         if self._app is None:
             return None
         if not self._loaded:
             self._loaded = True
             with contextlib.suppress(ConfigError):  # what could be loaded is better than nothing; `check` says more
                 load_imports(self._app)
-        task = self._app.registry.collector_of(queue)
+        task = self._app.registry.owner_of(queue)
         return None if task is None else task.name
 
     def _error(self, error: str | None) -> str | None:

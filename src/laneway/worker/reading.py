@@ -1,6 +1,6 @@
-"""From stored bodies to what can be run: a call, or a batch of payloads. It never runs anything.
+"""From stored bodies to what can be run: a call, an event's value for a listener, or a batch of payloads.
 
-What cannot be read is an error like any other of the run that there would have been.
+It never runs anything. What cannot be read is an error like any other of the run that there would have been.
 """
 
 from __future__ import annotations
@@ -44,18 +44,22 @@ class Reader:
     def __init__(self, app: Laneway) -> None:
         self._app = app
         self._loads = app.serializer.loads
+        self._listeners = app.registry.listeners
         self._around = overriding(app.middleware, "around_deserialization")
         #: Whether reading is more than it looks: done here and again in another process, it would be done twice.
         self.is_surrounded = bool(self._around)
 
     def call(self, payload: Payload, claim: Claim) -> Call | None:
-        """The call that a payload describes; None if there is no use for it."""
+        """The call that a payload describes; None if there is no use for it.
+
+        Whose queue it came from decides whether it is one: a listener's holds values, whatever they look like.
+        """
         body = payload.body
         if not body:
             return None
         if not self._around:
-            return self._as_call(self._loads(body))
-        reached, call = surround(self._around, (body, claim), lambda: self._as_call(self._loads(body)))
+            return self._read(body, claim.queue)
+        reached, call = surround(self._around, (body, claim), lambda: self._read(body, claim.queue))
         if not reached:
             self._app.logger.warning("a middleware did not call on: job %s is taken as done", claim.key)
         return call if reached else None
@@ -110,10 +114,16 @@ class Reader:
         try:
             if claim.kind == Kind.COLLECTING:
                 return self.collector_of(claim.queue)
+            if listener := self._listeners.get(claim.queue):
+                return listener
             call = self._as_call(self._loads(payload.body))
         except Exception:
             return None
         return None if call is None else call.task
+
+    def _read(self, body: str, queue: str) -> Call | None:
+        listener = self._listeners.get(queue)
+        return self._as_call(self._loads(body)) if listener is None else Call(listener, {"value": listener.load(body)})
 
     def _as_call(self, loaded: Any) -> Call | None:
         """What a serializer returned, as a call: it may also be an instance of a task class."""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from ..outcome import Settlement
-from ..telemetry import JobsEnqueued, SettlementRefused
+from ..telemetry import SettlementRefused
 
 if TYPE_CHECKING:
     from ..app import Laneway
@@ -23,7 +23,6 @@ class Settled:
         self._told_buried = told_buried
         #: Told when it has counted what a turn has settled.
         self._counted = counted
-        self._enqueued = app.telemetry.of(JobsEnqueued)
         self.processed = 0
         self.failed = 0
 
@@ -35,9 +34,9 @@ class Settled:
             self._app.telemetry.emit(SettlementRefused(self._queue, list(refused_keys)))
         refused = set(refused_keys)
         self._count(settlements, refused, set(stayed))
-        if self._enqueued:
+        if self._app.is_told:
             held = [each for each in settlements if each.outbox and each.claim.key not in refused]
-            self._app.tell_enqueued(job for settlement in held for job in settlement.outbox or ())
+            self._app.tell_enqueued([job for settlement in held for job in settlement.outbox or ()])
 
     def _count(self, settlements: Sequence[Settlement], refused: set[str], stayed: set[str]) -> None:
         exhausted = []

@@ -211,7 +211,7 @@ class Units:
     ) -> Run | None:
         """Conclude the run that there would have been, if its body could be read."""
         task: Any = error.task if isinstance(error, TicketError) else None
-        if task is None and claim.kind == Kind.COLLECTING:
+        if task is None and self._app.registry.owner_of(claim.queue):
             task = self._reader.task_of(claim, claim.payloads[0])
         call = Call(task or UNREADABLE, {})
         context = Context(self._app, claim, call.task, calls.done if calls else 0)

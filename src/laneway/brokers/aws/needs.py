@@ -8,7 +8,6 @@ import msgspec
 
 from ...config import DEFAULT_QUEUE
 from ...job import Kind
-from ...task import Task
 
 if TYPE_CHECKING:
     from ...app import Laneway
@@ -37,11 +36,11 @@ def needs_of(app: Laneway) -> dict[str, Need]:
     for task in app.registry:
         queue = task.options.queue or DEFAULT_QUEUE
         need = found.setdefault(queue, Need(queue))
-        if not isinstance(task, Task):
+        if task.kind is Kind.COLLECTING:
             need.collecting.append(task.name)
             continue
-        fifo = bool(task.keys)
+        fifo = task.kind is Kind.KEYED
         need.tasks(fifo).append(task.name)
-        runs = task.options.retries(Kind.KEYED if fifo else Kind.PLAIN) + 1
+        runs = task.options.retries(task.kind) + 1
         need.runs[fifo] = max(runs, need.runs.get(fifo, 0))
     return found

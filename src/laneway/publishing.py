@@ -1,0 +1,261 @@
+"""Publishing events: one job for every queue that has subscribed, all of an event or none; and sending to one alone.
+
+Who has subscribed is asked each time, so that a subscription counts from the moment that it exists. A broker that makes
+the copies itself, as SNS does, is handed one job for its topic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Mapping
+from datetime import datetime, timedelta
+from functools import lru_cache
+from typing import Any
+
+import msgspec
+
+from .attributes import checked, texts_of
+from .broker import relays
+from .codec import OneValue, Refused
+from .dispatching import Dispatching
+from .errors import ConfigError, EnqueueError
+from .events import Attribute, Attributes, Names, copy_key
+from .filters import passes
+from .handle import Handle
+from .ids import RunIds, new_id
+from .job import NewJob
+from .naming import parts_problem, queue_problem, topic_problem
+from .sending import Sending
+from .targets import fields_of
+from .telemetry import EventsPublished
+
+
+class Published(msgspec.Struct):
+    """Events as they go to the broker."""
+
+    topic: str
+    #: Of the events, in order.
+    ids: list[str]
+    #: Their copies: those of one event stand together.
+    jobs: list[NewJob]
+
+
+class Publishing(Dispatching):
+    """The part of an app that publishes."""
+
+    name: str | None
+    names: Names
+    #: The topics of which it was told that nobody has subscribed to them.
+    _unheard: set[str]
+
+    def publish(self, event: str, value: Any, *, generic: bool = False, attributes: Attributes | None = None) -> str:
+        """Publish an event: whoever has subscribed gets a copy. Once this has returned, they are stored.
+
+        Nobody may have: that is no error. Returns the event's id.
+
+        Args:
+            event: Its name. The source in the topic's name is this app's.
+            value: What the listeners get: plain JSON values, a dataclass, a Struct or a pydantic model.
+            generic: Publish it without a source, for those who listen to such events of any app.
+            attributes: Texts, numbers and lists of texts, five at most: what filters go by. Listeners find them in
+                `context.headers`.
+        """
+        return self._publish(self.published(event, [value], generic=generic, attributes=attributes))[0]
+
+    def publish_many(
+        self, event: str, values: Iterable[Any], *, generic: bool = False, attributes: Attributes | None = None
+    ) -> list[str]:
+        """Publish an event for each value, all checked before any is stored. Returns their ids."""
+        if isinstance(values, (str, bytes, Mapping)) or not isinstance(values, Iterable):
+            raise EnqueueError(f"Event {event}: publish_many takes a list of values, not {type(values).__name__}.")
+        found = self.published(event, values, generic=generic, attributes=attributes, many=True)
+        return self._publish(found)
+
+    def sender(self, event: str, destination: str, *, generic: bool = False) -> EventSender:
+        """Sends values of an event to the listener of one app alone, whether or not it has subscribed."""
+        source = self._source(event, generic)
+        queue = ""
+        problem = parts_problem(destination=destination)
+        if problem is None:
+            queue = self.names.queue(destination, event, source)
+            problem = queue_problem(queue)
+        if problem:
+            raise EnqueueError(f"Event {event}: {problem}")
+        return EventSender(self, event, queue)
+
+    def published(
+        self,
+        event: str,
+        values: Iterable[Any],
+        *,
+        generic: bool = False,
+        attributes: Attributes | None = None,
+        ids: RunIds | None = None,
+        many: bool = False,
+    ) -> Published:
+        """Make the jobs for events; raises an error for what cannot be published, and nothing is stored.
+
+        `ids` makes their ids, instead of chance.
+        """
+        topic = self._topic(event, generic)
+        given = checked(attributes, f"Event {event}")
+        bodies = self.bodies(event, values, many)
+        found = [new_id() if ids is None else ids(topic, "", body) for body in bodies]
+        if relays(self.broker):
+            jobs = [
+                NewJob(
+                    queue=topic,
+                    key=id,
+                    body=body,
+                    event=id,
+                    topic=topic,
+                    to_topic=True,
+                    attributes=given or None,
+                )
+                for id, body in zip(found, bodies, strict=True)
+            ]
+            return Published(topic, found, jobs)
+        queues = self._queues(topic, given) if bodies else []
+        texts = texts_of(given)
+        jobs = [
+            NewJob(
+                queue=queue,
+                key=copy_key(id, queue),
+                body=body,
+                event=id,
+                topic=topic,
+                headers={**texts} or None,
+            )
+            for id, body in zip(found, bodies, strict=True)
+            for queue in queues
+        ]
+        return Published(topic, found, jobs)
+
+    def bodies(self, event: str, values: Iterable[Any], many: bool = True) -> list[str]:
+        """Values as they are stored; the error names the one that was refused."""
+        made: list[str] = []
+        try:
+            for value in values:
+                body = _value_of(event, value)
+                self.check_body(body, "Event {}: its value", event)
+                made.append(body)
+        except EnqueueError as error:
+            if not many:
+                raise
+            raise EnqueueError(f"Item {len(made)}: {error} Nothing was stored.") from error.__cause__
+        return made
+
+    def _publish(self, events: Published) -> list[str]:
+        if events.jobs:
+            self.around_enqueue(events.jobs, self.store)
+        else:
+            self.tell_unheard(events)
+        return events.ids
+
+    def tell_unheard(self, events: Published) -> None:
+        """Tell whoever listens of events that nobody gets: there is nothing to be stored, now or later."""
+        if self._published and events.ids:
+            self.telemetry.emit(EventsPublished(events.topic, len(events.ids), 0))
+
+    def _queues(self, topic: str, attributes: dict[str, Attribute]) -> list[str]:
+        """The queues that get an event with these attributes."""
+        subscriptions = self.broker.subscriptions(topic)
+        if not subscriptions and topic not in self._unheard:
+            self._unheard.add(topic)
+            self.logger.warning(
+                "nobody has subscribed to %s: what is published there reaches no one until a worker that has a "
+                "listener for it starts, or laneway subscribe is run",
+                topic,
+            )
+        return [each.queue for each in subscriptions if passes(each.filter, attributes)]
+
+    def _source(self, event: str, generic: bool) -> str | None:
+        """The source in the names of what this app publishes."""
+        if self.name is None:
+            raise ConfigError(
+                "Publishing needs the app's name, which is the source of its events; give it as Laneway(name=…)."
+            )
+        if not isinstance(generic, bool):
+            raise EnqueueError(f"Event {event}: generic must be True or False, not {generic!r}.")
+        if problem := parts_problem(event=event):
+            raise EnqueueError(f"An {problem}")
+        return None if generic else self.name
+
+    def _topic(self, event: str, generic: bool) -> str:
+        topic = self.names.topic(event, self._source(event, generic))
+        if problem := topic_problem(topic):
+            raise EnqueueError(f"Event {event}: {problem}")
+        return topic
+
+
+class EventSender:
+    """`app.sender(…)`: sends values of an event straight into one listener's queue, as plain jobs."""
+
+    __slots__ = ("_app", "_sending", "event", "queue")
+
+    def __init__(self, app: Publishing, event: str, queue: str, sending: Sending | None = None) -> None:
+        self._app = app
+        self._sending = sending or Sending()
+        self.event = event
+        #: Where it sends to.
+        self.queue = queue
+
+    def send(self, value: Any, *, attributes: Attributes | None = None) -> Handle:
+        """Store one job with this value."""
+        return self._send(self._app.bodies(self.event, [value], many=False), attributes)[0]
+
+    def send_many(self, values: Iterable[Any], *, attributes: Attributes | None = None) -> list[Handle]:
+        """Store a job for each value, all checked before any is stored."""
+        return self._send(self._app.bodies(self.event, values), attributes)
+
+    def using(
+        self,
+        *,
+        delay: float | timedelta | None = None,
+        perform_at: float | datetime | None = None,
+        group: str | None = None,
+        cancellable: bool | None = None,
+    ) -> EventSender:
+        """The same with options for what is sent through it, as for a task; used again, it adds to them."""
+        sending = self._sending.with_options(delay=delay, perform_at=perform_at, group=group, cancellable=cancellable)
+        return EventSender(self._app, self.event, self.queue, sending)
+
+    def _send(self, bodies: list[str], attributes: Attributes | None) -> list[Handle]:
+        given = checked(attributes, f"Event {self.event}")
+        texts, options = texts_of(given), self._sending
+        beside = given or None if relays(self._app.broker) else None
+        return self._app.send(
+            [
+                NewJob(
+                    queue=self.queue,
+                    key=new_id(),
+                    body=body,
+                    delay_s=options.delay_s,
+                    perform_at=options.perform_at,
+                    group=options.group,
+                    cancellable=options.cancellable,
+                    headers={**texts} or None,
+                    attributes=beside,
+                )
+                for body in bodies
+            ]
+        )
+
+    def __repr__(self) -> str:
+        return f"<EventSender to {self.queue}>"
+
+
+@lru_cache(256)
+def _kind(kind: Hashable) -> OneValue:
+    return OneValue(kind, "value", "a dataclass, a Struct or a pydantic model that holds them")
+
+
+_plain = _kind(Any)
+
+
+def _value_of(event: str, value: Any) -> str:
+    """A value as canonical JSON. What has fields of its own is checked by their types, all else must be plain."""
+    kind: type = type(value)
+    try:
+        return (_plain if fields_of(value) is None else _kind(kind)).pack(value)
+    except Refused as error:
+        raise EnqueueError(f"Event {event}: {error}.") from error.__cause__
