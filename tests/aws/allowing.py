@@ -31,10 +31,14 @@ class Guarded(Clients):
         return super().dynamodb(operation, **params)
 
     def sns(self, operation: str, **params: Any) -> dict[str, Any]:
-        action = _camel(operation).removesuffix("Batch")
+        where = params.get("TopicArn") or params.get("ResourceArn")
+        if "Name" in params:
+            where = f"arn:aws:sns:{REGION}:{ACCOUNT}:{params['Name']}"
         # Only topics are resources to IAM: what is done to a subscription must be allowed everywhere.
-        self._see(f"sns:{action}", params.get("TopicArn") or "*")
+        self._see(f"sns:{_camel(operation).removesuffix('Batch')}", where or "*")
         return super().sns(operation, **params)
+
+    # Who one is needs no permission: `sts` is as it is.
 
     def _see(self, action: str, where: str) -> None:
         statements = self.policy["Statement"]

@@ -12,13 +12,15 @@ from typing import Any
 
 _WRITES, _GETS = "BatchWriteItem", "BatchGetItem"
 _OF_SQS = ("SendMessageBatch", "DeleteMessageBatch", "ChangeMessageVisibilityBatch")
+#: SNS's, which is not in JSON: see wire.py.
+PUBLISH, PUBLISHED = "PublishBatch", "PublishBatchRequestEntries"
 
 
 @dataclass(frozen=True, slots=True)
 class Partly:
     """Some entries of a batch fail: those at these places (0 is the first), or a share of them, at least one.
 
-    DynamoDB calls them unprocessed; in SQS they failed by the sender's fault, or not.
+    DynamoDB calls them unprocessed; in SQS and SNS they failed by the sender's fault, or not.
     """
 
     entries: Collection[int] = (0,)
@@ -28,7 +30,12 @@ class Partly:
     chance: Random = field(default_factory=lambda: Random(0), repr=False, compare=False)
 
     def fits(self, operation: str) -> bool:
-        return operation in (_WRITES, _GETS, *_OF_SQS)
+        return operation in (_WRITES, _GETS, PUBLISH, *_OF_SQS)
+
+    def told(self, failed: list[Any]) -> list[dict[str, Any]]:
+        """What the answer says of the entries that failed."""
+        told = {"SenderFault": self.sender_fault, "Code": self.code, "Message": "The proxy took it out."}
+        return [{"Id": entry["Id"], **told} for entry in failed]
 
     def places(self, count: int) -> set[int]:
         if self.share is None:
@@ -64,9 +71,7 @@ def strip(operation: str, params: dict[str, Any], fault: Partly) -> tuple[dict[s
 def finish(operation: str, answer: dict[str, Any], failed: list[Any], fault: Partly) -> dict[str, Any]:
     """The answer to what was left of a request, and the entries that failed."""
     if operation in _OF_SQS:
-        told = {"SenderFault": fault.sender_fault, "Code": fault.code, "Message": "The proxy took it out."}
-        entries = [{"Id": entry["Id"], **told} for entry in failed]
-        return {"Successful": [], **answer, "Failed": [*answer.get("Failed", []), *entries]}
+        return {"Successful": [], **answer, "Failed": [*answer.get("Failed", []), *fault.told(failed)]}
     name = "UnprocessedItems" if operation == _WRITES else "UnprocessedKeys"
     unprocessed: dict[str, Any] = dict(answer.get(name) or {})
     for table, entry, more in failed:

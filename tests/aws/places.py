@@ -142,17 +142,19 @@ class Place:
             self.subscribe(arn, queue, **attributes)
         return arn
 
-    def let_in(self, queue: str, *topic_arns: str) -> None:
-        """Let a queue take what these topics send it, and nothing of others."""
+    def let_in(self, queue: str, topic_arn: str) -> None:
+        """Let a queue take what a topic sends it, beside what it takes already."""
         url = self.queue_url(queue)
+        told = self.sqs_client.get_queue_attributes(QueueUrl=url, AttributeNames=["Policy"]).get("Attributes", {})
+        statements = json.loads(told["Policy"])["Statement"] if told.get("Policy") else []
         statement = {
             "Effect": "Allow",
             "Principal": {"Service": "sns.amazonaws.com"},
             "Action": "sqs:SendMessage",
             "Resource": self.arn(url),
-            "Condition": {"ArnEquals": {"aws:SourceArn": list(topic_arns)}},
+            "Condition": {"ArnEquals": {"aws:SourceArn": topic_arn}},
         }
-        policy = {"Version": "2012-10-17", "Statement": [statement]}
+        policy = {"Version": "2012-10-17", "Statement": [*statements, statement]}
         self.sqs_client.set_queue_attributes(QueueUrl=url, Attributes={"Policy": json.dumps(policy)})
 
     def subscribe(self, topic_arn: str, queue: str, **attributes: Any) -> str:

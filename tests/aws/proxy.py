@@ -13,7 +13,6 @@ entries out of a batch: those the server never sees, and the answer says that th
 
 from __future__ import annotations
 
-import json
 import random
 import socket
 import struct
@@ -27,39 +26,30 @@ from types import TracebackType
 from typing import Any, BinaryIO
 from urllib.parse import urlsplit
 
-from tests.aws.batches import Partly, finish, strip
+from tests.aws import wire
+from tests.aws.batches import Partly
 from tests.aws.places import Place
+from tests.aws.wire import ERROR_500, ERROR_503, REFUSALS, REQUEST_THROTTLED, THROTTLED, Call, Fault
 
-#: For each fault, what SQS and DynamoDB answer: a status and a code.
-ERROR_500, ERROR_503, THROTTLED, REQUEST_THROTTLED = "error 500", "error 503", "throttled", "request throttled"
+__all__ = [
+    "ERROR_500",
+    "ERROR_503",
+    "FAULTS",
+    "LOST",
+    "REQUEST_THROTTLED",
+    "RESET",
+    "THROTTLED",
+    "Call",
+    "FaultProxy",
+    "Partly",
+    "Rule",
+]
+
 RESET, LOST = "reset", "answer lost"
-_REFUSALS = {
-    ERROR_500: {"sqs": (500, "InternalError"), "dynamodb": (500, "InternalServerError")},
-    ERROR_503: {"sqs": (503, "ServiceUnavailable"), "dynamodb": (503, "ServiceUnavailable")},
-    THROTTLED: {"sqs": (400, "ThrottlingException"), "dynamodb": (400, "ProvisionedThroughputExceededException")},
-    REQUEST_THROTTLED: {"sqs": (403, "RequestThrottled"), "dynamodb": (400, "ThrottlingException")},
-}
 #: All that are the same for every operation.
-FAULTS = (*_REFUSALS, RESET, LOST)
-_SERVICES = {"AmazonSQS": "sqs", "DynamoDB_20120810": "dynamodb"}
+FAULTS = (*REFUSALS, RESET, LOST)
 #: What is said of a connection, and not of what is sent over it.
 _OF_CONNECTIONS = {"connection", "content-length", "transfer-encoding", "keep-alive", "server", "date"}
-
-Fault = str | Partly
-
-
-@dataclass(slots=True)
-class Call:
-    """A request that came by, and what became of it."""
-
-    service: str
-    operation: str
-    params: dict[str, Any]
-    fault: Fault | None = None
-
-    @property
-    def name(self) -> str:
-        return f"{self.service}.{self.operation}"
 
 
 @dataclass(slots=True)
@@ -214,21 +204,21 @@ class FaultProxy(Place):
             name, _, value = line.partition(":")
             headers[name.lower()] = value.strip()
         body = requests.read(int(headers.get("content-length", 0)))
-        call = _call(headers.get("x-amz-target", ""), body)
+        call = wire.call(headers, body)
         self.before(call)
         fault = self._fault(call) if call.operation else None
         if fault == RESET:
             return False
-        if isinstance(fault, str) and fault in _REFUSALS:
-            client.sendall(_refusal(call, *_REFUSALS[fault][call.service]))
+        if isinstance(fault, str) and fault in REFUSALS:
+            client.sendall(_answer(*wire.refusal(call, fault)))
             return True
         failed: list[Any] = []
         if isinstance(fault, Partly):
-            params, failed = strip(call.operation, call.params, fault)
-            if params is None:  # nothing is left of it
-                client.sendall(_answer(200, json.dumps(finish(call.operation, {}, failed, fault)).encode()))
+            left, failed = wire.strip(call, body, fault)
+            if left is None:  # nothing is left of it
+                client.sendall(_answer(200, wire.finish(call, None, failed, fault), {"Content-Type": call.answers_in}))
                 return True
-            body = json.dumps(params).encode()
+            body = left
         kept = {name: value for name, value in headers.items() if name not in _OF_CONNECTIONS}
         server.request(method, path, body, kept)
         answer = server.getresponse()
@@ -236,29 +226,14 @@ class FaultProxy(Place):
         if fault == LOST:
             return False
         if failed and answer.status == 200 and isinstance(fault, Partly):
-            content = json.dumps(finish(call.operation, json.loads(content), failed, fault)).encode()
+            content = wire.finish(call, content, failed, fault)
         told = {n: v for n, v in answer.getheaders() if n.lower() not in _OF_CONNECTIONS and n.lower() != "x-amz-crc32"}
         client.sendall(_answer(answer.status, content, told))
         return True
 
 
-def _call(target: str, body: bytes) -> Call:
-    prefix, _, operation = target.partition(".")
-    if prefix not in _SERVICES:
-        return Call("", "", {})
-    return Call(_SERVICES[prefix], operation, json.loads(body))
-
-
-def _refusal(call: Call, status: int, code: str) -> bytes:
-    headers = (
-        {"x-amzn-query-error": f"{code};{'Receiver' if status >= 500 else 'Sender'}"} if call.service == "sqs" else {}
-    )
-    body = {"__type": f"com.amazonaws.{call.service}#{code}", "message": f"{code}, says the proxy."}
-    return _answer(status, json.dumps(body).encode(), headers)
-
-
 def _answer(status: int, body: bytes, headers: dict[str, str] | None = None) -> bytes:
-    told = {"Content-Type": "application/x-amz-json-1.0", **(headers or {}), "Content-Length": str(len(body))}
+    told = {**(headers or {}), "Content-Length": str(len(body))}
     head = f"HTTP/1.1 {status} .\r\n" + "".join(f"{name}: {value}\r\n" for name, value in told.items())
     return head.encode("latin-1") + b"\r\n" + body
 
