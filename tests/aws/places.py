@@ -40,6 +40,11 @@ class Place:
 
     endpoint: str
 
+    @property
+    def account(self) -> str:
+        """Whose queues and topics they are."""
+        return ACCOUNT
+
     def settings(self, **options: Any) -> Settings:
         """Laneway's settings for this server, and whatever is said beyond that."""
         return Settings(**{"region": REGION, "endpoint": self.endpoint, "wait_s": WAIT_S, **options})
@@ -163,7 +168,7 @@ class Place:
         answer = self.sns_client.subscribe(
             TopicArn=topic_arn,
             Protocol="sqs",
-            Endpoint=f"arn:aws:sqs:{REGION}:{ACCOUNT}:{queue}",
+            Endpoint=self.arn(f"/{queue}"),
             Attributes=written,
             ReturnSubscriptionArn=True,
         )

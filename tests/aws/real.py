@@ -1,6 +1,6 @@
 """AWS itself, for those who have an account: `make test-aws` runs the tests on the fixture `aws` there.
 
-boto3 finds credentials and region by its own ways. Whatever a test calls a queue or a table is called
+boto3 finds credentials and region by its own ways. Whatever a test calls a queue, a table or a topic is called
 `laneway-test-<random>-<number>-…` there: every boto3 client of this process translates on the way, so that neither
 tests nor Laneway know of it, no name is used twice (AWS does not give a name again for a minute), and nothing that was
 there before is ever touched. All that was made is deleted after each test and, whatever happened, at the end.
@@ -15,6 +15,7 @@ import secrets
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import cached_property
 from typing import Any
 
 import boto3
@@ -28,9 +29,11 @@ from tests.aws.places import WAIT_S, Place
 
 #: SQS counts its messages right only a while after the last of them was sent.
 PATIENCE_S = 90.0
-_ARN = re.compile(r"(arn:[^:]+:sqs:[^:]*:[0-9]*:)([\w.-]+)")
+_ARN = re.compile(r"(arn:[^:]+:s[qn]s:[^:]*:[0-9]*:)([\w.-]+)")
 #: AWS asks for a second between the making of a queue and its use.
 QUEUE_S = 1.0
+#: SQS may take up to a minute to follow a policy, and what SNS sends before is lost.
+POLICY_S = 60.0
 
 
 class Eventual:
@@ -60,13 +63,14 @@ class Eventual:
 
 
 class Names:
-    """Translates the names of queues and tables on their way to AWS and back, and knows what was made."""
+    """Translates the names of queues, tables and topics on their way to AWS and back, and knows what was made."""
 
     def __init__(self) -> None:
         self.session = f"laneway-test-{secrets.token_hex(4)}-"
         self._number = 0
         self.queues: list[str] = []
         self.tables: list[str] = []
+        self.topics: list[str] = []
 
     @property
     def prefix(self) -> str:
@@ -78,7 +82,7 @@ class Names:
 
     def attach(self, client: Any) -> None:
         service = client.meta.service_model.service_id.hyphenize()
-        if service in ("sqs", "dynamodb"):
+        if service in ("sqs", "dynamodb", "sns"):
             client.meta.events.register(f"provide-client-params.{service}", self._there)
             client.meta.events.register(f"after-call.{service}", self._back)
 
@@ -88,13 +92,19 @@ class Names:
     def short(self, name: str) -> str:
         return name.removeprefix(self.prefix)
 
+    def _full_arns(self, text: str) -> str:
+        return _ARN.sub(lambda found: found[1] + self.full(found[2]), text)
+
     def _there(self, params: dict[str, Any], **_: Any) -> dict[str, Any]:
-        for field in ("QueueName", "TableName"):
+        for field in ("QueueName", "TableName", "Name"):
             if field in params and ":" not in params[field]:
                 params = {**params, field: self.full(params[field])}
-        if "RedrivePolicy" in (attributes := params.get("Attributes") or {}):
-            policy = _ARN.sub(lambda found: found[1] + self.full(found[2]), attributes["RedrivePolicy"])
-            params = {**params, "Attributes": {**attributes, "RedrivePolicy": policy}}
+        for field in ("TopicArn", "SubscriptionArn", "ResourceArn", "Endpoint"):
+            if field in params:
+                params = {**params, field: self._full_arns(params[field])}
+        for name in ("RedrivePolicy", "Policy"):
+            if name in (attributes := params.get("Attributes") or {}):
+                params = {**params, "Attributes": {**attributes, name: self._full_arns(attributes[name])}}
         if "RequestItems" in params:
             params = {**params, "RequestItems": {self.full(n): v for n, v in params["RequestItems"].items()}}
         return params
@@ -102,6 +112,18 @@ class Names:
     def _back(self, parsed: dict[str, Any], model: Any, **_: Any) -> None:
         if model.name == "CreateQueue" and "QueueUrl" in parsed:
             self.queues.append(parsed["QueueUrl"])
+        if model.name == "CreateTopic" and "TopicArn" in parsed:
+            self.topics.append(parsed["TopicArn"])
+        for field in ("Topics", "Subscriptions"):
+            if field in parsed:  # what others have is nobody's business
+                parsed[field] = [each for each in parsed[field] if f":{self.prefix}" in each["TopicArn"]]
+        for told in (parsed, *parsed.get("Topics", ()), *parsed.get("Subscriptions", ())):
+            for field in ("TopicArn", "SubscriptionArn", "Endpoint"):
+                if field in told:
+                    told[field] = told[field].replace(self.prefix, "")
+        for message in parsed.get("Messages", ()):
+            if '"Notification"' in message["Body"]:  # an envelope
+                message["Body"] = message["Body"].replace(self.prefix, "")
         for field in ("Table", "TableDescription"):
             if field in parsed:
                 name = parsed[field]["TableName"]
@@ -139,13 +161,21 @@ class RealPlace(Place):
         time.sleep(QUEUE_S)
         return url
 
+    def let_in(self, queue: str, topic_arn: str) -> None:
+        super().let_in(queue, topic_arn)
+        time.sleep(POLICY_S)
+
     def create_table(self, name: str) -> None:
         super().create_table(name)
         self.dynamodb_client.get_waiter("table_exists").wait(TableName=name, WaiterConfig={"Delay": 1})
 
+    @cached_property
+    def account(self) -> str:
+        return str(self.sts_client.get_caller_identity()["Account"])
+
     def arn(self, queue_url: str) -> str:
-        *_, account, name = queue_url.split("/")
-        return f"arn:aws:sqs:{self._session.region_name}:{account}:{self.names.short(name)}"
+        name = self.names.short(queue_url.rpartition("/")[2])
+        return f"arn:aws:sqs:{self._session.region_name}:{self.account}:{name}"
 
     def counts(self, name: str) -> Any:
         return Eventual(lambda: super(RealPlace, self).counts(name))
@@ -176,6 +206,8 @@ class RealPlace(Place):
         while names.tables:
             with suppress(ClientError):  # the same, or it is only being made
                 self.dynamodb_client.delete_table(TableName=names.tables.pop())
+        while names.topics:  # to delete it twice is no error
+            self.sns_client.delete_topic(TopicArn=names.topics.pop())
 
     def end(self) -> None:
         """Delete all that is left of this session, whoever made it."""
