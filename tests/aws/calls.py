@@ -1,4 +1,4 @@
-"""Calls of SQS and DynamoDB in one line, by plain boto3."""
+"""Calls of SQS, DynamoDB and SNS in one line, by plain boto3."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from tests.aws.servers import Place
+from tests.aws.servers import ACCOUNT, REGION, Place
 
 ALL = {"MessageSystemAttributeNames": ["All"], "MessageAttributeNames": ["All"]}
 
@@ -65,3 +65,21 @@ def jobs(items: list[dict[str, Any]]) -> list[str]:
 
 
 KEY = {"scheduler": {"S": "s"}, "job_id": {"S": "j"}}
+
+#: A topic `t` of the tests' servers, and how a queue gets its messages as they are.
+TOPIC = f"arn:aws:sns:{REGION}:{ACCOUNT}:t"
+RAW = {"RawMessageDelivery": "true"}
+
+
+def text(value: str, kind: str = "String") -> dict[str, str]:
+    """A message's attribute."""
+    return {"DataType": kind, "StringValue": value}
+
+
+def number(value: float) -> dict[str, str]:
+    return text(str(value), "Number")
+
+
+def publish(aws: Place, message: str = "one", **attributes: dict[str, Any]) -> None:
+    """Publish to the topic `t`."""
+    aws.sns_client.publish(TopicArn=TOPIC, Message=message, MessageAttributes=attributes)

@@ -11,18 +11,8 @@ from typing import Any
 
 import pytest
 
-from tests.aws.calls import bodies, code, receive
+from tests.aws.calls import RAW, bodies, code, number, receive, text
 from tests.aws.servers import Place
-
-RAW = {"RawMessageDelivery": "true"}
-
-
-def text(value: str) -> dict[str, str]:
-    return {"DataType": "String", "StringValue": value}
-
-
-def number(value: float) -> dict[str, str]:
-    return {"DataType": "Number", "StringValue": str(value)}
 
 
 def test_who_one_is_is_told_to_everybody(aws: Place) -> None:

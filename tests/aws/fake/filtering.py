@@ -206,7 +206,7 @@ def _fits_one(rule: Any, value: Any) -> bool:
     [(word, wanted)] = rule.items()
     match word:
         case "anything-but" if isinstance(wanted, dict):
-            return isinstance(value, str) and not value.startswith(wanted["prefix"])
+            return not (isinstance(value, str) and value.startswith(wanted["prefix"]))
         case "anything-but":
             return value not in (wanted if isinstance(wanted, list) else [wanted])
         case "numeric":
