@@ -1,7 +1,7 @@
 """The SNS that tests run against behaves alike, whether it is moto's or the fake's: else one of them is a fantasy.
 
 Where moto is known to differ from AWS (it asks no queue's policy, takes wrong attributes, changes a subscription that
-is there, and forgets the kind of a list's members) the fake does as AWS does: test_fake_sns.py.
+is there, and forgets the kind of a list's members) the fake does as AWS does: test_fake_sns.py, test_fake_delivery.py.
 """
 
 from __future__ import annotations
