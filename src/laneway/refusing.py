@@ -6,11 +6,13 @@ Only a broker that lacks something has a `refusal`; those that come with Laneway
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from .config import TaskOptions
 from .errors import DeclarationError
 from .job import Kind
+from .urls import Url
 
 if TYPE_CHECKING:
     from .broker import Broker
@@ -35,7 +37,7 @@ def refusal_for(url: str) -> Refusal | None:
         return None
     from .brokers.aws.declared import refusal  # whoever uses another broker does not need it
 
-    return refusal
+    return partial(refusal, prefix=Url.parse(url).options.get("prefix", ""))
 
 
 def see_possible(refusal: Refusal | None, tasks: Iterable[AnyTask]) -> None:

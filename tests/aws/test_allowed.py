@@ -30,7 +30,7 @@ def allowed(place: Place, role: Role, *queues: str, inline: bool = True, **optio
     settings = place.settings(**{"table": TABLE, **options})
     needs = {queue: Need(queue) for queue in queues}
     with opened(place, **options) as other:
-        made = policy(role, needs, other.channels, other.tables, Somewhere(REGION, ACCOUNT), Found())
+        made = policy(role, needs, other, Somewhere(REGION, ACCOUNT), Found())
     broker = AWSBroker(settings, clients=guarded(place, settings, made), inline=inline)
     try:
         yield broker

@@ -10,12 +10,15 @@ from typing import Any
 import pytest
 
 from laneway.brokers.aws.broker import AWSBroker
-from laneway.brokers.aws.iam import ACTIONS, Found, Role, look, place_of, policy
+from laneway.brokers.aws.iam import ACTIONS, EVENTS, PUBLISHES, Found, Role, look, place_of, policy
 from laneway.brokers.aws.iam import Place as Somewhere
-from laneway.brokers.aws.needs import Need
+from laneway.brokers.aws.needs import Need, needs_of
 from laneway.errors import BrokerError, ConfigError
+from laneway.events import Subscription
+from laneway.job import NewJob
 from laneway.outcome import buried, done, failed, postponed
 from laneway.testing.conformance.kit import Hand, call, job
+from tests.aws.listeners import GERMAN, QUEUE, TOPIC, create, shop
 from tests.aws.operators import opened, ready
 from tests.aws.places import ACCOUNT, REGION, Place
 
@@ -34,7 +37,7 @@ class Calls:
 
     def __init__(self, broker: AWSBroker, monkeypatch: pytest.MonkeyPatch) -> None:
         self.made: set[tuple[str, str]] = set()
-        for service in ("sqs", "dynamodb"):
+        for service in ("sqs", "dynamodb", "sns"):
             self._watch(broker, service, monkeypatch)
 
     def _watch(self, broker: AWSBroker, service: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -42,10 +45,12 @@ class Calls:
 
         def call(operation: str, **params: Any) -> dict[str, Any]:
             action = "".join(map(str.capitalize, operation.split("_")))
-            if service == "sqs":  # a batch has no action of its own
+            if service != "dynamodb":  # a batch has no action of its own
                 action = action.removesuffix("Batch")
-            where = params.get("QueueUrl") or params.get("QueueName") or params.get("TableName") or ""
-            where = where or next(iter(params["RequestItems"]))
+            named = ("QueueUrl", "QueueName", "TableName", "TopicArn")
+            where = next((params[name] for name in named if name in params), "")
+            if "RequestItems" in params:
+                where = next(iter(params["RequestItems"]))
             self.made.add((f"{service}:{action}", where.rpartition("/")[2]))
             answer: dict[str, Any] = ask(operation, **params)
             return answer
@@ -140,10 +145,66 @@ def test_the_policy_is_what_the_code_calls(
         assert calls.by_place() == [set(actions) for actions in ACTIONS[role]]
 
 
+SOLD = Subscription(TOPIC, QUEUE)
+
+
+def publish_and_look(broker: AWSBroker) -> None:
+    """What a worker does about events: its listener is subscribed, as it sees, and its jobs publish."""
+    assert not broker.subscribe(Subscription(TOPIC, QUEUE, GERMAN))
+    broker.enqueue([NewJob(queue=TOPIC, key="e", event="e", body="1", to_topic=True)])
+
+
+def subscribe(broker: AWSBroker) -> None:
+    """What an operator does about events."""
+    assert broker.subscriptions() == [Subscription(TOPIC, QUEUE, GERMAN)]
+    assert broker.subscribe(SOLD)
+    assert broker.unsubscribe(TOPIC, QUEUE)
+    assert broker.subscribe(SOLD)
+
+
+@pytest.mark.parametrize("role", ["worker", "operator"])
+def test_the_policy_for_events_is_what_the_code_calls(fake: Place, role: Role, monkeypatch: pytest.MonkeyPatch) -> None:
+    with opened(fake, table=None) as broker:
+        create(broker, shop(broker, GERMAN))
+    if role == "operator":
+        fake.sqs_client.set_queue_attributes(QueueUrl=fake.queue_url(QUEUE), Attributes={"Policy": ""})
+    with opened(fake, table=None) as other:
+        calls = Calls(other, monkeypatch)
+        {"worker": publish_and_look, "operator": subscribe}[role](other)
+    topics, queues, subscriptions = map(set, EVENTS[role])
+    made = {action for action, _ in calls.made}
+    assert {action for action in made if action.startswith("sns:")} == topics | subscriptions | set(PUBLISHES[role])
+    assert made - {"sqs:GetQueueUrl", "sqs:GetQueueAttributes"} == topics | subscriptions | queues | set(
+        PUBLISHES[role]
+    )
+
+
+def test_a_policy_names_the_very_topics(fake: Place) -> None:
+    with opened(fake, prefix="x-") as broker:
+        needs, place = needs_of(shop(broker)), Somewhere(REGION, ACCOUNT)
+        made = {role: policy(role, needs, broker, place, Found(), ["eventboss-shop-*"]) for role in ACTIONS}
+        assert "sns:" not in str(policy("producer", needs, broker, place, Found()))
+    statements = {role: {each["Sid"]: each for each in made[role]["Statement"]} for role in made}
+    heard, told = (f"arn:aws:sns:{REGION}:{ACCOUNT}:x-{name}" for name in (TOPIC, "eventboss-shop-*"))
+    assert statements["worker"]["LanewayListeners"]["Resource"] == [heard]
+    assert statements["worker"]["LanewayPublishes"]["Resource"] == [told]
+    assert statements["producer"]["LanewayPublishes"] == statements["worker"]["LanewayPublishes"]
+    assert "LanewayPublishes" not in statements["operator"]
+    assert statements["operator"]["LanewayListenersQueues"] == {
+        "Sid": "LanewayListenersQueues",
+        "Effect": "Allow",
+        "Action": ["sqs:SetQueueAttributes"],
+        "Resource": [f"arn:aws:sqs:{REGION}:{ACCOUNT}:x-{QUEUE}"],
+    }
+    for role in ("worker", "operator"):  # IAM has no names for subscriptions
+        assert statements[role]["LanewaySubscriptions"]["Resource"] == ["*"]
+    assert not any("sns:Subscribe" in str(statements[role]) for role in ("worker", "producer"))
+
+
 def test_a_policy_names_the_very_queues_and_tables(fake: Place) -> None:
     needs = {"default": Need("default"), "mail": Need("mail")}
     with opened(fake, default="shop", prefix="x-") as broker:
-        found = policy("worker", needs, broker.channels, broker.tables, Somewhere("eu-central-1", ACCOUNT), Found())
+        found = policy("worker", needs, broker, Somewhere("eu-central-1", ACCOUNT), Found())
     queues, letters, tables = found["Statement"]
     start = f"arn:aws:sqs:eu-central-1:{ACCOUNT}:"
     assert queues["Resource"] == [start + name for name in ("shop", "shop.fifo", "x-mail", "x-mail.fifo")]
@@ -164,7 +225,7 @@ def test_queues_that_exist_say_where_they_are(fake: Place) -> None:
         found = look(broker.channels, NEEDS)
         place = place_of(broker.settings, found, None)
         assert place == Somewhere(REGION, ACCOUNT)
-        made = policy("worker", NEEDS, broker.channels, broker.tables, place, found)
+        made = policy("worker", NEEDS, broker, place, found)
     assert made["Statement"][1]["Resource"][0] == f"arn:aws:sqs:{REGION}:{ACCOUNT}:graves"
 
 

@@ -125,6 +125,31 @@ def test_what_sqs_refuses(options: TaskOptions, kind: Kind, why: str | None):
     assert said is None if why is None else why in str(said)
 
 
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        (TaskOptions(queue="q" * 64), None),
+        (TaskOptions(queue="q" * 65), "begins with the prefix shop- of the URL and ends with -deadletter"),
+        (TaskOptions(), None),
+    ],
+)
+def test_a_prefix_counts_too(options: TaskOptions, why: str | None):
+    refusal = refusal_for("sqs://?region=eu-central-1&prefix=shop-")
+    assert refusal is not None
+    said = refusal(options, Kind.PLAIN)
+    assert said is None if why is None else why in str(said)
+
+
+def test_a_listeners_queue_with_its_prefix_is_refused_when_it_is_declared():
+    app = Laneway("sqs://?prefix=production-", name="warehouse")
+    with pytest.raises(DeclarationError, match=r"begins with the prefix production- of the URL"):
+
+        @app.listener("an-order-was-repaid", source="the-shop-of-the-year")
+        def ship(order: dict[str, Any]) -> None: ...
+
+    assert len(app.registry) == 0
+
+
 def test_a_task_with_a_key_is_known_to_be_one(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("LANEWAY_URL", "sqs://")
     app = Laneway()

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import click
 
+from ..config import name_problem
 from ..errors import ConfigError
 from . import UNWELL, options
 from .opening import open_target
@@ -13,6 +15,7 @@ from .output import clean, show_json
 from .target import load_imports
 
 if TYPE_CHECKING:
+    from ..app import Laneway
     from ..brokers.aws.broker import AWSBroker
     from ..brokers.aws.iam import Role
     from ..brokers.aws.needs import Need
@@ -24,13 +27,27 @@ LEVELS = {"made": "made", "missing": "missing", "exists": "ok", "problem": "prob
 @click.group(
     epilog=options.examples(
         "laneway aws create shop.py --dry-run          what is missing",
-        "laneway aws create shop.py                    queues, dead-letter queues and the waiter table",
+        "laneway aws create shop.py                    queues, dead-letter queues, the waiter table, topics",
         "laneway aws iam shop.py                       what a worker must be allowed, as a policy",
         "laneway aws iam shop.py --role producer",
     ),
 )
 def aws() -> None:
-    """Make queues and tables on AWS, and the least IAM policy."""
+    """Make queues, topics and tables on AWS, and the least IAM policy."""
+
+
+def _publishes(command: Callable[..., None]) -> Callable[..., None]:
+    """The events that an app publishes: its code does not say."""
+    for option in (
+        click.option(
+            "--publishes-generic", "generic", metavar="EVENT", multiple=True, help="The same, with generic=True."
+        ),
+        click.option(
+            "--publishes", metavar="EVENT", multiple=True, help="An event that the app publishes; repeatable."
+        ),
+    ):
+        command = option(command)
+    return command
 
 
 @aws.command(
@@ -38,26 +55,41 @@ def aws() -> None:
         "laneway aws create shop.py --dry-run",
         "laneway aws create shop.py --url 'sqs://?region=eu-central-1&prefix=shop-&table=shop-waiter'",
         "laneway aws create shop.py --no-table         no delays of keyed jobs, no cancelling, no pausing",
+        "laneway aws create shop.py --publishes sold --publishes returned",
         "laneway aws create shop.py --json",
     )
 )
 @options.target
 @click.option("--dry-run", is_flag=True, help="Make nothing; say what would be made.")
-@click.option("--no-table", is_flag=True, help="Make queues only.")
+@click.option("--no-table", is_flag=True, help="Make no waiter table.")
+@_publishes
 @options.together(options.url, options.as_json)
 @click.pass_context
-def create(ctx: click.Context, target: str, dry_run: bool, no_table: bool, url: str | None, as_json: bool) -> None:
-    """Make the queues of an app's tasks, their dead-letter queues, and the waiter table.
+def create(
+    ctx: click.Context,
+    target: str,
+    dry_run: bool,
+    no_table: bool,
+    publishes: tuple[str, ...],
+    generic: tuple[str, ...],
+    url: str | None,
+    as_json: bool,
+) -> None:
+    """Make the queues of an app's tasks and listeners, dead-letter queues, the waiter table, and what events need.
 
-    Each queue of the app is two on SQS: NAME for plain jobs and NAME.fifo for keyed ones, kept for 14 days. What exists
-    is looked at and never changed; what is wrong with it is told, and the command ends with 3. It may be repeated.
+    Each queue of the app's tasks is two on SQS: NAME for plain jobs and NAME.fifo for keyed ones, kept for 14 days. A
+    listener has one, its topic, a subscription to that, and a policy of its queue that lets the topic send. What exists
+    is looked at and never changed, but for a policy that does not let the topic send, which gets one statement more;
+    what is wrong is told, and the command ends with 3. It may be repeated.
     """
     from ..brokers.aws.creating import Creation
 
-    broker, needs = _opened(target, url)
+    broker, app = _opened(target, url)
+    topics = _topics(app, publishes, generic)
+    needs = _needs(target, app, topics)
     steps = []
     try:
-        for step in Creation(broker, dry_run=dry_run).carry_out(needs, tables=not no_table):
+        for step in Creation(broker, dry_run=dry_run).carry_out(needs, tables=not no_table, publishes=topics):
             steps.append(step)
             if not as_json:
                 click.echo(f"{LEVELS[step.level]:<8} {clean(step.text)}")
@@ -73,6 +105,7 @@ def create(ctx: click.Context, target: str, dry_run: bool, no_table: bool, url: 
         "laneway aws iam shop.py                       for workers",
         "laneway aws iam shop.py --role producer       for what only enqueues",
         "laneway aws iam shop.py --role operator       for whoever uses this command line",
+        "laneway aws iam shop.py --publishes sold      it may publish that event; '*': all of its own",
         "laneway aws iam shop.py --account 123456789012 --url 'sqs://?region=eu-central-1' > policy.json",
     )
 )
@@ -85,34 +118,44 @@ def create(ctx: click.Context, target: str, dry_run: bool, no_table: bool, url: 
     help="Whose policy: of those that run jobs, that enqueue them, or that look and act.",
 )
 @click.option("--account", metavar="ID", help="The account of the queues, if none of them can be asked.")
+@_publishes
 @options.url
-def iam(target: str, role: Role, account: str | None, url: str | None) -> None:
+def iam(
+    target: str,
+    role: Role,
+    account: str | None,
+    publishes: tuple[str, ...],
+    generic: tuple[str, ...],
+    url: str | None,
+) -> None:
     """Print the least IAM policy for an app, as JSON.
 
-    It allows the calls that Laneway makes, on the queues and tables of the app's tasks, and nothing else. A worker that
-    enqueues into queues of other apps needs the producer's policy for those as well.
+    It allows the calls that Laneway makes, on the queues, topics and tables of the app's tasks and listeners and of
+    what it is said to publish, and nothing else. A worker that enqueues into queues of other apps needs the producer's
+    policy for those as well. It sees whether its listeners are subscribed; who subscribes them is an operator.
     """
     from ..brokers.aws.iam import look, place_of, policy
 
     if account is not None and not (account.isascii() and account.isdigit() and len(account) == 12):
         raise ConfigError(f"An account is 12 digits, not {account!r}.")
-    broker, needs = _opened(target, url)
+    broker, app = _opened(target, url)
+    topics = _topics(app, publishes, generic, patterns=True)
+    needs = _needs(target, app, topics)
     try:
         found = look(broker.channels, needs)
         place = place_of(broker.settings, found, account)
-        show_json(policy(role, needs, broker.channels, broker.tables, place, found))
+        show_json(policy(role, needs, broker, place, found, topics))
     finally:
         broker.close()
 
 
-def _opened(target: str, url: str | None) -> tuple[AWSBroker, dict[str, Need]]:
-    """The broker of a target, which must be on AWS, and what its tasks need there."""
+def _opened(target: str, url: str | None) -> tuple[AWSBroker, Laneway]:
+    """The broker of a target, which must be on AWS, and its app."""
     found = open_target(target, url)
     load_imports(found.app)
     broker = found.app.broker
     try:
         from ..brokers.aws.broker import AWSBroker
-        from ..brokers.aws.needs import needs_of
     except ModuleNotFoundError:
         raise ConfigError("AWS needs boto3; pip install 'laneway[aws]'.") from None
     if not isinstance(broker, AWSBroker):
@@ -120,7 +163,33 @@ def _opened(target: str, url: str | None) -> tuple[AWSBroker, dict[str, Need]]:
             f"{found.text} keeps its jobs in {found.app.url}, which is not on AWS; give --url sqs://?region=…, or set "
             "LANEWAY_URL."
         )
-    needs = needs_of(found.app)
-    if not needs:
-        raise ConfigError(f"{found.text} has no tasks, and so no queues; declare one with @app.task.")
-    return broker, needs
+    return broker, found.app
+
+
+def _needs(target: str, app: Laneway, topics: list[str]) -> dict[str, Need]:
+    """What an app's tasks and listeners need on AWS. One that only publishes needs nothing but topics."""
+    from ..brokers.aws.needs import needs_of
+
+    needs = needs_of(app)
+    if not needs and not topics:
+        raise ConfigError(
+            f"{target} has no tasks and no listeners, and so no queues; declare one with @app.task, or name what it "
+            "publishes with --publishes EVENT."
+        )
+    return needs
+
+
+def _topics(app: Laneway, publishes: tuple[str, ...], generic: tuple[str, ...], *, patterns: bool = False) -> list[str]:
+    """The topics of the events that an app publishes; with `patterns`, * stands for all of them."""
+    for event in (*publishes, *generic):
+        problem = None if patterns and event == "*" else name_problem("the event", event)
+        if problem:
+            raise ConfigError(problem)
+    if publishes and app.name is None:
+        raise ConfigError(
+            "What an app publishes has its name in the topic, and this one has none; give it one with Laneway(name=…), "
+            "or name events that many apps publish with --publishes-generic."
+        )
+    found = [app.names.topic(event, app.name) for event in publishes]
+    found += [app.names.topic(event, None) for event in generic]
+    return list(dict.fromkeys(found))

@@ -6,6 +6,7 @@ It decides nothing itself. What SQS cannot do is refused, in a sentence that say
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ...broker import Answer, Duty, Gather, Listing, Order, Page, Resharding, Turn
@@ -23,6 +24,7 @@ from .forwarding import Forwarder
 from .looking import Looking
 from .morgue import Morgue
 from .polling import Poller
+from .providing import provide
 from .publishing import Publisher
 from .reporting import Reporter
 from .sending import Sender
@@ -53,8 +55,6 @@ class AWSBroker:
     gather = Gather(10, 0.1)
     #: Seconds of work that are fetched ahead: a request takes longer than on other brokers.
     ahead_s = 0.2
-    #: What it cannot do, known when a task is declared.
-    refusal = staticmethod(refusal)
 
     def __init__(
         self,
@@ -67,6 +67,8 @@ class AWSBroker:
         """`inline` receives within a turn, without threads and without waiting: for tests on a clock of their own."""
         self.settings = settings
         self.max_body = settings.max_body
+        #: What it cannot do, known when a task is declared.
+        self.refusal = partial(refusal, prefix=settings.prefix)
         self.clock = clock or SystemClock()
         self.clients = clients or Clients(settings)
         self.channels = Channels(self.clients, settings, self.clock)
@@ -122,6 +124,10 @@ class AWSBroker:
     def subscriptions(self, topic: str | None = None) -> list[Subscription]:
         """Those of a topic; or all of queues that are named after their topics, or known to this process."""
         return self.subscribing.subscriptions(topic)
+
+    def provide(self, app: Laneway, queues: Collection[str]) -> list[str]:
+        """In development: make what is missing for these queues. Returns what was made, a sentence each."""
+        return provide(self, app, queues)
 
     # -- a worker's verbs ------------------------------------------------------------------------------
 
@@ -249,7 +255,7 @@ class AWSBroker:
         return check(self)
 
     def check_app(self, app: Laneway) -> list[str]:
-        """What an app's tasks need, and is missing or otherwise."""
+        """What an app's tasks and listeners need, and is missing or otherwise."""
         return check_app(self, app)
 
     def repair(self) -> list[str]:

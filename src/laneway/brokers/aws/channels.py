@@ -126,6 +126,13 @@ class Channels:
                     held.channel, held.until = None, until
             self._dead.pop(channel.url, None)
 
+    def look_again(self) -> None:
+        """Look for what was missing when it is next asked for: it may have been made."""
+        with self._lock:
+            for held in (*self._found.values(), *self._dead.values()):
+                if held.channel is None:
+                    held.until = 0.0
+
     def name_of(self, queue: str, fifo: bool) -> str:
         """What the SQS queue is called; raises MissingError for a name that SQS does not take."""
         base = self._settings.default if queue == DEFAULT_QUEUE else self._settings.prefix + queue

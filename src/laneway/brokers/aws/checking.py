@@ -1,6 +1,6 @@
 """What is unwell on AWS: queues, dead letters, tables, permissions and the clock. Looks, and changes nothing.
 
-`check` is about what there is of the queues that are known; `check_app` about what an app's tasks need.
+`check` is about what there is of the queues that are known; `check_app` about what an app's tasks and listeners need.
 """
 
 from __future__ import annotations
@@ -10,9 +10,10 @@ from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING
 
 from ...errors import BrokerAwayError
+from .checking_events import check_listener
 from .messages import Channel
 from .needs import Need, needs_of
-from .probing import queue_denials, table_denials
+from .probing import denied, queue_denials, table_denials
 from .rules import (
     receives_problem,
     redrive_of,
@@ -42,7 +43,7 @@ def check(broker: AWSBroker) -> list[str]:
 
 
 def check_app(broker: AWSBroker, app: Laneway) -> list[str]:
-    """What an app's tasks need and SQS does not have, or does otherwise."""
+    """What an app's tasks and listeners need and AWS does not have, or does otherwise."""
     found: list[str] = []
     for need in needs_of(app).values():
         channels = {channel.fifo: channel for channel in broker.channels.existing(need.queue)}
@@ -55,6 +56,8 @@ def check_app(broker: AWSBroker, app: Laneway) -> list[str]:
                 found.append(_missing(broker, need, fifo))
             else:
                 found += _receives(broker, need, channels[fifo])
+        if need.subscription is not None and False in channels:
+            found += check_listener(broker, ", ".join(need.plain), need.subscription)
     return found
 
 
@@ -87,12 +90,12 @@ def _queue(broker: AWSBroker, channel: Channel) -> Iterator[str]:
     except BrokerAwayError:
         raise
     except AWSError as error:
-        yield _denied(channel.name, ["sqs:GetQueueAttributes"]) if isinstance(error, DeniedError) else str(error)
+        yield denied(channel.name, ["sqs:GetQueueAttributes"]) if isinstance(error, DeniedError) else str(error)
         return
     yield from retention_problem(channel.name, attributes)
     yield from size_problem(channel.name, attributes, broker.settings.max_body)
-    if denied := list(queue_denials(broker.clients, channel)):
-        yield _denied(channel.name, denied)
+    if lacking := list(queue_denials(broker.clients, channel)):
+        yield denied(channel.name, lacking)
     if letters is None:
         yield (
             f"The SQS queue {channel.name} has no dead-letter queue, so that what fails for good cannot be buried; "
@@ -119,17 +122,10 @@ def _letters(broker: AWSBroker, letters: Channel) -> Iterator[str]:
     except BrokerAwayError:
         raise
     except AWSError as error:
-        yield _denied(letters.name, ["sqs:GetQueueAttributes"]) if isinstance(error, DeniedError) else str(error)
+        yield denied(letters.name, ["sqs:GetQueueAttributes"]) if isinstance(error, DeniedError) else str(error)
         return
-    if denied := list(queue_denials(broker.clients, letters, letters=True)):
-        yield _denied(letters.name, denied)
-
-
-def _denied(what: str, actions: list[str]) -> str:
-    return (
-        f"These credentials may not do {', '.join(actions)} on {what}, which a worker does; laneway aws iam TARGET "
-        "prints what it needs."
-    )
+    if lacking := list(queue_denials(broker.clients, letters, letters=True)):
+        yield denied(letters.name, lacking)
 
 
 # -- tables --------------------------------------------------------------------------------------------
@@ -153,8 +149,8 @@ def _tables(broker: AWSBroker, queues: Collection[str]) -> Iterator[str]:
             raise
         except AWSError as error:
             if wanted or not isinstance(error, DeniedError):  # whoever uses SQS alone may not look for a table
-                denied = isinstance(error, DeniedError)
-                yield _denied(f"the table {name}", ["dynamodb:DescribeTable"]) if denied else str(error)
+                forbidden = isinstance(error, DeniedError)
+                yield denied(f"the table {name}", ["dynamodb:DescribeTable"]) if forbidden else str(error)
             continue
         problem = problem_of(described)
         if problem is not None:
@@ -162,7 +158,7 @@ def _tables(broker: AWSBroker, queues: Collection[str]) -> Iterator[str]:
             continue
         yield from _expiry(broker, name)
         if actions := list(table_denials(broker.clients, name)):
-            yield _denied(f"the table {name}", actions)
+            yield denied(f"the table {name}", actions)
 
 
 def _expiry(broker: AWSBroker, name: str) -> Iterator[str]:

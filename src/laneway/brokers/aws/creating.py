@@ -1,4 +1,4 @@
-"""Making what an app needs on AWS: its queues with their dead-letter queues, and the waiter table.
+"""Making what an app needs on AWS: its queues with their dead-letter queues, the waiter table, and what events need.
 
 It may be repeated: what exists is looked at and told, and never changed. Each thing is made after what it refers to, so
 that a run that ends midway leaves nothing that points to nowhere, and the next one goes on.
@@ -7,13 +7,12 @@ that a run that ends midway leaves nothing that points to nowhere, and the next 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Literal
-
-import msgspec
+from collections.abc import Callable, Collection, Generator, Mapping
+from typing import TYPE_CHECKING
 
 from ...errors import BrokerAwayError
 from .channels import FIFO_SUFFIX
+from .creating_events import EventCreation
 from .needs import Need
 from .rules import (
     EXPIRES,
@@ -26,6 +25,7 @@ from .rules import (
     table_definition,
     ttl_problem,
 )
+from .steps import Step, Steps, problems
 from .tables import problem_of
 from .trouble import AWSError, MissingError
 from .urls import MAX_NAME
@@ -36,18 +36,6 @@ if TYPE_CHECKING:
 #: Seconds that a table gets until it can be used, and between two looks at it.
 PATIENCE_S = 120.0
 PAUSE_S = 0.5
-
-Level = Literal["made", "missing", "exists", "problem"]
-
-
-class Step(msgspec.Struct):
-    """What was made or found, or would be made (`missing`). A `problem` is left as it is, for somebody to mend."""
-
-    level: Level
-    text: str
-
-
-Steps = Iterator[Step]
 
 
 class Creation:
@@ -60,14 +48,24 @@ class Creation:
         self._clients = broker.clients
         self._dry_run = dry_run
         self._pause = pause
+        self._events = EventCreation(broker, dry_run=dry_run)
 
-    def carry_out(self, needs: Mapping[str, Need], *, tables: bool = True) -> Steps:
-        """Make queues for plain and for keyed jobs, with their dead-letter queues, and the tables."""
+    def carry_out(self, needs: Mapping[str, Need], *, tables: bool = True, publishes: Collection[str] = ()) -> Steps:
+        """Make queues for plain and for keyed jobs, with their dead-letter queues, and the tables; for a listener its
+        topic and subscription too. `publishes` are the topics of what the app publishes."""
+        self._broker.channels.look_again()
+        for topic in publishes:
+            yield from self._events.topic(topic, "for what the app publishes")
         for need in needs.values():
             for task in need.collecting:
                 yield Step("problem", f"The collecting task {task} cannot run on SQS; use Redis or SQLite for it.")
-            for fifo in (False, True):
+            wanted = need.subscription
+            if wanted is not None and wanted.topic not in publishes:
+                yield from self._events.topic(wanted.topic, f"for the events of {', '.join(need.plain)}")
+            for fifo in need.kinds:
                 yield from self._queue(need, fifo)
+            if wanted is not None:
+                yield from self._events.subscription(wanted)
         if tables:
             for name in dict.fromkeys(map(self._broker.tables.name, needs)):
                 yield from self._table(name)
@@ -92,8 +90,8 @@ class Creation:
                 yield from self._make_queue(name, f"its dead letters in {letters}", fifo, arn)
                 return
         yield Step("exists", f"The SQS queue {name} exists.")
-        yield from _problems(retention_problem(name, attributes))
-        yield from _problems(size_problem(name, attributes, self._broker.settings.max_body))
+        yield from problems(retention_problem(name, attributes))
+        yield from problems(size_problem(name, attributes, self._broker.settings.max_body))
         if redrive is None:
             yield Step(
                 "problem",
@@ -103,7 +101,7 @@ class Creation:
             return
         yield from self._named_letters(name, attributes.get("QueueArn", ""), redrive.dead_letter_target_arn)
         if fifo in need.runs:
-            yield from _problems(receives_problem(name, redrive, need.runs[fifo], ", ".join(need.tasks(fifo))))
+            yield from problems(receives_problem(name, redrive, need.runs[fifo], ", ".join(need.tasks(fifo))))
 
     def _named_letters(self, name: str, arn: str, letters_arn: str) -> Steps:
         """See that there is the dead-letter queue that a redrive policy names; one elsewhere is somebody else's."""
@@ -116,7 +114,7 @@ class Creation:
             yield from self._make_queue(letters, what, letters.endswith(FIFO_SUFFIX), None)
             return
         yield Step("exists", f"The SQS queue {letters} exists.")
-        yield from _problems(retention_problem(letters, attributes))
+        yield from problems(retention_problem(letters, attributes))
 
     def _letters(self, name: str, fifo: bool) -> Generator[Step, None, str]:
         """Make a dead-letter queue. Returns its ARN."""
@@ -126,7 +124,7 @@ class Creation:
             attributes = self._attributes(name) or {}
         else:
             yield Step("exists", f"The SQS queue {name} exists.")
-            yield from _problems(retention_problem(name, attributes))
+            yield from problems(retention_problem(name, attributes))
         return attributes.get("QueueArn", "")
 
     def _make_queue(self, name: str, what: str, fifo: bool, letters_arn: str | None) -> Steps:
@@ -172,7 +170,7 @@ class Creation:
             return
         yield Step("exists", f"The table {name} exists.")
         said = self._clients.dynamodb("describe_time_to_live", TableName=name).get("TimeToLiveDescription", {})
-        yield from _problems(ttl_problem(name, said))
+        yield from problems(ttl_problem(name, said))
 
     def _make_table(self, name: str) -> Steps:
         if self._dry_run:
@@ -192,7 +190,3 @@ class Creation:
                 return
             self._pause(PAUSE_S)
         raise BrokerAwayError(f"The table {name} is not ready after {PATIENCE_S:.0f} seconds; do it again in a while.")
-
-
-def _problems(sentences: Iterable[str]) -> Steps:
-    return (Step("problem", sentence) for sentence in sentences)

@@ -14,8 +14,8 @@ LONGEST_RUN_S = 12 * 3600
 LONGEST_NAME = 80
 
 
-def refusal(options: TaskOptions, kind: Kind) -> str | None:
-    """A sentence, if SQS cannot do what such a task needs."""
+def refusal(options: TaskOptions, kind: Kind, prefix: str = "") -> str | None:
+    """A sentence, if SQS cannot do what such a task or listener needs; `prefix` stands before the names of queues."""
     if kind is Kind.COLLECTING:
         return "SQS cannot gather payloads; use Redis or SQLite for collecting tasks."
     limit_s = options.limit_s
@@ -25,11 +25,13 @@ def refusal(options: TaskOptions, kind: Kind) -> str | None:
             f"{LONGEST_RUN_S} s or less, or use Redis or SQLite."
         )
     added = "-deadletter.fifo" if kind is Kind.KEYED else "-deadletter"
-    longest = LONGEST_NAME - len(added)
     queue = options.queue or DEFAULT_QUEUE
+    before = "" if queue == DEFAULT_QUEUE else prefix
+    longest = LONGEST_NAME - len(before) - len(added)
     if len(queue) > longest:
+        begins = f"begins with the prefix {before} of the URL and " if before else ""
         return (
             f"SQS takes names of {LONGEST_NAME} characters at most, and the dead letters of this queue are in one that "
-            f"ends with {added}; give it a queue whose name has {longest} characters or fewer."
+            f"{begins}ends with {added}; have the name of its queue be {longest} characters or fewer."
         )
     return None

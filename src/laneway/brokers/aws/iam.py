@@ -1,13 +1,13 @@
-"""The least that AWS must allow: the calls that the code makes, on the very queues and tables of an app.
+"""The least that AWS must allow: the calls that the code makes, on the very queues, topics and tables of an app.
 
-SQS has no actions of their own for its batches: SendMessageBatch is allowed by sqs:SendMessage. A test runs producers,
-workers and operators, and holds what they have called against this.
+SQS and SNS have no actions of their own for batches: SendMessageBatch is allowed by sqs:SendMessage. A test runs
+producers, workers and operators, and holds what they have called against this.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import msgspec
 
@@ -16,9 +16,11 @@ from .channels import Channels
 from .items import INDEX
 from .needs import Need
 from .rules import redrive_of
-from .tables import Tables
 from .topics import partition_of
 from .urls import Settings
+
+if TYPE_CHECKING:
+    from .broker import AWSBroker
 
 Role = Literal["worker", "producer", "operator"]
 ROLES: tuple[Role, ...] = get_args(Role)
@@ -45,8 +47,26 @@ ACTIONS: dict[Role, tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]] = 
         (*_READ, "dynamodb:DeleteItem", "dynamodb:UpdateItem"),
     ),
 }
-#: By its role, what a policy's statements are called.
-_NAMES = ("LanewayQueues", "LanewayDeadLetters", "LanewayTables")
+#: What each may do to the topics that an app's listeners hear, to the queues of these, and to subscriptions.
+EVENTS: dict[Role, tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]] = {
+    "producer": ((), (), ()),
+    # Sees whether its listeners are subscribed. It does not subscribe them: whoever may change a queue's policy may
+    # open it to everybody.
+    "worker": (("sns:ListSubscriptionsByTopic",), (), ("sns:GetSubscriptionAttributes",)),
+    # Subscribes and unsubscribes, also from topics that nobody hears any more.
+    "operator": (
+        ("sns:Subscribe",),
+        ("sqs:SetQueueAttributes",),
+        (
+            *("sns:GetSubscriptionAttributes", "sns:ListSubscriptions", "sns:ListSubscriptionsByTopic"),
+            *("sns:SetSubscriptionAttributes", "sns:Unsubscribe"),
+        ),
+    ),
+}
+#: To the topics of what an app publishes; an operator does not publish.
+PUBLISHES: dict[Role, tuple[str, ...]] = {"producer": ("sns:Publish",), "worker": ("sns:Publish",), "operator": ()}
+#: IAM has no names for subscriptions, so what is done to one must be allowed for all.
+_ALL = ["*"]
 
 
 class Place(msgspec.Struct, frozen=True):
@@ -56,7 +76,7 @@ class Place(msgspec.Struct, frozen=True):
     account: str
 
     def arn(self, service: str, name: str) -> str:
-        """The ARN of a queue or a table."""
+        """The ARN of a queue, a topic or a table."""
         return f"arn:{partition_of(self.region)}:{service}:{self.region}:{self.account}:{name}"
 
 
@@ -98,17 +118,39 @@ def place_of(settings: Settings, found: Found, account: str | None) -> Place:
 
 
 def policy(
-    role: Role, needs: Mapping[str, Need], channels: Channels, tables: Tables, place: Place, found: Found
+    role: Role,
+    needs: Mapping[str, Need],
+    broker: AWSBroker,
+    place: Place,
+    found: Found,
+    publishes: Iterable[str] = (),
 ) -> dict[str, Any]:
-    """The policy document for a role."""
+    """The policy document for a role; `publishes` are the topics of what the app publishes, or patterns of them."""
+    channels, tables = broker.channels, broker.tables
     names = [channels.name_of(queue, fifo) for queue in needs for fifo in (False, True)]
     queues = [found.queues.get(name) or place.arn("sqs", name) for name in names]
     letters = [found.letters.get(name) or place.arn("sqs", channels.dead_name_of(name)) for name in names]
     waiters = dict.fromkeys(place.arn("dynamodb", f"table/{tables.name(queue)}") for queue in needs)
     indexed = [each for table in waiters for each in (table, f"{table}/index/{INDEX}")]
+
+    heard = [need.subscription for need in needs.values() if need.subscription is not None]
+    topics = [place.arn("sns", broker.topics.name(each.topic)) for each in heard]
+    doors = [channels.name_of(each.queue, False) for each in heard]
+    hearing = [found.queues.get(name) or place.arn("sqs", name) for name in doors]
+    told = [place.arn("sns", broker.topics.name(topic)) for topic in publishes]
+
+    granted = (
+        ("LanewayQueues", ACTIONS[role][0], queues),
+        ("LanewayDeadLetters", ACTIONS[role][1], letters),
+        ("LanewayTables", ACTIONS[role][2], indexed),
+        ("LanewayListeners", EVENTS[role][0], topics),
+        ("LanewayListenersQueues", EVENTS[role][1], hearing),
+        ("LanewaySubscriptions", EVENTS[role][2], _ALL if heard else []),
+        ("LanewayPublishes", PUBLISHES[role], told),
+    )
     statements = [
         {"Sid": name, "Effect": "Allow", "Action": sorted(actions), "Resource": list(dict.fromkeys(resources))}
-        for name, actions, resources in zip(_NAMES, ACTIONS[role], (queues, letters, indexed), strict=True)
+        for name, actions, resources in granted
         if actions and resources
     ]
     return {"Version": "2012-10-17", "Statement": statements}

@@ -6,7 +6,7 @@ hold. So all but one answer, that it is not allowed, mean that it is.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ...errors import BrokerAwayError
@@ -14,7 +14,7 @@ from .clients import Clients
 from .items import INDEX
 from .messages import Channel
 from .rules import HASH, RANGE
-from .trouble import AWSError, DeniedError
+from .trouble import AWSError, DeniedError, is_refusal
 
 #: Nothing of ours is called so.
 NOBODY = "laneway-check"
@@ -28,6 +28,16 @@ _TWICE: dict[str, tuple[str, dict[str, Any]]] = {
         {"ReceiptHandle": NOBODY, "VisibilityTimeout": 0},
     ),
 }
+
+
+def denied(what: str, actions: Sequence[str], error: DeniedError | None = None) -> str:
+    """The sentence for what is not allowed; for credentials that AWS does not know at all, that of the error."""
+    if error is not None and not is_refusal(error):
+        return str(error)
+    return (
+        f"These credentials may not do {', '.join(actions)} on {what}, which a worker does; laneway aws iam TARGET "
+        "prints what it needs."
+    )
 
 
 def queue_denials(clients: Clients, channel: Channel, *, letters: bool = False) -> Iterator[str]:

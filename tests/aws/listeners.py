@@ -1,0 +1,32 @@
+"""An app with a listener on AWS, for tests of what it needs there."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from laneway import Laneway
+from laneway.brokers.aws.broker import AWSBroker
+from laneway.brokers.aws.creating import Creation
+from laneway.brokers.aws.needs import needs_of
+from laneway.brokers.aws.steps import Step
+from laneway.events import FilterPolicy
+
+TOPIC = "eventboss-stock-sold-test"
+QUEUE = f"shop-{TOPIC}"
+LETTERS = f"{QUEUE}-deadletter"
+GERMAN: FilterPolicy = {"country": ["DE"]}
+
+
+def shop(broker: AWSBroker, filter: FilterPolicy | None = None) -> Laneway:
+    """It hears of what another app has sold."""
+    app = Laneway(broker=broker, name="shop", env="test")
+
+    @app.listener("sold", source="stock", filter=filter, max_retry_count=3)
+    def ship(order: Any) -> None: ...
+
+    return app
+
+
+def create(broker: AWSBroker, app: Laneway, *, dry_run: bool = False, **options: Any) -> list[Step]:
+    """What `laneway aws create` does, without a table."""
+    return list(Creation(broker, dry_run=dry_run).carry_out(needs_of(app), tables=False, **options))

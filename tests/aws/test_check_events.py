@@ -1,0 +1,115 @@
+"""`laneway check` on AWS: whether events come to their listeners."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from laneway.brokers.aws.broker import AWSBroker
+from laneway.brokers.aws.iam import Found, policy
+from laneway.brokers.aws.iam import Place as Somewhere
+from laneway.brokers.aws.needs import needs_of
+from laneway.events import Subscription
+from tests.aws.allowing import guarded
+from tests.aws.listeners import GERMAN, QUEUE, TOPIC, create, shop
+from tests.aws.operators import opened
+from tests.aws.places import ACCOUNT, REGION, Place
+
+
+def test_what_was_created_is_well(aws: Place) -> None:
+    with opened(aws, table=None) as broker:
+        create(broker, shop(broker, GERMAN))
+    with opened(aws, table=None) as broker:
+        app = shop(broker, GERMAN)
+        assert broker.exists(QUEUE)
+        assert broker.check() == broker.check_app(app) == []
+
+
+def test_nothing_is_there(aws: Place) -> None:
+    with opened(aws, table=None) as broker:
+        [sentence] = broker.check_app(shop(broker))
+    assert sentence.startswith(f"There is no SQS queue {QUEUE}, which the plain jobs of ship go to")
+
+
+def test_a_queue_alone(aws: Place) -> None:
+    aws.create_with_dead_letters(QUEUE)
+    with opened(aws, table=None) as broker:
+        closed, topic = broker.check_app(shop(broker))
+    assert f"The access policy of the SQS queue {QUEUE} does not let the SNS topic {TOPIC} send to it" in closed
+    assert topic.startswith(f"There is no SNS topic {TOPIC}, which the listener ship hears")
+    assert "laneway aws create TARGET" in topic
+
+
+def test_no_subscription(aws: Place) -> None:
+    with opened(aws, table=None) as broker:
+        app = shop(broker)
+        create(broker, app)
+        broker.unsubscribe(TOPIC, QUEUE)
+        [sentence] = broker.check_app(app)
+        assert sentence.startswith(f"The SQS queue {QUEUE} is not subscribed to the SNS topic {TOPIC}")
+        assert "laneway subscribe TARGET" in sentence
+
+
+def test_another_filter(aws: Place) -> None:
+    with opened(aws, table=None) as broker:
+        create(broker, shop(broker, GERMAN))
+        for wanted in (None, {"country": ["FR"]}):
+            [sentence] = broker.check_app(shop(broker, wanted))
+            assert "has another filter than the listener ship declares" in sentence
+
+
+def test_an_envelope_is_fine(aws: Place) -> None:
+    with opened(aws, table=None) as broker:
+        app = shop(broker)
+        create(broker, app)
+        broker.unsubscribe(TOPIC, QUEUE)
+        endpoint = aws.arn(aws.queue_url(QUEUE))
+        aws.sns_client.subscribe(TopicArn=broker.topics.arn(TOPIC), Protocol="sqs", Endpoint=endpoint)
+        assert broker.check_app(app) == []
+
+
+def test_a_policy_that_cannot_be_read(fake: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    with opened(fake, table=None) as broker:
+        app = shop(broker)
+        create(broker, app)
+        ask = broker.clients.sqs
+
+        def sqs(operation: str, **params: object) -> dict[str, object]:
+            answer = ask(operation, **params)
+            if operation == "get_queue_attributes":
+                answer["Attributes"]["Policy"] = "{"
+            return answer
+
+        monkeypatch.setattr(broker.clients, "sqs", sqs)
+        [sentence] = broker.check_app(app)
+    assert "cannot be read" in sentence
+
+
+def test_too_few_receives(fake: Place) -> None:
+    fake.create_with_dead_letters(QUEUE, max_receives=4, MessageRetentionPeriod=1_209_600)
+    with opened(fake, table=None) as broker:
+        app = shop(broker)
+        create(broker, app)
+        [sentence] = broker.check_app(app)
+    assert "after 4 receives, and a job of ship may be run 4 times" in sentence
+
+
+@pytest.mark.parametrize("lacking", ["sns:ListSubscriptionsByTopic", "sns:GetSubscriptionAttributes"])
+def test_what_is_not_allowed_is_told(fake: Place, lacking: str) -> None:
+    with opened(fake, table=None) as broker:
+        app = shop(broker)
+        create(broker, app)
+        allowed = policy("worker", needs_of(app), broker, Somewhere(REGION, ACCOUNT), Found())
+    text = json.dumps(allowed).replace(lacking, "sns:Nothing")
+    settings = fake.settings(table=None, wait_s=0)
+    worker = AWSBroker(settings, clients=guarded(fake, settings, json.loads(text)), inline=True)
+    [sentence] = worker.check_app(shop(worker))
+    assert sentence.startswith(f"These credentials may not do {lacking} on ")
+
+
+def test_subscriptions_of_the_app_without_a_listener_can_be_seen(aws: Place) -> None:
+    with opened(aws, table=None) as broker:
+        create(broker, shop(broker))
+    with opened(aws, table=None) as other:
+        assert other.subscriptions() == [Subscription(TOPIC, QUEUE)]

@@ -1,0 +1,153 @@
+"""`laneway aws create` for events: topics, listeners' queues, permissions and subscriptions; and development mode."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from botocore.exceptions import ClientError
+
+from laneway import Laneway
+from laneway.brokers.aws.steps import Step
+from laneway.events import Subscription
+from tests.aws.listeners import GERMAN, LETTERS, QUEUE, TOPIC, create, shop
+from tests.aws.operators import opened
+from tests.aws.places import Place
+
+
+def levels(steps: list[Step]) -> list[str]:
+    return [step.level for step in steps]
+
+
+def attributes(place: Place, name: str) -> dict[str, str]:
+    answer = place.sqs_client.get_queue_attributes(QueueUrl=place.queue_url(name), AttributeNames=["All"])
+    found: dict[str, str] = answer["Attributes"]
+    return found
+
+
+def topics(place: Place) -> list[str]:
+    return sorted(each["TopicArn"].rpartition(":")[2] for each in place.sns_client.list_topics()["Topics"])
+
+
+def test_all_that_a_listener_needs_is_made(aws: Place) -> None:
+    with opened(aws) as broker:
+        steps = create(broker, shop(broker, GERMAN))
+        assert levels(steps) == ["made"] * 5
+        assert [step.text for step in steps] == [
+            f"The SNS topic {TOPIC}, for the events of ship, was made.",
+            f"The SQS queue {LETTERS}, for dead letters, was made.",
+            f"The SQS queue {QUEUE}, its dead letters in {LETTERS}, was made.",
+            f"The SNS topic {TOPIC} was allowed to send to the SQS queue {QUEUE}.",
+            f"The SQS queue {QUEUE} was subscribed to {TOPIC}.",
+        ]
+        assert broker.subscriptions() == [Subscription(TOPIC, QUEUE, GERMAN)]
+        [tie] = broker.ties.of(TOPIC)
+        assert broker.ties.terms(tie).raw
+    redrive = json.loads(attributes(aws, QUEUE)["RedrivePolicy"])
+    assert redrive["deadLetterTargetArn"] == aws.arn(aws.queue_url(LETTERS))
+    assert int(redrive["maxReceiveCount"]) == 1_000
+    with pytest.raises(ClientError):  # events have no keys
+        aws.queue_url(f"{QUEUE}.fifo")
+    aws.sns_client.publish(TopicArn=topic_arn(aws), Message="1", MessageAttributes=_attributes(country="DE"))
+    assert [message["Body"] for message in aws.receive_all(QUEUE)] == ["1"]
+
+
+def topic_arn(place: Place, topic: str = TOPIC) -> str:
+    return str(place.sns_client.create_topic(Name=topic)["TopicArn"])
+
+
+def _attributes(**values: str) -> dict[str, Any]:
+    return {name: {"DataType": "String", "StringValue": value} for name, value in values.items()}
+
+
+def test_making_it_again_changes_nothing(aws: Place) -> None:
+    with opened(aws) as broker:
+        create(broker, shop(broker, GERMAN))
+        before = attributes(aws, QUEUE)
+    with opened(aws) as broker:
+        assert set(levels(create(broker, shop(broker, GERMAN)))) == {"exists"}
+        assert broker.subscriptions() == [Subscription(TOPIC, QUEUE, GERMAN)]
+    assert attributes(aws, QUEUE) == before
+
+
+def test_a_dry_run_makes_nothing(aws: Place) -> None:
+    with opened(aws) as broker:
+        app = shop(broker)
+        assert levels(create(broker, app, dry_run=True, publishes=["eventboss-shop-paid-test"])) == ["missing"] * 6
+        assert topics(aws) == []
+        # And what was looked for and missing is found when it is made.
+        assert levels(create(broker, app)) == ["made"] * 5
+        assert set(levels(create(broker, app, dry_run=True))) == {"exists"}
+
+
+def test_what_is_missing_of_it_is_made(aws: Place) -> None:
+    with opened(aws) as broker:
+        app = shop(broker)
+        create(broker, app)
+        broker.unsubscribe(TOPIC, QUEUE)
+        assert levels(create(broker, app)) == ["exists"] * 4 + ["made"]
+        aws.sqs_client.set_queue_attributes(QueueUrl=aws.queue_url(QUEUE), Attributes={"Policy": ""})
+        assert levels(create(broker, app, dry_run=True)) == ["exists"] * 3 + ["missing", "exists"]
+        assert levels(create(broker, app)) == ["exists"] * 3 + ["made", "exists"]
+        assert set(levels(create(broker, app))) == {"exists"}
+
+
+def test_another_filter_is_told_and_left_alone(aws: Place) -> None:
+    with opened(aws) as broker:
+        create(broker, shop(broker))
+        steps = create(broker, shop(broker, GERMAN))
+        assert levels(steps) == ["exists"] * 5 + ["problem"]
+        assert "another filter than its listener declares, and was left as it is" in steps[-1].text
+        assert broker.subscriptions() == [Subscription(TOPIC, QUEUE)]
+        assert broker.subscribe(Subscription(TOPIC, QUEUE, GERMAN))  # as a worker does
+        assert set(levels(create(broker, shop(broker, GERMAN)))) == {"exists"}
+
+
+def test_the_topics_of_what_is_published_are_made(aws: Place) -> None:
+    with opened(aws, prefix="x-") as broker:
+        app = Laneway(broker=broker, name="shop")
+        steps = create(broker, app, publishes=["eventboss-shop-sold", "eventboss-paid"])
+        assert levels(steps) == ["made"] * 2
+        assert steps[0].text == "The SNS topic x-eventboss-shop-sold, for what the app publishes, was made."
+        assert topics(aws) == ["x-eventboss-paid", "x-eventboss-shop-sold"]
+        assert set(levels(create(broker, app, publishes=["eventboss-shop-sold"]))) == {"exists"}
+
+
+def test_an_app_that_hears_itself_has_one_topic(fake: Place) -> None:
+    with opened(fake) as broker:
+        texts = [step.text for step in create(broker, shop(broker), publishes=[TOPIC])]
+    assert len([text for text in texts if text.startswith(f"The SNS topic {TOPIC}, ")]) == 1
+
+
+# -- development ---------------------------------------------------------------------------------------
+
+
+def test_in_development_a_worker_makes_what_its_queues_need(aws: Place) -> None:
+    with opened(aws, table=None) as broker:
+        app = shop(broker, GERMAN)
+
+        @app.task(queue="mail")
+        def send(to: str) -> None: ...
+
+        @app.task(queue="other")
+        def not_served() -> None: ...
+
+        for queue in (QUEUE, "mail"):
+            broker.declare(queue, 1)
+        assert broker.queues() == {}  # somebody has looked, and found nothing
+        made = broker.provide(app, [QUEUE, "mail"])
+        assert len(made) == 5 + 4
+        assert all(text.endswith((" was made.", f" {QUEUE}.", f" {TOPIC}.")) for text in made)
+        assert broker.subscriptions() == [Subscription(TOPIC, QUEUE, GERMAN)]
+        assert broker.queues() == {QUEUE: 1, "mail": 1}
+        assert broker.provide(app, [QUEUE, "mail"]) == []
+        with pytest.raises(ClientError):
+            aws.queue_url("other")
+
+
+def test_in_development_what_is_otherwise_is_told(fake: Place) -> None:
+    with opened(fake) as broker:
+        create(broker, shop(broker))
+        [told] = broker.provide(shop(broker, GERMAN), [QUEUE])
+        assert "another filter" in told
