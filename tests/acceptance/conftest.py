@@ -7,7 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.acceptance.aws_console import aws_console, aws_server
 from tests.acceptance.cli import Shop
+
+__all__ = ["aws_console", "aws_server"]
 
 
 @pytest.fixture

@@ -3,25 +3,19 @@
 from __future__ import annotations
 
 import json
-import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
 
 from laneway.brokers.aws.broker import AWSBroker
-from laneway.brokers.aws.clients import Clients
-from laneway.cli import cli
 from laneway.job import NewJob
 from laneway.outcome import buried, failed
 from laneway.testing.conformance.kit import Hand
-from laneway.urls import URL_VARIABLES, Url
+from tests.acceptance.aws_console import Console
 from tests.acceptance.cli import CANARY
 from tests.aws.allowing import guarded
-from tests.aws.places import ENVIRONMENT
-from tests.aws.servers import FakeServer
 
 pytestmark = pytest.mark.acceptance
 
@@ -40,63 +34,10 @@ def sync(order: Annotated[str, Key], what: str = "") -> None: ...
 DAY = 86_400.0
 
 
-@pytest.fixture(scope="module")
-def _server() -> Iterator[FakeServer]:
-    server = FakeServer.start()
-    yield server
-    server.end()
-
-
-class Console:
-    """Somebody at a terminal, in a folder with an app."""
-
-    def __init__(self, server: FakeServer, folder: Path) -> None:
-        self.server = server
-        self.target = str(folder / "aws_shop.py")
-        Path(self.target).write_text(APP)
-        self.url = server.url(table="waiter", wait=0)
-
-    def run(self, *args: str, url: str | None = None) -> Result:
-        done = CliRunner().invoke(cli, [*args, "--url", url or self.url])
-        assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
-        assert "--body" in args or CANARY not in done.output
-        return done
-
-    def ok(self, *args: str, **options: Any) -> str:
-        done = self.run(*args, **options)
-        assert done.exit_code == 0, done.output
-        return done.stdout
-
-    def json(self, *args: str, **options: Any) -> Any:
-        return json.loads(self.ok(*args, "--json", **options))
-
-    def wrong(self, *args: str, code: int = 2, **options: Any) -> str:
-        done = self.run(*args, **options)
-        assert (done.exit_code, done.stdout) == (code, ""), done.output
-        sentence = done.stderr.strip()
-        assert "\n" not in sentence
-        assert sentence.endswith(".")
-        return sentence
-
-    def broker(self) -> AWSBroker:
-        settings = AWSBroker.from_url(Url.parse(self.url)).settings
-        broker = AWSBroker(settings, inline=True)
-        broker.declare("mail", 1)
-        return broker
-
-
 @pytest.fixture
-def console(_server: FakeServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Console:
-    for name in [name for name in os.environ if name.startswith("AWS_")] + list(URL_VARIABLES):
-        monkeypatch.delenv(name, raising=False)
-    for name, value in ENVIRONMENT.items():
-        monkeypatch.setenv(name, value)
-    # Each command is a process of its own elsewhere; making boto3's clients takes longer than all else.
-    given = {"sqs": _server.sqs_client, "dynamodb": _server.dynamodb_client}
-    monkeypatch.setattr("laneway.brokers.aws.broker.Clients", lambda settings: Clients.of(settings, **given))
-    monkeypatch.syspath_prepend(str(tmp_path))
-    _server.reset()
-    return Console(_server, tmp_path)
+def console(aws_console: Console) -> Console:
+    aws_console.write(APP)
+    return aws_console
 
 
 @pytest.fixture
