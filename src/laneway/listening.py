@@ -162,7 +162,7 @@ def _listener(
         raise DeclarationError(f"A listener is a function of an event's value, not {kind}.")
     name = name_of(target, name, what="listener")
     about = f"Listener {name}: "
-    if problem := parts_problem(event=event, source=source, destination=destination):
+    if problem := parts_problem(event, source=source, destination=destination):
         raise DeclarationError(about + problem)
     destination = app.name if destination is None else destination
     if destination is None:

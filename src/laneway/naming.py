@@ -36,12 +36,10 @@ def is_development(given: bool | None, environ: Mapping[str, str] = os.environ) 
     return text in _YES
 
 
-def parts_problem(**parts: object) -> str | None:
-    """A sentence, if one of these cannot be a part of a name: event, source, destination. None is one left out."""
-    for what, part in parts.items():
-        if part is not None and (problem := name_problem(what, part)):
-            return problem
-    return None
+def parts_problem(event: object, **others: object) -> str | None:
+    """A sentence, if one of these cannot be a part of a name. A source or destination that is None is left out."""
+    problems = [name_problem(what, part) for what, part in others.items() if part is not None]
+    return next(filter(None, (name_problem("event", event), *problems)), None)
 
 
 def topic_problem(topic: str) -> str | None:

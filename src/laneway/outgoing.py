@@ -15,6 +15,7 @@ from .handle import Handle
 from .ids import RunIds, new_id
 from .job import Kind, NewJob
 from .keys import UNSET
+from .listener import Listener
 from .sending import Sender, Sending
 from .task import Runnable, Task, TicketTask
 from .ticket import Serializer
@@ -145,6 +146,10 @@ class Outgoing(Dispatching):
             raise EnqueueError(f"Task {task.name}: an instance carries its own arguments; give it alone.")
         if isinstance(instance, type) and self.registry.of(instance):
             raise EnqueueError(f"Task {kind}: enqueue an instance, such as {kind}(…), not the class.")
+        if isinstance(instance, Listener):
+            raise EnqueueError(
+                f"{instance.name} is a listener; publish its event, or send it a value with app.sender(…)."
+            )
         if kind == "<lambda>":
             raise EnqueueError("A lambda is not a task; declare a named function with @app.task.")
         raise EnqueueError(f"{kind} is not a task of this app; declare it with @app.task.")

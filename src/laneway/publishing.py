@@ -6,7 +6,7 @@ the copies itself, as SNS does, is handed one job for its topic.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 from functools import lru_cache
 from typing import Any
@@ -16,6 +16,7 @@ import msgspec
 from .attributes import checked, texts_of
 from .broker import relays
 from .codec import OneValue, Refused
+from .config import name_problem
 from .dispatching import Dispatching
 from .errors import ConfigError, EnqueueError
 from .events import Attribute, Attributes, Names, copy_key
@@ -25,7 +26,7 @@ from .ids import RunIds, new_id
 from .job import NewJob
 from .naming import parts_problem, queue_problem, topic_problem
 from .sending import Sending
-from .targets import fields_of
+from .targets import has_fields
 from .telemetry import EventsPublished
 
 
@@ -65,20 +66,13 @@ class Publishing(Dispatching):
         self, event: str, values: Iterable[Any], *, generic: bool = False, attributes: Attributes | None = None
     ) -> list[str]:
         """Publish an event for each value, all checked before any is stored. Returns their ids."""
-        if isinstance(values, (str, bytes, Mapping)) or not isinstance(values, Iterable):
-            raise EnqueueError(f"Event {event}: publish_many takes a list of values, not {type(values).__name__}.")
-        found = self.published(event, values, generic=generic, attributes=attributes, many=True)
-        return self._publish(found)
+        return self._publish(self.published(event, values, generic=generic, attributes=attributes, many="publish_many"))
 
     def sender(self, event: str, destination: str, *, generic: bool = False) -> EventSender:
         """Sends values of an event to the listener of one app alone, whether or not it has subscribed."""
         source = self._source(event, generic)
-        queue = ""
-        problem = parts_problem(destination=destination)
-        if problem is None:
-            queue = self.names.queue(destination, event, source)
-            problem = queue_problem(queue)
-        if problem:
+        queue = self.names.queue(destination, event, source)
+        if problem := name_problem("destination", destination) or queue_problem(queue):
             raise EnqueueError(f"Event {event}: {problem}")
         return EventSender(self, event, queue)
 
@@ -90,11 +84,11 @@ class Publishing(Dispatching):
         generic: bool = False,
         attributes: Attributes | None = None,
         ids: RunIds | None = None,
-        many: bool = False,
+        many: str = "",
     ) -> Published:
         """Make the jobs for events; raises an error for what cannot be published, and nothing is stored.
 
-        `ids` makes their ids, instead of chance.
+        `ids` makes their ids, instead of chance; `many` is what was called, if it takes a list.
         """
         topic = self._topic(event, generic)
         given = checked(attributes, f"Event {event}")
@@ -130,12 +124,14 @@ class Publishing(Dispatching):
         ]
         return Published(topic, found, jobs)
 
-    def bodies(self, event: str, values: Iterable[Any], many: bool = True) -> list[str]:
-        """Values as they are stored; the error names the one that was refused."""
+    def bodies(self, event: str, values: Iterable[Any], many: str = "") -> list[str]:
+        """Values as they are stored. If they were given as `many`, the error names the one that was refused."""
         made: list[str] = []
+        if isinstance(values, (str, bytes, Mapping)) or not isinstance(values, Iterable):
+            raise EnqueueError(f"Event {event}: {many} takes a list of values, not {type(values).__name__}.")
         try:
             for value in values:
-                body = _value_of(event, value)
+                body = _encoded(event, value)
                 self.check_body(body, "Event {}: its value", event)
                 made.append(body)
         except EnqueueError as error:
@@ -176,7 +172,7 @@ class Publishing(Dispatching):
             )
         if not isinstance(generic, bool):
             raise EnqueueError(f"Event {event}: generic must be True or False, not {generic!r}.")
-        if problem := parts_problem(event=event):
+        if problem := parts_problem(event):
             raise EnqueueError(f"An {problem}")
         return None if generic else self.name
 
@@ -201,11 +197,11 @@ class EventSender:
 
     def send(self, value: Any, *, attributes: Attributes | None = None) -> Handle:
         """Store one job with this value."""
-        return self._send(self._app.bodies(self.event, [value], many=False), attributes)[0]
+        return self._send(self._app.bodies(self.event, [value]), attributes)[0]
 
     def send_many(self, values: Iterable[Any], *, attributes: Attributes | None = None) -> list[Handle]:
         """Store a job for each value, all checked before any is stored."""
-        return self._send(self._app.bodies(self.event, values), attributes)
+        return self._send(self._app.bodies(self.event, values, "send_many"), attributes)
 
     def using(
         self,
@@ -245,17 +241,14 @@ class EventSender:
 
 
 @lru_cache(256)
-def _kind(kind: Hashable) -> OneValue:
-    return OneValue(kind, "value", "a dataclass, a Struct or a pydantic model that holds them")
+def _kind(kind: type) -> OneValue:
+    """How values of a type are encoded: what has fields is checked by their types, all else must be plain JSON."""
+    return OneValue(kind if has_fields(kind) else Any, "value", "a dataclass, a Struct or a model that holds them")
 
 
-_plain = _kind(Any)
-
-
-def _value_of(event: str, value: Any) -> str:
-    """A value as canonical JSON. What has fields of its own is checked by their types, all else must be plain."""
+def _encoded(event: str, value: Any) -> str:
     kind: type = type(value)
     try:
-        return (_plain if fields_of(value) is None else _kind(kind)).pack(value)
+        return _kind(kind).pack(value)
     except Refused as error:
         raise EnqueueError(f"Event {event}: {error}.") from error.__cause__

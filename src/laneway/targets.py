@@ -40,6 +40,15 @@ def is_init_var(instance: Any, name: str) -> bool:
     return field is not None and field not in dataclasses.fields(instance)
 
 
+def has_fields(kind: type) -> bool:
+    """Whether instances of a class have fields: see `fields_of`."""
+    return (
+        dataclasses.is_dataclass(kind)
+        or any(hasattr(kind, name) for name in ("__struct_fields__", "model_fields", "__attrs_attrs__"))
+        or (issubclass(kind, tuple) and hasattr(kind, "_fields"))
+    )
+
+
 def fields_of(instance: Any) -> dict[str, Any] | None:
     """An instance's fields: dataclass, Struct, pydantic model, attrs class or NamedTuple."""
     if dataclasses.is_dataclass(instance):

@@ -1,0 +1,123 @@
+"""Filters on attributes, in the words of SNS: what passes, what does not, and what no filter can be."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from laneway.events import Attribute
+from laneway.filters import filter_problem, passes
+
+pytestmark = pytest.mark.unit
+
+#: Conditions on the attribute `a`, its values that pass, and those that do not; None: it is not there.
+CASES: list[tuple[list[Any], list[Attribute | None], list[Attribute | None]]] = [
+    (["x"], ["x", ["y", "x"]], ["y", "X", 5, ["y"], None]),
+    (["x", "y"], ["x", "y"], ["z", None]),
+    (["5"], ["5"], [5, 5.0]),
+    ([5], [5, 5.0], ["5", 6, ["5"], None]),
+    ([0.5, "x"], [0.5, "x"], [0.25, "0.5"]),
+    ([{"prefix": "ab"}], ["ab", "abc", ["z", "abc"]], ["a", "AB", 5, None]),
+    ([{"suffix": "yz"}], ["yz", "xyz", ["z", "xyz"]], ["y", "YZ", 5, None]),
+    ([{"equals-ignore-case": "Straße"}], ["straße", "STRASSE", ["x", "Straße"]], ["strass", 5, None]),
+    ([{"exists": True}], ["x", 0, ["x"]], [None]),
+    ([{"exists": False}], [None], ["x", 0, ["x"]]),
+    ([{"exists": False}, "x"], [None, "x"], ["y"]),
+    ([{"anything-but": "x"}], ["y", 5, ["y", "z"]], ["x", ["y", "x"], None]),
+    ([{"anything-but": ["x", "y"]}], ["z", ["z"]], ["x", "y", ["z", "y"], None]),
+    ([{"anything-but": 5}], [6, "5"], [5, 5.0, None]),
+    ([{"anything-but": [5, "x"]}], [6, "5", "y"], [5, "x", None]),
+    ([{"anything-but": {"prefix": "ab"}}], ["b", 5, ["b"]], ["ab", "abc", ["b", "abc"], None]),
+    ([{"numeric": ["=", 5]}], [5, 5.0], [6, "5", None]),
+    ([{"numeric": ["<", 5]}], [4, -1.5], [5, 6, "4", None]),
+    ([{"numeric": ["<=", 5]}], [4, 5], [5.5, None]),
+    ([{"numeric": [">", 5]}], [5.5], [5, 4, None]),
+    ([{"numeric": [">=", 5]}], [5, 6], [4.5, None]),
+    ([{"numeric": [">", 0, "<=", 5]}], [0.5, 5], [0, 5.5, -1, None]),
+    ([{"numeric": [">", 100]}, {"numeric": ["<", 0]}, "unknown"], [101, -1, "unknown"], [0, 100, "5"]),
+]
+RIGHT = [(conditions, value) for conditions, values, _ in CASES for value in values]
+WRONG = [(conditions, value) for conditions, _, values in CASES for value in values]
+
+
+def attributes(value: Attribute | None) -> dict[str, Attribute]:
+    return {"b": "x"} if value is None else {"a": value, "b": "x"}
+
+
+@pytest.mark.parametrize(("conditions", "value"), RIGHT)
+def test_what_fits_passes(conditions, value):
+    assert passes({"a": conditions}, attributes(value))
+
+
+@pytest.mark.parametrize(("conditions", "value"), WRONG)
+def test_what_does_not_fit_is_kept_back(conditions, value):
+    assert not passes({"a": conditions}, attributes(value))
+
+
+def test_all_attributes_must_fit():
+    policy: dict[str, list[Any]] = {"a": ["x", "y"], "b": [{"numeric": [">", 1]}]}
+    assert passes(policy, {"a": "y", "b": 2, "c": "other"})
+    assert not passes(policy, {"a": "y", "b": 1})
+    assert not passes(policy, {"b": 2})
+    assert not passes(policy, {})
+
+
+def test_without_a_filter_everything_passes():
+    assert passes(None, {})
+    assert passes(None, {"a": "x"})
+
+
+def test_a_condition_of_a_later_version_loses_nothing():
+    assert passes({"a": [{"cidr": "10.0.0.0/24"}]}, {"a": "10.0.1.7"})
+
+
+@pytest.mark.parametrize("conditions", [conditions for conditions, _, _ in CASES])
+def test_conditions_that_can_be_are_taken(conditions):
+    assert filter_problem({"a": conditions}) is None
+
+
+@pytest.mark.parametrize(
+    ("policy", "sentence"),
+    [
+        ("country", "must be a dict of attributes and lists of conditions"),
+        ({}, "leave it out to get every event"),
+        ({"a": "x"}, "must have a list of conditions for a, even of one; write {'a': […]}"),
+        ({"a": []}, "must have a list of conditions for a"),
+        ({"a": ("x",)}, "must have a list of conditions for a"),
+        ({5: ["x"]}, "the name of an attribute must be"),
+        ({"a..b": ["x"]}, "the name of an attribute must be"),
+        ({"a": [True]}, "a condition is a text, a number, or a dict of one word, not True"),
+        ({"a": [None]}, "not None"),
+        ({"a": [["x"]]}, "a condition is a text"),
+        ({"a": [float("nan")]}, "a condition is a text"),
+        ({"a": [{}]}, "a dict of one word"),
+        ({"a": [{"prefix": "a", "suffix": "b"}]}, "a dict of one word"),
+        ({"a": [{"begins": "a"}]}, "there is no 'begins'; there are exists, anything-but, prefix, suffix"),
+        ({"a": [{"prefix": 5}]}, "prefix is given a text, not 5"),
+        ({"a": [{"suffix": ""}]}, "suffix is given a text, not ''"),
+        ({"a": [{"equals-ignore-case": ["a"]}]}, "equals-ignore-case is given a text"),
+        ({"a": [{"exists": "yes"}]}, "exists is given True or False, not 'yes'"),
+        ({"a": [{"anything-but": []}]}, "anything-but is given a text, a number, a list of them"),
+        ({"a": [{"anything-but": True}]}, "anything-but is given"),
+        ({"a": [{"anything-but": {"suffix": "a"}}]}, "anything-but is given"),
+        ({"a": [{"numeric": 5}]}, "numeric is given a comparison such as ['>=', 5], or a range"),
+        ({"a": [{"numeric": []}]}, "numeric is given"),
+        ({"a": [{"numeric": [">"]}]}, "numeric is given"),
+        ({"a": [{"numeric": ["!=", 5]}]}, "numeric is given"),
+        ({"a": [{"numeric": [["<"], 5]}]}, "numeric is given"),
+        ({"a": [{"numeric": [">", "5"]}]}, "numeric is given"),
+        ({"a": [{"numeric": ["<", 5, ">", 0]}]}, "numeric is given"),
+        ({"a": [{"numeric": [">", 5, "<", 5]}]}, "numeric is given"),
+        ({"a": [{"numeric": [">", 0, "<", 5, "=", 2]}]}, "numeric is given"),
+        ({name: ["x"] for name in "abcdef"}, "may name 5 attributes, not 6"),
+        ({"a": [*map(str, range(16))], "b": [*range(10)]}, "160 combinations of conditions, and 150 are the most"),
+        ({"a": [{"anything-but": [*range(151)]}]}, "151 combinations"),
+    ],
+)
+def test_what_cannot_be_a_filter_is_said_in_a_sentence(policy, sentence):
+    problem = filter_problem(policy)
+    assert problem is not None
+    assert sentence in problem
+    assert problem.startswith("its filter")
+    assert problem.endswith(".")
