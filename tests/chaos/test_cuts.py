@@ -21,6 +21,7 @@ from laneway.errors import BrokerAwayError
 from laneway.ids import new_id
 from laneway.job import Started
 from laneway.outcome import done
+from laneway.testing.conformance.copies import QUEUES, copies
 from laneway.testing.conformance.kit import Hand, bodies, calls, job, keys, numbers, put
 from tests.chaos.verbs import VERBS, World
 from tests.proxy import LOSE_ANSWER, LOSE_REQUEST, PASS, Proxy, all_pass
@@ -173,6 +174,20 @@ def test_chunks_of_a_long_list_that_were_finished_before_they_are_repeated_stay_
         put(broker, *names)
         assert proxy.lost == 1
         assert sorted(ran + finish(other, "q")) == sorted(names), f"lost answer {lost}"
+
+
+def test_copies_of_an_event_that_were_finished_before_publishing_is_repeated_stay_finished(
+    proxy: Proxy, redis_server: RedisServer, open_at: Open
+) -> None:
+    broker, other = open_at(proxy.port), open_at(redis_server.port)
+    broker.enqueue(copies("before"))
+    finish(other, *QUEUES)
+    ran: list[str] = []
+    proxy.when_lost = lambda: ran.extend(finish(other, *QUEUES))
+    proxy.begin(lose_first_answer)
+    broker.enqueue(copies("event"))
+    assert (ran, proxy.lost) == ([copy.key for copy in copies("event")], 1)
+    assert finish(other, *QUEUES) == []
 
 
 def test_what_a_run_sent_and_was_finished_before_its_turn_is_repeated_stays_finished(

@@ -15,8 +15,10 @@ import pytest
 
 from laneway.broker import Broker, Listing, Resharding, Turn
 from laneway.clock import ManualClock
+from laneway.events import Subscription
 from laneway.job import Claim, Started, WorkerView
 from laneway.outcome import Settlement, buried, done, failed, postponed, released
+from laneway.testing.conformance.copies import copies
 from laneway.testing.conformance.kit import Hand, call, calls, declare_dead, job, put, value, values
 
 
@@ -48,6 +50,7 @@ class World:
         calls(broker, "k", "a", "b", "c")
         calls(broker, "rk", "d")
         values(broker, "c", {"v": 1.0, "w": 2.0})
+        broker.subscribe(Subscription("t", "other"))
         clock.advance(1.0)
         #: The turns that verbs take: the same one again after no answer, as a worker does.
         self.turns: dict[str, Turn] = {}
@@ -72,6 +75,7 @@ class World:
             "pages": {(queue, page): broker.listing(queue, page).jobs for queue in broker.queues() for page in pages},
             "workers": broker.workers(),
             "leases": {worker: lease_s for worker, (_, lease_s) in broker.leases().items()},
+            "subscriptions": broker.subscriptions(),
             "unwell": broker.check(),
         }
 
@@ -163,6 +167,13 @@ def _many(world: World) -> None:
         world.broker.enqueue(news)
 
 
+def _publish(world: World) -> None:
+    news = [each for n in range(9) for each in copies(f"e{n}", ["q", "other", "fresh"])]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("laneway.brokers.redis.storing.CHUNK", 10)
+        world.broker.enqueue(news)
+
+
 #: Verbs with what there is for them to do. Those that are told by a number which call it is answer the same again.
 VERBS: dict[str, Callable[[World], Any]] = {
     "declare": lambda world: world.broker.declare("fresh", 4),
@@ -173,6 +184,11 @@ VERBS: dict[str, Callable[[World], Any]] = {
     "enqueue, collecting": lambda world: values(world.broker, "c", {"x": 0.5, "v": None}),
     "enqueue, several queues": lambda world: world.broker.enqueue([job("new"), job("new", queue="other")]),
     "enqueue, a long list": _many,
+    "enqueue, copies of events": _publish,
+    "subscribe": lambda world: world.broker.subscribe(Subscription("t", "q", {"country": ["DE"]})),
+    "subscribe, another filter": lambda world: world.broker.subscribe(Subscription("t", "other", {"country": ["DE"]})),
+    "unsubscribe": lambda world: world.broker.unsubscribe("t", "other"),
+    "subscriptions": lambda world: world.broker.subscriptions("t"),
     "join": _join,
     "turn, claims": lambda world: world.turn(limit=10),
     "turn, settles with outbox and claims": _settle_all,

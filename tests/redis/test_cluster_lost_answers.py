@@ -16,6 +16,7 @@ from laneway.brokers.redis.outbox import Outbox
 from laneway.brokers.redis.server import Server
 from laneway.clock import ManualClock
 from laneway.errors import BrokerAwayError
+from laneway.events import copy_key
 from laneway.job import NewJob
 from laneway.outcome import buried, done, failed, released
 from laneway.testing.conformance.kit import Hand, call, job, keys, numbers, places, put, value
@@ -136,9 +137,10 @@ def test_enqueueing_is_cut(redis_cluster: RedisCluster, open_url: Opener, how: s
 
 
 def outbox() -> list[NewJob]:
-    """What a run sends: to its own queue and another, to a key that waits, and to one that runs."""
+    """What a run sends: to its own queue and another, to a key that waits, and to one that runs; and an event."""
     sent = [job(f"child-{n}", f"child-{n}") for n in range(4)]
     sent += [call("keyed-0", "child of 0"), call("keyed-2", "child of 2"), value("values-0", "child of values")]
+    sent += [job(copy_key("event", queue), f"copy for {queue}", queue=queue, event="event") for queue in ("q", "far")]
     return [*sent, job("far away", "far away", queue="far")]
 
 

@@ -10,6 +10,7 @@ from laneway.brokers.redis import RedisBroker, storing, turning
 from laneway.brokers.redis.scripts import load
 from laneway.errors import BrokerError, EnqueueError, LeaseLost
 from laneway.outcome import done
+from laneway.testing.conformance.copies import copies
 from laneway.testing.conformance.kit import Hand, bodies, call, job, keys, put, value
 from laneway.urls import Url
 from tests.servers import RedisServer
@@ -43,6 +44,40 @@ def test_portions_have_a_thousand_jobs_at_most() -> None:
     assert sizes == [1_000, 1_000, 500]
     assert storing.chunks_of([]) == []
     assert [len(chunk) for chunk in storing.chunks_of([job("a", "x" * 20 * MEGABYTE)] * 2)] == [1, 1]
+
+
+def test_copies_of_one_event_are_in_one_portion() -> None:
+    events = [each for n in range(500) for each in copies(f"e{n}")]
+    chunks = storing.chunks_of([*events, job("a"), *copies("large", [f"q{n}" for n in range(1_200)]), job("b")])
+    assert [len(chunk) for chunk in chunks] == [999, 502, 1_200, 1]
+    assert [each for chunk in chunks[:2] for each in chunk] == [*events, job("a")]
+    # Those that do not stand together are put together, each where its first one stood.
+    scattered = [each for pair in zip(copies("e1"), copies("e2"), strict=True) for each in pair]
+    assert storing.chunks_of(scattered) == [[*copies("e1"), *copies("e2")]]
+    heavy = [each for n in range(3) for each in copies(f"e{n}", body="x" * 6 * MEGABYTE)]
+    assert [len(chunk) for chunk in storing.chunks_of(heavy)] == [3, 3, 3]
+
+
+def test_an_event_with_more_copies_than_a_portion_has_jobs_is_stored_in_one_step(
+    broker: RedisBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(storing, "CHUNK", 10)
+    queues = [f"q{n}" for n in range(30)]
+    broker.enqueue([*copies("small", queues[:2]), *copies("large", queues)])
+    assert {stats.queue: stats.length for stats in broker.stats() if stats.length} == {
+        queue: 2 if queue in queues[:2] else 1 for queue in queues
+    }
+
+
+def test_an_event_that_is_too_large_for_one_step_is_refused(broker: RedisBroker) -> None:
+    before = copies("small")
+    for large in (
+        copies("large", [f"q{n}" for n in range(10_001)]),
+        copies("large", [f"q{n}" for n in range(101)], body="x" * MEGABYTE),
+    ):
+        with pytest.raises(EnqueueError, match=r"The event large has .* or have fewer queues subscribe\."):
+            broker.enqueue([*before, *large])
+    assert all(stats.length == 0 for stats in broker.stats())
 
 
 def test_a_key_with_many_large_values_is_handed_out_in_portions(broker: RedisBroker) -> None:

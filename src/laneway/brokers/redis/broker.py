@@ -23,6 +23,7 @@ from . import acting, checking, looking, mending, resharding
 from .bells import ring_all
 from .calling import Caller
 from .cluster import ClusterServer
+from .cluster_publishing import ClusterPublishing
 from .cluster_storing import ClusterStoring
 from .cluster_turning import ClusterTurning
 from .keys import Keys
@@ -51,13 +52,14 @@ class RedisBroker(Subscribing):
         self._server = server
         self._keys = Keys(prefix)
         self._layouts = Layouts(server, self._keys, clock)
-        self._storing: Storing | ClusterStoring
+        self._storing: Storing | ClusterPublishing
         self._turning: Turning | ClusterTurning
         self._outbox: Outbox | None = None
         if server.is_cluster:
-            self._storing = ClusterStoring(self._layouts)
-            self._outbox = Outbox(self._layouts, self._storing)
-            self._turning = ClusterTurning(self._layouts, self._storing, self._outbox)
+            storing = ClusterStoring(self._layouts)
+            self._outbox = Outbox(self._layouts, storing)
+            self._storing = ClusterPublishing(self._layouts, storing, self._outbox)
+            self._turning = ClusterTurning(self._layouts, storing, self._outbox)
         else:
             self._storing = Storing(self._layouts)
             self._turning = Turning(self._layouts, self._storing)

@@ -51,7 +51,8 @@ class Parcel:
     jobs: Sequence[NewJob]
     #: Arrival of the first.
     first: int
-    #: Under this name each job is stored once, by its number, whoever sends it how often; None: it is sent once.
+    #: Under this name each job is stored once, by its number, whoever sends it how often; None: it is sent once. A copy
+    #: of an event is stored once by its key, whatever it comes in.
     name: str | None = None
     #: When it was sent, if that was not now.
     now: float | None = None
@@ -65,6 +66,10 @@ class Parcel:
 
     def __post_init__(self) -> None:
         self.left = list(range(len(self.jobs)))
+
+    def marked_by(self, numbers: Sequence[int]) -> list[int]:
+        """The numbers by which jobs are remembered; see `mark`."""
+        return [-1 if self.jobs[number].event else number for number in numbers]
 
     def fail(self, numbers: Sequence[int], trouble: BrokerError) -> None:
         self.left += numbers
@@ -173,7 +178,8 @@ class ClusterStoring:
                         woken.add(parcel.jobs[numbers[0]].queue)
                     if parcel.name:
                         marks = parcel.marks.setdefault(part.tag, [])
-                        marks += [mark(parcel.name, number, parcel.jobs[number].key) for number in numbers]
+                        found = zip(parcel.marked_by(numbers), numbers, strict=True)
+                        marks += [mark(parcel.name, by, parcel.jobs[number].key) for by, number in found]
                     if part.present:
                         self._move_on(parcel, [numbers[place - 1] for place in answer[2:]], direct, used)
         if check:
@@ -232,7 +238,7 @@ class ClusterStoring:
             if check:
                 args |= {"check": True, "worker": worker, "ending": ending.get(part.tag, ())}
             elif parcel.name:
-                args |= {"parcel": parcel.name, "numbers": part.numbers}
+                args |= {"parcel": parcel.name, "numbers": parcel.marked_by(part.numbers)}
             else:
                 part.sender = args["sender"], args["seq"] = self._senders.take()
             if part.present:

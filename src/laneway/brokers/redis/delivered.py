@@ -20,8 +20,8 @@ MANY = 500
 
 
 def mark(parcel: str, number: int, key: str) -> str:
-    """The name of one job of a parcel; see `undelivered` in scripts/enqueue.lua."""
-    return f"{parcel}:{number}\0{key}"
+    """The name of one job of a parcel, or of the copy of an event (-1); see `undelivered` in scripts/enqueue.lua."""
+    return f"{parcel}:{number}\0{key}" if number >= 0 else f"\0{key}"
 
 
 class Delivered:

@@ -1,9 +1,11 @@
 """What runs have sent, on a Cluster: it lies in an outbox beside the job whose run sent it, until it is delivered.
+Copies of events that were published lie beside one of them (see cluster_publishing).
 
-The script that settles a run puts it there in the same step. Whoever has settled delivers it at once; if that process
-dies first, or a shard is away, any worker does it in its next sweep. Delivering is: store, then remove from the
-outbox. Should it be done twice, whoever comes second stores nothing, for a week (see delivered). What lies there is
-delivered, never what a repeated turn says: that may have been divided otherwise, because a queue has other shards now.
+The script that settles a run puts it there in the same step. Whoever has settled, or published, delivers it at once; if
+that process dies first, or a shard is away, any worker does it in its next sweep. Delivering is: store, then remove
+from the outbox. Should it be done twice, whoever comes second stores nothing, for a week (see delivered). What lies
+there is delivered, never what a repeated turn says: that may have been divided otherwise, because a queue has other
+shards now.
 """
 
 from __future__ import annotations
@@ -36,7 +38,8 @@ _read = msgspec.json.Decoder(list[NewJob]).decode
 
 
 class Entry:
-    """What lies in the outbox of a shard under one id: jobs that went to one shard when they were sent."""
+    """What lies in the outbox of a shard under one id, which ends with the queue that it goes to: what a run has sent
+    to one shard, as they were then, or copies of events for one queue."""
 
     __slots__ = ("id", "jobs", "sent_at", "tag")
 
@@ -102,7 +105,7 @@ class Outbox:
                 self.delivered.add(parcel.marks)
         for parcel in parcels.values():
             if parcel.trouble and not isinstance(parcel.trouble, BrokerAwayError):
-                _log.warning("What a run has sent is kept, and will be stored later: %s", parcel.trouble)
+                _log.warning("What was sent is kept, and will be stored later: %s", parcel.trouble)
 
     @staticmethod
     def _give_up(parcel: Parcel) -> None:
@@ -110,7 +113,7 @@ class Outbox:
             number, kind = parcel.refused
             parcel.left.remove(number)
             parcel.refused = None
-            _log.error("What a run has sent cannot be stored: %s", another_kind(parcel.jobs[number], kind))
+            _log.error("What was sent cannot be stored: %s", another_kind(parcel.jobs[number], kind))
 
     def holds(self, queues: Collection[str]) -> bool:
         """Whether something that was sent from these queues, or to them, was not delivered yet."""
@@ -135,16 +138,16 @@ class Outbox:
                 for tag, rows in zip(tags, found, strict=True)
                 for n in range(0, len(rows), 2)
             ]
-            living = self._living({value.split(b"\n", 2)[1] for *_, value in stored})
+            living = self._living({value.split(b"\n", 2)[1] for *_, value in stored} - {b""})  # publishers have no name
             for tag, id, value in stored:
                 sent_at, worker, _ = value.split(b"\n", 2)
-                if worker not in living or float(sent_at) < now - LEFT_BEHIND_S:
+                if (worker and worker not in living) or float(sent_at) < now - LEFT_BEHIND_S:
                     left.append(_stored(tag, id, value))
             left.sort(key=lambda entry: entry.sent_at or 0.0)
             try:
                 self.deliver(left)
             except BrokerError as error:
-                _log.warning("What runs have sent is kept, and will be stored later: %s", error)
+                _log.warning("What was sent is kept, and will be stored later: %s", error)
                 return
             # Where there may be more. What could not be delivered is left for the next sweep.
             gone = {entry.tag for entry in left if self._is_gone(entry)} if left else set()

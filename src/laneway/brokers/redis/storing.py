@@ -7,6 +7,7 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from typing import Any
 
 from ...errors import BrokerAwayError, BrokerError, EnqueueError
@@ -15,6 +16,7 @@ from ...job import Kind, NewJob
 from ...shards import DEFAULT_SHARDS, shard_of
 from ..common import another_kind
 from .calling import Call
+from .copies import undivided
 from .layout import Layout, Layouts, outdated
 from .records import new_job, simple_record
 from .scripts import load
@@ -132,7 +134,7 @@ class Storing:
             return
         chunks = chunks_of(jobs)
         if len(chunks) == 1:
-            self._store(jobs)
+            self._store(chunks[0])
             return
         stored = 0
         # One each: of those that are under way at the same time, a later one may succeed and an earlier one not.
@@ -146,7 +148,7 @@ class Storing:
                     self._store(chunk)
                 stored += len(chunk)
         except (EnqueueError, BrokerError) as error:
-            raise partly_stored(error, stored, jobs) from error
+            raise partly_stored(error, stored, [*chain(*chunks)]) from error
 
     def _calls(self, chunks: Sequence[Sequence[NewJob]], senders: deque[tuple[str, int]]) -> Iterator[Call]:
         after = None
@@ -237,6 +239,8 @@ class Storing:
 
 def chunks_of(jobs: Sequence[NewJob]) -> list[Sequence[NewJob]]:
     """Jobs in the portions in which they are stored."""
+    if any(job.event for job in jobs):
+        return undivided(jobs, CHUNK, CHUNK_CHARS)
     chunks, first, chars = [], 0, 0
     for n, job in enumerate(jobs):
         if n - first == CHUNK or (chars > CHUNK_CHARS and n > first):

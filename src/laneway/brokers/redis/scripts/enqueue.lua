@@ -8,7 +8,7 @@
 --               first: arrival of number 0 (Cluster)
 --       sender  whoever sends; seq: the number of this call among its calls. A repeated call does nothing.
 --       parcel  instead of a sender: what the jobs are part of; numbers: which parts. Each is stored once, in whatever
---               calls it comes (Cluster: what runs have sent)
+--               calls it comes; -1 is a copy of an event, in whatever parcel (Cluster: what comes out of outboxes)
 --       after   {tag, sender, seq} of the call that must have been made before, if any: nothing may overtake it
 --       bells   for each tag, what to ring when something is queued; nil where the client rings
 --       now     instead of the server's time
@@ -62,7 +62,8 @@ end
 local function undelivered(news)
   local marks, left = {}, {}
   for i, new in ipairs(news) do
-    marks[i] = args.parcel .. ':' .. args.numbers[i] .. '\0' .. new[4]
+    local number = args.numbers[i]
+    marks[i] = (number < 0 and '' or args.parcel .. ':' .. number) .. '\0' .. new[4]
   end
   for i, known in ipairs(call('ZMSCORE', KEYS[1] .. ':delivered', unpack(marks))) do
     if not known then
