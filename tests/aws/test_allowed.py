@@ -13,10 +13,12 @@ from laneway import Laneway
 from laneway.brokers.aws import AWSBroker
 from laneway.brokers.aws.iam import Found, Role, policy
 from laneway.brokers.aws.iam import Place as Somewhere
-from laneway.brokers.aws.needs import Need
+from laneway.brokers.aws.needs import Need, needs_of
 from laneway.cli.examining import examine
+from laneway.errors import BrokerError
 from laneway.testing.conformance.kit import call, job
 from tests.aws.allowing import Guarded, guarded
+from tests.aws.listeners import TOPIC, create, shop
 from tests.aws.operators import TABLE, opened, ready, turn_on_ttl
 from tests.aws.places import ACCOUNT, REGION, Place
 from tests.aws.working import Tally, running, wait_until
@@ -99,6 +101,32 @@ def test_a_worker_runs_and_polls_a_table_that_others_use(shared: Place, caplog: 
             tally.wait_for(2)
         assert not caplog.messages
         assert [finding.text for finding in examine(app, "shop") if finding.level == "problem"] == []
+
+
+def test_a_worker_hears_and_publishes(fake: Place, caplog: pytest.LogCaptureFixture) -> None:
+    """What it listens to is there already: it only has to see that."""
+    with opened(fake, table=None) as broker:
+        create(broker, shop(broker), publishes=["eventboss-shop-shipped-test"])
+        needs = needs_of(shop(broker))
+        made = policy("worker", needs, broker, Somewhere(REGION, ACCOUNT), Found(), ["eventboss-shop-*-test"])
+    settings = fake.settings(table=None)
+    broker = AWSBroker(settings, clients=guarded(fake, settings, made))
+    app, tally = Laneway(broker=broker, name="shop", env="test"), Tally()
+
+    @app.listener("sold", source="stock")
+    def ship(order: int) -> None:
+        app.publish("shipped", order)
+        tally.note(order)
+
+    assert isinstance(broker.clients, Guarded)
+    with caplog.at_level(logging.WARNING), running(app):
+        fake.sns_client.publish(TopicArn=broker.topics.arn(TOPIC), Message="7")
+        tally.wait_for(1)
+    assert broker.clients.denied == []
+    assert not caplog.messages
+    with pytest.raises(BrokerError, match="sns:Publish"):
+        app.publish("holiday", 1, generic=True)
+    broker.close()
 
 
 def test_a_queue_that_nobody_knows_is_told_once_a_process(fake: Place, caplog: pytest.LogCaptureFixture) -> None:
