@@ -7,7 +7,7 @@ Any broker, also a stranger's, can be held against `laneway.testing.conformance`
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Generator, Sequence
 from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
 
 import msgspec
@@ -169,6 +169,29 @@ def check_app_on(broker: Broker, app: Laneway) -> list[str]:
     """What is wrong with a broker for this very app, a sentence each: where it says so, by a method `check_app`."""
     check_app: Callable[[Laneway], list[str]] | None = getattr(broker, "check_app", None)
     return [] if check_app is None else check_app(app)
+
+
+def provide(broker: Broker, app: Laneway, queues: Collection[str]) -> Sequence[str]:
+    """Have a broker make what is missing for these queues of an app, in development; what was made, a sentence each.
+
+    Only one that does not make queues by itself has a method `provide`.
+    """
+    make: Callable[[Laneway, Collection[str]], Sequence[str]] | None = getattr(broker, "provide", None)
+    return () if make is None else make(app, queues)
+
+
+class Empty(Protocol):
+    """How a broker empties a queue's morgue that cannot be listed cheaply; see `emptier_of`."""
+
+    def __call__(self, queue: str, *, revive: bool, most: int) -> Generator[int, None, None]:
+        """Revive or delete up to `most` dead jobs that were there when it began. Yields how many each step has done."""
+        ...
+
+
+def emptier_of(broker: Broker) -> Empty | None:
+    """A broker's own way to empty a morgue, its method `empty_morgue`; None: page by page, by key."""
+    empty: Empty | None = getattr(broker, "empty_morgue", None)
+    return empty
 
 
 def is_remote(broker: Broker) -> bool:

@@ -5,7 +5,7 @@ It decides nothing itself. What SQS cannot do is refused, in a sentence that say
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Generator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -20,6 +20,7 @@ from .channels import Channels
 from .checking import check, check_app
 from .clients import Clients
 from .declared import refusal
+from .emptying import Emptying
 from .forwarding import Forwarder
 from .looking import Looking
 from .morgue import Morgue
@@ -237,6 +238,10 @@ class AWSBroker:
 
     def delete_dead(self, queue: str, keys: Sequence[str]) -> int:
         return self.morgue.delete(queue, keys)
+
+    def empty_morgue(self, queue: str, *, revive: bool, most: int) -> Generator[int, None, None]:
+        """Revive or delete what is dead of plain jobs, ten by ten, without listing it first."""
+        return Emptying(self.morgue, self.clock, queue, revive=revive).steps(most)
 
     def pause(self, queue: str) -> bool:
         return self.reporter.pause(queue, True)

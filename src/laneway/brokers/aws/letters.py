@@ -63,6 +63,8 @@ class Hand:
         self._wait_s = min(wait_s, WAIT_S)
         self._held: dict[str, Letter] = {}
         self._began = clock.monotonic()
+        #: Whether `take` has seen all that there is, and did not end because it was enough.
+        self.is_through = False
 
     def __enter__(self) -> Hand:
         return self
@@ -96,6 +98,7 @@ class Hand:
             for raw in fresh:
                 yield self._held[raw["MessageId"]]
             if not fresh:
+                self.is_through = True
                 return
 
     def is_safe(self) -> bool:

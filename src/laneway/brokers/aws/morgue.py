@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from functools import partial
 from heapq import nlargest, nsmallest
 
 from ...broker import Order, Page
@@ -58,7 +59,7 @@ class Morgue:
         """About how many messages are dead, those included that somebody looks at."""
         return sum(
             sum(int(attributes.get(name, 0)) for name in COUNTED)
-            for _, letters in self._places(queue)
+            for _, letters in self.places(queue)
             for attributes in [self._channels.attributes(letters)]
         )
 
@@ -97,9 +98,9 @@ class Morgue:
     def views(self, queue: str) -> list[JobView]:
         """All dead jobs of a queue, as far as they can be looked at in one go."""
         found: list[JobView] = []
-        for channel, letters in self._places(queue):
-            with self._hand(letters) as hand:
-                own = [letter for letter in hand.take() if _is_from(letter, channel)]
+        for channel, letters in self.places(queue):
+            with self.hand(letters) as hand:
+                own = [letter for letter in hand.take() if is_from(letter, channel)]
             found += [_view(queue, channel, same) for same in _by_key(own).values()]
         return found
 
@@ -110,24 +111,24 @@ class Morgue:
 
         If it ends between the two, a job is revived and in the morgue as well.
         """
+        return sum(self._take_out(place, keys, partial(self.send_anew, queue)) for place in self.places(queue))
 
-        def anew(channel: Channel, letters: Sequence[Letter]) -> None:
-            self._sender.dispatch([Dispatch(queue, channel.fifo, _revived(letter), None) for letter in letters])
-            try:
-                self._amend(queue, letters, "queued")
-            except BrokerError as error:
-                # They are on their way, and must not be sent twice for this. They seem dead until they have ended.
-                _log.warning("of revived jobs of the queue %s it is still kept that they are dead: %s", queue, error)
-
-        return sum(self._take_out(place, keys, anew) for place in self._places(queue))
+    def send_anew(self, queue: str, channel: Channel, letters: Sequence[Letter]) -> None:
+        """Send dead jobs to their queue again; to delete their letters is left to the caller."""
+        self._sender.dispatch([Dispatch(queue, channel.fifo, _revived(letter), None) for letter in letters])
+        try:
+            self.amend(queue, letters, "queued")
+        except BrokerError as error:
+            # They are on their way, and must not be sent twice for this. They seem dead until they have ended.
+            _log.warning("of revived jobs of the queue %s it is still kept that they are dead: %s", queue, error)
 
     def delete(self, queue: str, keys: Collection[str]) -> int:
         """Delete dead jobs for good."""
 
         def over(channel: Channel, letters: Sequence[Letter]) -> None:
-            self._amend(queue, letters, "gone")
+            self.amend(queue, letters, "gone")
 
-        return sum(self._take_out(place, keys, over) for place in self._places(queue))
+        return sum(self._take_out(place, keys, over) for place in self.places(queue))
 
     def bury(self, channel: Channel, outgoings: Sequence[Outgoing]) -> None:
         """Put jobs there that are in no queue: those of the table."""
@@ -141,20 +142,21 @@ class Morgue:
 
     # -- how -------------------------------------------------------------------------------------------
 
-    def _amend(self, queue: str, letters: Sequence[Letter], status: Status) -> None:
+    def amend(self, queue: str, letters: Sequence[Letter], status: Status) -> None:
         """Keep what dead jobs are from now on, where it is kept how jobs end."""
         table = self._tables.of(queue)
         if table is not None:
             table.amend_dead(queue, {letter.message.note.id: letter.died_at for letter in letters}, status)
 
-    def _places(self, queue: str) -> Iterator[tuple[Channel, Channel]]:
+    def places(self, queue: str) -> Iterator[tuple[Channel, Channel]]:
         """The SQS queues of a queue, each with its dead-letter queue; one that has none has no dead."""
         for channel in self._channels.existing(queue):
             letters = self._channels.dead_letters(channel)
             if letters is not None:
                 yield channel, letters
 
-    def _hand(self, letters: Channel) -> Hand:
+    def hand(self, letters: Channel) -> Hand:
+        """A hand for the letters of one dead-letter queue."""
         return Hand(self._clients, letters, self._clock, wait_s=self._settings.wait_s)
 
     def _take_out(
@@ -165,7 +167,7 @@ class Morgue:
     ) -> int:
         """Do something with the letters of keys, then delete them, in tens. Returns of how many keys."""
         channel, letters = place
-        with self._hand(letters) as hand:
+        with self.hand(letters) as hand:
             found = _by_key(_wanted(hand, channel, set(keys)))
             # Those of one key in the order in which they were sent; the keys as they were buried.
             ordered = [letter for same in sorted(found.values(), key=_last_death) for letter in same]
@@ -193,14 +195,14 @@ def _wanted(hand: Hand, channel: Channel, keys: set[str]) -> Iterator[Letter]:
     """The letters of keys. A plain job has one, so that the search ends with the last of them."""
     left = set(keys)
     for letter in hand.take():
-        if letter.key in keys and _is_from(letter, channel):
+        if letter.key in keys and is_from(letter, channel):
             yield letter
             left.discard(letter.key)
             if not left and not channel.fifo:
                 return
 
 
-def _is_from(letter: Letter, channel: Channel) -> bool:
+def is_from(letter: Letter, channel: Channel) -> bool:
     """Whether a letter belongs to a queue: several may share a dead-letter queue. One that says nothing is of all."""
     source = letter.moved_from.rpartition(":")[2]
     return letter.message.note.queue in ("", channel.queue) and source in ("", channel.name)
