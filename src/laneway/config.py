@@ -162,6 +162,9 @@ class WorkerOptions:
     processes: int = 1
     #: The queues to serve; None means those of the app's tasks.
     queues: Sequence[str] | None = None
+    #: The names of the listeners to serve, if not all, and of those not to; tasks are served in any case.
+    include: Sequence[str] = ()
+    exclude: Sequence[str] = ()
     #: End when nothing is due and nothing runs.
     until_empty: bool = False
     #: Seconds that running jobs get to finish when the worker is told to stop.
@@ -200,6 +203,9 @@ class WorkerOptions:
             problems.append(f"queues must be a list of names, not the text {self.queues!r}.")
         else:
             problems += [problem for queue in self.queues or () if (problem := name_problem("queue", queue))]
+        for what, names in (("include", self.include), ("exclude", self.exclude)):
+            if isinstance(names, str):
+                problems.append(f"{what} must be a list of names of listeners, not the text {names!r}.")
         if not _at_least(self.shutdown_timeout_s, 0):
             problems.append(f"shutdown_timeout_s must be 0 or more seconds, not {self.shutdown_timeout_s!r}.")
         if not _at_least(self.lease_s, 0.1):

@@ -247,6 +247,20 @@ class DutyBack(msgspec.Struct):
     away_s: float
 
 
+class Subscribed(msgspec.Struct):
+    """A worker has subscribed the queue of a listener: what is published from now on gets there."""
+
+    topic: str
+    queue: str
+
+
+class SubscriptionFailed(msgspec.Struct):
+    """A worker could not subscribe the queues of listeners, so that no events get there; it is tried again."""
+
+    queues: list[str]
+    error: str
+
+
 # -- a supervisor --------------------------------------------------------------------------------------
 
 

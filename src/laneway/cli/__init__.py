@@ -18,12 +18,13 @@ import click
 from .. import __version__
 from ..errors import BrokerAwayError, LanewayError
 
-#: Exit codes. 0: all is well. 3 is for what looks whether all is well: `check`, `aws create`.
+#: Exit codes. 0: all is well. 3 is for what looks whether all is well: `check`, `subscribe`, `aws create`.
 GAVE_UP, WRONG, UNWELL = 1, 2, 3
 
 #: In the order of `laneway --help`. The module `cli/NAME.py` holds the command NAME.
 COMMANDS = (
     *("worker", "dev", "demo", "stats", "jobs", "delayed", "morgue", "workers"),
+    *("subscribe", "unsubscribe", "subscriptions", "deadletter"),
     *("pause", "resume", "reshard", "check", "aws"),
 )
 
@@ -41,7 +42,7 @@ Exit codes:
   0  all is well
   1  gave up: jobs were abandoned, the broker did not answer, or you said no
   2  wrong usage or input
-  3  unwell (check, aws create)
+  3  unwell (check, subscribe, aws create)
 """
 
 

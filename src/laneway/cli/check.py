@@ -9,7 +9,8 @@ import click
 from ..app import Laneway
 from ..errors import BrokerAwayError, LanewayError
 from . import UNWELL, options
-from .examining import Finding, examine
+from .examining import examine
+from .findings import Finding
 from .opening import database_of, is_missing, open_target
 from .output import clean, show_json
 from .progress import patience

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import Any
 
@@ -18,6 +19,9 @@ from .run_options import run_options, status_ports
 from .serving import Remembering, early_signals, serve
 from .target import Target, load
 from .worker import Start, make_worker
+
+#: What turns development on, for every app of a process.
+DEVELOPMENT = "LANEWAY_DEVELOPMENT"
 
 
 @click.command(
@@ -45,8 +49,9 @@ def dev(
 
     Every job is logged, and when the code changes it starts again. What runs gets 5 seconds to finish then, unless
     --shutdown-timeout says otherwise. Code that cannot be imported is named, and the next change is waited for. With
-    --until-empty nothing is reloaded.
+    --until-empty nothing is reloaded. What is missing on AWS for its queues is made.
     """
+    os.environ[DEVELOPMENT] = "1"  # also for the processes below: those of a supervisor, and of isolated tasks
     if reload and not given["until_empty"] and not reloading.is_below_reloader():
         ctx.exit(_reload(target, watch, given["shutdown_timeout_s"]))
     log_format: Format = given.pop("log_format") or ("rich" if sys.stderr.isatty() else "plain")
@@ -57,6 +62,7 @@ def dev(
         if reloading.is_below_reloader() and _is_default(ctx, "shutdown_timeout_s"):
             given["shutdown_timeout_s"] = reloading.SHUTDOWN_TIMEOUT_S
         found = load(target)
+        found.app.development = True
         worker = make_worker(ctx, found, url, {**given, "verbose": True}, Start(link, log_format, told))
         if link is None:
             _greet(found, found.app.url if url is None else without_secrets(url))

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Literal
-
-import msgspec
 
 from ..app import Laneway
 from ..broker import Broker, check_app_on, makes_queues
 from ..errors import BrokerAwayError, BrokerError, LanewayError
-from ..job import Kind, WorkerView
+from ..job import Kind, QueueStats, WorkerView
 from ..ticket import Serializer
+from .findings import Finding, Findings
+from .listening import Hearing
 from .opening import database_of, find_queues, is_missing
 from .output import count
 from .reading import task_names
@@ -24,20 +23,10 @@ from .times import span
 SAMPLE = 200
 
 
-class Finding(msgspec.Struct):
-    """A sentence about the app or its broker. Only a problem makes it unwell."""
-
-    level: Literal["ok", "note", "problem"]
-    text: str
-
-
-Findings = Iterator[Finding]
-
-
 def examine(app: Laneway, name: str) -> Findings:
     """All that can be found out about an app."""
     yield from _tasks(app, name)
-    yield from _broker(app)
+    yield from _broker(app, name)
 
 
 def _tasks(app: Laneway, name: str) -> Findings:
@@ -52,7 +41,7 @@ def _tasks(app: Laneway, name: str) -> Findings:
         yield Finding("problem", f"{name} has no tasks; declare one with @app.task.")
 
 
-def _broker(app: Laneway) -> Findings:
+def _broker(app: Laneway, name: str) -> Findings:
     place = app.url
     try:
         broker = app.broker
@@ -68,7 +57,11 @@ def _broker(app: Laneway) -> Findings:
         yield from (Finding("note" if text in changing.values() else "problem", text) for text in said)
         if len(changing) == len(said):
             yield Finding("ok", "The broker finds nothing wrong with itself.")
-        yield from _queues(app, broker, stored)
+        hearing = Hearing(app, broker)
+        stats, living = broker.stats(), _living(broker)
+        yield from _queues(app, stats, living, hearing)
+        yield from _bodies(app, broker, stored)
+        yield from hearing.findings(name, stats, {queue for worker in living or () for queue in worker.queues})
         yield from _shards(app, {queue: shards for queue, shards in stored.items() if queue not in changing})
     except LanewayError as error:
         yield Finding("problem", str(error))
@@ -88,11 +81,10 @@ def _missing_database(path: Path) -> Finding:
     return Finding("ok", f"There is no database {path} yet; a worker or the first job makes it.")
 
 
-def _queues(app: Laneway, broker: Broker, stored: dict[str, int]) -> Findings:
-    declared = app.queues()
-    living = _living(broker)
+def _queues(app: Laneway, stats: list[QueueStats], living: list[WorkerView] | None, hearing: Hearing) -> Findings:
+    declared = [*app.queues(), *hearing.unheard]
     served = {queue for worker in living or () for queue in worker.queues}
-    for queue in broker.stats():
+    for queue in stats:
         if queue.queue not in declared and queue.length:
             yield Finding(
                 "note",
@@ -111,7 +103,10 @@ def _queues(app: Laneway, broker: Broker, stored: dict[str, int]) -> Findings:
         if queue.dead:
             yield Finding("note", f"The morgue of {queue.queue} holds {count(queue.dead, 'job')}; see laneway morgue.")
         yield from _unserved(queue.queue, queue.shards, living or ())
-    for name in declared:
+
+
+def _bodies(app: Laneway, broker: Broker, stored: dict[str, int]) -> Findings:
+    for name in app.queues():
         if name not in stored:
             if makes_queues(broker):  # else its absence is among what the broker has said
                 yield Finding("ok", f"The queue {name} does not exist yet; a worker or the first job makes it.")

@@ -55,6 +55,8 @@ run_options = options.together(
         multiple=True,
         help="The queues to serve, if not all of the app's tasks; several with commas, or -Q again.",
     ),
+    click.option("--include", metavar="NAME", multiple=True, help="A listener to serve, if not all; repeat it."),
+    click.option("--exclude", metavar="NAME", multiple=True, help="A listener not to serve; repeat it."),
     click.option("--until-empty", is_flag=True, help="End when nothing is due and nothing runs."),
     click.option(
         "--shutdown-timeout",

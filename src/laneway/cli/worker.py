@@ -14,6 +14,7 @@ from ..errors import BrokerAwayError, ConfigError
 from ..logs import Format
 from ..worker.asking import answer_of
 from ..worker.link import Link
+from ..worker.serving import queues_served
 from . import options
 from .opening import unknown_queue
 from .run_options import run_options, status_ports
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
         "laneway worker shop.jobs:app -c 20",
         "laneway worker shop -w 4 --max-memory 500M    four processes, each replaced when it has grown too large",
         "laneway worker path/to/shop.py -Q mail,images --until-empty",
+        "laneway worker shop --include bill --include ship    of the listeners these two",
         "laneway worker shop --url sqlite:////var/lib/shop/jobs.db -v",
     ),
 )
@@ -83,6 +85,7 @@ def make_worker(ctx: click.Context, target: Target, url: str | None, given: dict
         target.app.use(url)
     prepare(target)
     if isinstance(target.worker, Worker):
+        queues_served(target.app, target.worker.options)
         check_queues(target.app, (), start)
         target.worker.options = replace(target.worker.options, verbose=verbose or target.worker.options.verbose)
         return target.worker
@@ -90,6 +93,7 @@ def make_worker(ctx: click.Context, target: Target, url: str | None, given: dict
     shards = _shard_options(given.pop("scheduler"), given.pop("nodes"), given.pop("node"))
     made = WorkerOptions(**given, **shards, verbose=verbose, queues=list(dict.fromkeys(queues)) or None)
     raise_problems(made.validate())
+    queues_served(target.app, made)
     check_queues(target.app, queues, start)
     if target.worker is None:
         return Worker(target.app, made)
@@ -122,8 +126,8 @@ def prepare(target: Target) -> None:
     load_imports(target.app)
     if not len(target.app.registry):
         raise ConfigError(
-            f"{target.text} has no tasks; declare one with @app.task, or name the modules that do in "
-            "Laneway(imports=[…])."
+            f"{target.text} has no tasks; declare one with @app.task or @app.listener, or name the modules "
+            "that do in Laneway(imports=[…])."
         )
 
 

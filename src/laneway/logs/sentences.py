@@ -18,6 +18,8 @@ from ..telemetry import (
     Reclaimed,
     RunEnded,
     SettlementRefused,
+    Subscribed,
+    SubscriptionFailed,
     WorkerStarted,
     WorkerStopped,
     WorkerStopping,
@@ -134,5 +136,10 @@ SENTENCES: dict[type, Any] = {
     ),
     BrokerBack: lambda e: (logging.INFO, f"the broker is back after {_duration(e.away_s)}"),
     DutyFailed: lambda e: (logging.ERROR, f"the {e.duty} fails, trying again; jobs go on without it: {e.error}"),
+    Subscribed: lambda e: (logging.INFO, f"subscribed the queue {e.queue} to {e.topic}"),
+    SubscriptionFailed: lambda e: (
+        logging.ERROR,
+        f"could not subscribe {', '.join(e.queues)}, trying again every minute; no events get there: {e.error}",
+    ),
     DutyBack: lambda e: (logging.INFO, f"the {e.duty} is well again after {_duration(e.away_s)}"),
 }

@@ -39,7 +39,8 @@ def end(parts: Parts, stopping: Stopping, timeout_s: float) -> bool:
             len(each.holdings) or 1 for each, is_settled in zip(parts.fetchers, settled, strict=True) if not is_settled
         )
         abandoned = max(abandoned, sum(unsettled))
-    parts.duties.stop(0.0 if parts.outage else SILENT_S)
+    for duties in (parts.subscriptions, parts.duties):
+        duties.stop(0.0 if parts.outage else SILENT_S)
     idle = [part.stop(0.0 if parts.outage else SILENT_S) for part in (parts.waker, parts.keeper)]
     parts.loop.stop()
     parts.hooks.stop(LAST_TURN_S)

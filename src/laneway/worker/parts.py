@@ -34,7 +34,9 @@ from .outage import Outage
 from .pulse import Pulse
 from .run import Run
 from .runner import Runner
+from .serving import queues_served
 from .share import Share
+from .subscribing import Subscribing
 from .waker import Waker
 
 if TYPE_CHECKING:
@@ -62,7 +64,7 @@ class Parts:
         fatal: Callable[[BaseException], None] = lambda error: die(error, None)  # noqa: E731 - of a part, not of a run
         self.pool = Pool(app, options)
         self.pool.check()
-        self.queues = list(options.queues or app.queues())
+        self.queues = queues_served(app, options)
         splitter = options.splitter or app.splitter or splitters.from_environment() or splitters.default
         scheduler = options.scheduler or app.scheduler or schedulers.lag
         shares = {name: Share(app, name, splitter, scheduler) for name in self.queues}
@@ -97,6 +99,10 @@ class Parts:
         ]
         self.waker = Waker(app, self.fetchers, self.outage)
         self.duties = Duties(app, duties_of(app.broker, self.queues), fatal)
+        self.subscribing = Subscribing(app, self.queues)
+        #: On its own, because it begins before the others.
+        self.subscriptions = Duties(app, [self.subscribing] if self.subscribing.is_needed else [], fatal)
+        self._lease_s = options.lease_s
         self.keeper = Keeper(
             app,
             clock,
@@ -128,6 +134,12 @@ class Parts:
         # That the broker is away a supervisor says, once for all.
         unsaid = (BrokerAway, BrokerBack) if link else ()
         self.log = EventLog(app, verbose=options.verbose, slow_s=options.slow_s, unsaid=unsaid)
+
+    def subscribe(self, unless: Callable[[], bool]) -> None:
+        """Write the subscriptions: the worker has joined. What takes too long goes on meanwhile: the lease runs."""
+        if self.subscribing.is_needed:
+            self.subscriptions.start()
+            self.subscribing.wait(self._lease_s / 3, unless)
 
     def start(self) -> None:
         """Begin to fetch and run: the worker has joined."""
@@ -182,6 +194,7 @@ class Parts:
 
     def _joined(self, began: float) -> None:
         self.keeper.joined(began)
+        self.subscribing.again()
         if self.link is not None:
             # Before anything is claimed: a supervisor that has not heard of the id could not give its claims back.
             self.link.tell(Joined(self.membership.id, began))

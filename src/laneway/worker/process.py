@@ -133,6 +133,7 @@ class Worker:
         try:
             self._call_on_start()
             self._insist(parts.membership.join)
+            parts.subscribe(self._stopping.asked.is_set)
         except BaseException:
             parts.log.stop()
             raise

@@ -29,6 +29,7 @@ from .ending import LAST_TURN_S
 from .outage import Outage
 from .parenthood import kill_group, kill_marked, kill_tree
 from .renewals import Renewals
+from .serving import queues_served
 from .signals import handle_signals, restore_signals, stacks
 from .stopping import SAY_S
 
@@ -79,7 +80,7 @@ class Supervisor:
         self._places = [Place(number) for number in range(1, options.processes + 1)]
         #: All that have not ended, those that are being replaced too.
         self._children: list[Child] = []
-        self._outage = Outage(app.telemetry, refusals=max(1, len(options.queues or app.queues())))
+        self._outage = Outage(app.telemetry, refusals=max(1, len(queues_served(app, options))))
         self._renewals = Renewals(app, self._clock, options.lease_s, self._outage, lambda: tuple(self._children))
         self._log = EventLog(app, verbose=options.verbose, slow_s=options.slow_s)
         batches = [task.options.batch_size for queue in app.queues() if (task := app.registry.collector_of(queue))]

@@ -1,0 +1,82 @@
+"""`laneway subscribe`: write the subscriptions of all listeners of an app, without starting a worker."""
+
+from __future__ import annotations
+
+import click
+
+from ..app import Laneway
+from ..errors import BrokerAwayError, ConfigError, LanewayError
+from ..events import Subscription
+from . import UNWELL, options
+from .opening import open_target
+from .output import clean, show_json
+from .progress import patience
+from .target import load_imports
+
+
+@click.command(
+    epilog=options.examples(
+        "laneway subscribe shop.py                     before the first worker of a new listener runs",
+        "laneway subscribe shop.py --dry-run           what is missing",
+        "laneway subscribe shop.jobs:app --url redis://localhost --json",
+    )
+)
+@options.target
+@click.option("--dry-run", is_flag=True, help="Write nothing; say what would be written.")
+@options.together(options.url, options.as_json)
+@click.pass_context
+def subscribe(ctx: click.Context, target: str, dry_run: bool, url: str | None, as_json: bool) -> None:
+    """Write the subscriptions of an app's listeners.
+
+    A worker does so too when it starts, for those that it serves. From then on each listener's queue gets a copy of
+    what is published, whether or not anybody serves it. It may be repeated. What cannot be subscribed is told, the
+    others go on, and the command ends with 3.
+    """
+    app = open_target(target, url).app
+    try:
+        load_imports(app)
+        listeners = app.listeners()
+        if not listeners:
+            raise ConfigError(f"{target} listens to nothing; declare a listener with @app.listener(event).")
+        steps = []
+        for listener in listeners:
+            with patience("Subscribing"):
+                level, text = _carry_out(app, listener.subscription, dry_run)
+            steps.append({"level": level, "listener": listener.name, "text": text, **_place(listener.subscription)})
+            if not as_json:
+                click.echo(f"{level:<8} {clean(text)}")
+    finally:
+        app.close()
+    if as_json:
+        show_json({"steps": steps})
+    ctx.exit(UNWELL if any(step["level"] == "problem" for step in steps) else 0)
+
+
+def _place(subscription: Subscription) -> dict[str, str]:
+    return {"topic": subscription.topic, "queue": subscription.queue}
+
+
+def _carry_out(app: Laneway, wanted: Subscription, dry_run: bool) -> tuple[str, str]:
+    """How it stands with one subscription, and the sentence that says so."""
+    try:
+        if dry_run:
+            return _look(app, wanted)
+        made = app.broker.subscribe(wanted)
+    except BrokerAwayError:
+        raise
+    except LanewayError as error:
+        return "problem", str(error)
+    return ("made", f"The queue {wanted.queue} is subscribed to {wanted.topic}.") if made else _is_there(wanted)
+
+
+def _look(app: Laneway, wanted: Subscription) -> tuple[str, str]:
+    stored = next((each for each in app.broker.subscriptions(wanted.topic) if each.queue == wanted.queue), None)
+    if stored is None:
+        return "missing", f"The queue {wanted.queue} is not subscribed to {wanted.topic}."
+    if stored.filter != wanted.filter:
+        return "missing", f"The queue {wanted.queue} is subscribed to {wanted.topic} with another filter."
+    return _is_there(wanted)
+
+
+def _is_there(wanted: Subscription) -> tuple[str, str]:
+    return "ok", f"The queue {wanted.queue} is subscribed to {wanted.topic} already."

@@ -1,0 +1,67 @@
+"""`laneway subscriptions`: which queues get which events."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from . import options
+from .opening import opening
+from .output import Column, clean, show_json, show_table
+from .progress import patience
+from .target import load_imports
+
+COLUMNS = (Column("topic"), Column("queue"), Column("listener"), Column("filter", cut=True))
+
+
+@click.command(
+    epilog=options.examples(
+        "laneway subscriptions                         all that the broker knows",
+        "laneway subscriptions shop.py                 and which of them shop.py listens to",
+        "laneway subscriptions shop.py --json",
+    )
+)
+@options.optional_target
+@options.together(options.url, options.as_json)
+def subscriptions(target: str | None, url: str | None, as_json: bool) -> None:
+    """List which queues get which events.
+
+    With TARGET its listeners are named, and those that are not subscribed yet.
+    """
+    with opening(target, url) as place, patience("Reading"):
+        stored = place.broker.subscriptions()
+        listeners = {}
+        if place.app is not None:
+            load_imports(place.app)
+            listeners = {(each.topic, each.queue): each for each in place.app.listeners()}
+    rows: list[dict[str, Any]] = []
+    for each in stored:
+        listener = listeners.pop((each.topic, each.queue), None)
+        name = None if listener is None else listener.name
+        rows.append({"topic": each.topic, "queue": each.queue, "filter": each.filter, "listener": name})
+    missing = [
+        {"topic": each.topic, "queue": each.queue, "filter": each.filter, "listener": each.name}
+        for each in listeners.values()
+    ]
+    if as_json:
+        show_json({"subscriptions": rows, "missing": missing})
+        return
+    if rows:
+        show_table(COLUMNS, [[row["topic"], row["queue"], row["listener"], _text(row["filter"])] for row in rows])
+    else:
+        click.echo("There are no subscriptions.")
+    for each in missing:
+        click.echo(
+            clean(
+                f"The queue {each['queue']} of {each['listener']} is not subscribed to {each['topic']} yet: a worker "
+                "that serves it does so when it starts, and so does laneway subscribe."
+            ),
+            err=True,
+        )
+
+
+def _text(policy: Any) -> str | None:
+    import msgspec
+
+    return None if policy is None else msgspec.json.encode(policy).decode()

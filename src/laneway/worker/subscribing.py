@@ -1,0 +1,117 @@
+"""The subscriptions of the listeners that a worker serves: written when it starts, and until each is there.
+
+They are written before anything is fetched, so that whoever publishes when a worker has said that it runs reaches it.
+What cannot be subscribed is told once and tried again; the others go on. Nothing is ever removed here: that a listener
+is not served by this worker does not mean that nobody serves it. In development the broker first makes what is missing.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections.abc import Callable, Collection
+from typing import TYPE_CHECKING
+
+from ..broker import provide
+from ..errors import BrokerAwayError, LanewayError
+from ..events import Subscription
+from ..telemetry import Subscribed, SubscriptionFailed
+
+if TYPE_CHECKING:
+    from ..app import Laneway
+
+#: Seconds until what could not be subscribed is tried again.
+AGAIN_S = 60.0
+_LOOK_S = 0.02
+
+
+class Subscribing:
+    """A duty: each round writes those subscriptions that are not known to be there."""
+
+    name = "writer of subscriptions"
+
+    def __init__(self, app: Laneway, queues: Collection[str]) -> None:
+        self._app = app
+        self._queues = queues
+        self._all = {each.queue: each.subscription for each in app.listeners() if each.queue in queues}
+        self._lock = threading.Lock()
+        self._left = dict(self._all)
+        #: Whether the broker is still to be told to make what is missing.
+        self._provides = app.development
+        #: The kind of error that was told, for each queue; under "" when something could not be made.
+        self._told: dict[str, type[Exception]] = {}
+        self._tried = threading.Event()
+        #: Set by whoever runs it: has the next round be within so many seconds.
+        self.sooner: Callable[[float], None] = lambda seconds: None
+
+    @property
+    def is_needed(self) -> bool:
+        """Whether it has anything to do at all."""
+        return bool(self._all) or self._provides
+
+    def wait(self, timeout_s: float, unless: Callable[[], bool]) -> None:
+        """Wait until all has been tried once, if it does not take too long; then it goes on by itself."""
+        until = time.monotonic() + timeout_s
+        while not self._tried.wait(_LOOK_S) and time.monotonic() < until and not unless():
+            pass
+
+    def again(self) -> None:
+        """The broker may have been emptied: write them all once more, soon."""
+        with self._lock:
+            self._left = dict(self._all)
+        self.sooner(0.0)
+
+    def round(self) -> float:
+        """Write what is left. Returns the seconds until the next round; for ever, if none is needed."""
+        try:
+            self._provide()
+            self._subscribe()
+        finally:
+            self._tried.set()
+        with self._lock:
+            return AGAIN_S if self._left or self._provides else math.inf
+
+    def _provide(self) -> None:
+        if not self._provides:
+            return
+        try:
+            for sentence in provide(self._app.broker, self._app, self._queues):
+                self._app.logger.info("%s", sentence)
+            self._provides = False
+        except LanewayError as error:
+            if self._is_news("", error):
+                self._app.logger.error("what is missing could not be made, trying again: %s", error)
+
+    def _subscribe(self) -> None:
+        with self._lock:
+            left = list(self._left.values())
+        away: LanewayError | None = None
+        failed: dict[str, list[str]] = {}
+        for subscription in left:
+            error = away or self._write(subscription)
+            if error is None:
+                continue
+            if isinstance(error, BrokerAwayError):
+                away = error  # to ask it for each of the others would take long
+            if self._is_news(subscription.queue, error):
+                failed.setdefault(str(error), []).append(subscription.queue)
+        for text, queues in failed.items():
+            self._app.telemetry.emit(SubscriptionFailed(queues, text))
+
+    def _write(self, subscription: Subscription) -> LanewayError | None:
+        try:
+            made = self._app.broker.subscribe(subscription)
+        except LanewayError as error:
+            return error
+        with self._lock:
+            self._left.pop(subscription.queue, None)
+        if self._told.pop(subscription.queue, None) is not None or made:
+            self._app.telemetry.emit(Subscribed(subscription.topic, subscription.queue))
+        return None
+
+    def _is_news(self, queue: str, error: Exception) -> bool:
+        """Whether this kind of error is to be told: of one that stays, the words may differ each time."""
+        before = self._told.get(queue)
+        self._told[queue] = type(error)
+        return before is not type(error)

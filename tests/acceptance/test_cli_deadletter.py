@@ -1,0 +1,214 @@
+"""deadletter: the dead letters of one listener, reloaded and purged, with an end."""
+
+from __future__ import annotations
+
+import signal
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from laneway import Laneway
+from laneway.broker import Broker
+from laneway.cli.emptying import Emptying
+from laneway.outcome import buried
+from laneway.testing.conformance.kit import Hand, job
+from laneway.urls import open_broker
+from tests.acceptance.cli import CANARY, Shop, answer
+from tests.servers import RedisServer
+
+pytestmark = pytest.mark.acceptance
+
+APP = """
+from laneway import Laneway
+
+app = Laneway(name="shop")
+
+@app.listener("placed", source="web", max_retry_count=0)
+def bill(value: str) -> None:
+    raise ValueError("not today")
+
+@app.listener("day_began", max_retry_count=0)
+def open_up(value: str) -> None:
+    raise ValueError("not today")
+"""
+
+QUEUE = "shop-eventboss-web-placed"
+WHICH = ("placed", "--source", "web")
+
+
+@pytest.fixture
+def web(shop: Shop) -> Shop:
+    shop.write("shop.py", APP)
+    return shop
+
+
+def kill(shop: Shop, count: int, event: str = "placed", **options: bool) -> None:
+    """Have events be published, and a worker bury them."""
+    shop.ok("subscribe", "shop")
+    app = Laneway(f"sqlite:///{shop.database}", name="web")
+    values = [f"{CANARY}-{number}" for number in range(count)]
+    app.publish_many(event, values, attributes={"country": "DE"}, **options)
+    app.close()
+    shop.ok("worker", "shop", "--until-empty")
+
+
+def stats(shop: Shop, queue: str = QUEUE) -> tuple[int, int]:
+    """How many are queued, and how many dead."""
+    [found] = [each for each in shop.json("stats")["queues"] if each["queue"] == queue]
+    return found["length"], found["dead"]
+
+
+def test_reload_puts_all_back_with_their_attributes(web: Shop) -> None:
+    kill(web, 3)
+    assert stats(web) == (0, 3)
+    assert web.ok("deadletter", "reload", *WHICH, "--app", "shop") == f"Reloaded 3 dead letters of {QUEUE}.\n"
+    assert stats(web) == (3, 0)
+    app = Laneway(f"sqlite:///{web.database}")
+    claim = Hand(app.broker).claim(queue=QUEUE, limit=1)[0]
+    assert (claim.retry_count, claim.headers) == (-1, {"country": "DE"})
+    app.close()
+
+
+def test_no_more_than_max_and_the_oldest_first(web: Shop) -> None:
+    kill(web, 5)
+    document = web.json("deadletter", "reload", *WHICH, "--app", "shop", "--max", "2")
+    assert document == {"queue": QUEUE, "found": 5, "reloaded": 2, "interrupted": False}
+    assert stats(web) == (2, 3)
+    document = web.json("deadletter", "purge", *WHICH, "--app", "shop", "--max", "1", "--yes")
+    assert document == {"queue": QUEUE, "found": 3, "purged": 1, "interrupted": False}
+    assert stats(web) == (2, 2)
+
+
+def test_purge_asks_first(web: Shop) -> None:
+    kill(web, 2)
+    assert "say --yes" in web.wrong("deadletter", "purge", *WHICH, "--app", "shop")
+    code, said = answer(web, "n", "deadletter", "purge", *WHICH, "--app", "shop")
+    assert (code, f"Delete 2 dead letters of {QUEUE} for good?" in said) == (1, True)
+    assert stats(web) == (0, 2)
+    code, said = answer(web, "y", "deadletter", "purge", *WHICH, "--app", "shop")
+    assert (code, f"Purged 2 dead letters of {QUEUE}." in said) == (0, True)
+    assert stats(web) == (0, 0)
+    assert web.ok("deadletter", "purge", *WHICH, "--app", "shop") == f"There are no dead letters of {QUEUE}.\n"
+
+
+def test_generic_events_and_every_way_to_name_the_listener(web: Shop) -> None:
+    kill(web, 2, "day_began", generic=True)
+    generic = "shop-eventboss-day_began"
+    assert web.ok("deadletter", "reload", "day_began", "--app", "shop") == f"Reloaded 2 dead letters of {generic}.\n"
+    web.ok("worker", "shop", "--until-empty")
+    url = f"sqlite:///{web.database}"
+    assert web.ok("deadletter", "reload", "day_began", "--destination", "shop", "--url", url).startswith("Reloaded 2 ")
+    assert "give" in web.wrong("deadletter", "reload", "day_began", "--url", url).lower()
+
+
+def test_a_listener_that_is_not_there_is_named_with_those_that_are(web: Shop) -> None:
+    assert web.wrong("deadletter", "reload", *WHICH, "--app", "shop").startswith("There is no database")
+    kill(web, 1)
+    sentence = web.wrong("deadletter", "reload", "placed", "--app", "shop")
+    assert sentence == (
+        "There is no queue 'shop-eventboss-placed', where shop would listen to placed; the app listens to placed "
+        "--source web, day_began."
+    )
+
+
+def test_a_broker_that_ends_it_early_is_told_with_what_was_done(web: Shop) -> None:
+    """A file that cannot be written to."""
+    kill(web, 2)
+    with sqlite3.connect(web.database) as connection:
+        connection.execute("BEGIN IMMEDIATE")
+        done = web.run(
+            "deadletter", "reload", *WHICH, "--app", "shop", "--url", f"sqlite:///{web.database}?timeout=0.1"
+        )
+        connection.rollback()
+    connection.close()
+    assert done.returncode == 1
+    assert stats(web) == (0, 2)
+
+
+# -- that it ends --------------------------------------------------------------------------------------
+
+
+def dying(broker: Broker, count: int) -> Hand:
+    """A worker that buries what it is given; it has buried so many."""
+    broker.declare("q", 3)
+    broker.enqueue([job(f"j{number:04}") for number in range(count)])
+    hand = Hand(broker)
+    bury(hand)
+    return hand
+
+
+def bury(hand: Hand) -> None:
+    while claims := hand.claim(limit=100):
+        hand.settle(*(buried(claim, "no") for claim in claims))
+
+
+class Watched:
+    """A broker whose revivals somebody watches, after each."""
+
+    def __init__(self, broker: Broker, then: object) -> None:
+        self._broker, self._then = broker, then
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._broker, name)
+
+    def revive(self, queue: str, keys: list[str]) -> int:
+        count = self._broker.revive(queue, keys)
+        self._then()  # type: ignore[operator]
+        return count
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[Broker]:
+    broker = open_broker(f"sqlite:///{tmp_path / 'jobs.db'}")
+    yield broker
+    broker.close()
+
+
+def test_what_dies_again_meanwhile_is_left_on_redis(redis_server: RedisServer) -> None:
+    with closing(open_broker(redis_server.url)) as broker:
+        test_what_dies_again_meanwhile_is_left(broker)
+
+
+def test_what_dies_again_meanwhile_is_left(broker: Broker) -> None:
+    hand = dying(broker, 1_200)
+    run = Emptying(Watched(broker, lambda: bury(hand)), "q", revive=True, total=1_200, most=None)  # type: ignore[arg-type]
+    run.carry_out("Reloaded")
+    assert (run.done, run.interrupted) == (1_200, False)
+    [stats] = broker.stats()
+    assert (stats.length, stats.dead) == (0, 1_200)
+
+
+def test_what_others_have_buried_meanwhile_is_left(broker: Broker) -> None:
+    """Somebody deletes some of those that were there, so that the number alone would not end it."""
+    hand = dying(broker, 600)
+    late = [f"late{number}" for number in range(300)]
+
+    def meanwhile() -> None:
+        broker.delete_dead("q", [f"j{number:04}" for number in range(500, 600)])
+        broker.enqueue([job(key) for key in late])
+        bury(hand)
+
+    run = Emptying(Watched(broker, meanwhile), "q", revive=True, total=600, most=None)  # type: ignore[arg-type]
+    run.carry_out("Reloaded")
+    assert run.done == 500
+    assert broker.revive("q", late) == 300
+
+
+def test_ctrl_c_ends_it_between_two_steps(broker: Broker) -> None:
+    dying(broker, 1_200)
+    before = signal.getsignal(signal.SIGINT)
+    run = Emptying(
+        Watched(broker, lambda: signal.raise_signal(signal.SIGINT)),  # type: ignore[arg-type]
+        "q",
+        revive=True,
+        total=1_200,
+        most=None,
+    )
+    run.carry_out("Reloaded")
+    assert (run.done, run.interrupted) == (500, True)
+    [stats] = broker.stats()
+    assert (stats.length, stats.dead) == (500, 700)
+    assert signal.getsignal(signal.SIGINT) is before

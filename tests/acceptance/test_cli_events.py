@@ -1,0 +1,232 @@
+"""Events at the command line: subscriptions, workers that serve some of the listeners, and what check says of both."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+
+import msgspec
+import pytest
+
+from laneway import Laneway
+from laneway.events import Subscription
+from tests.acceptance.cli import Shop
+
+pytestmark = pytest.mark.acceptance
+
+APP = """
+from pathlib import Path
+from laneway import Laneway
+
+app = Laneway(name="shop")
+
+@app.task
+def count() -> None: ...
+
+@app.listener("placed", source="web")
+def bill(value: dict) -> None:
+    Path(f"bill-{value['id']}").touch()
+
+@app.listener("placed", source="web", destination="store", filter={"country": ["DE"]})
+def ship(value: dict) -> None:
+    Path(f"ship-{value['id']}").touch()
+"""
+
+TOPIC = "eventboss-web-placed"
+BILL, SHIP = f"shop-{TOPIC}", f"store-{TOPIC}"
+
+
+@pytest.fixture
+def web(shop: Shop) -> Shop:
+    shop.write("shop.py", APP)
+    return shop
+
+
+def publisher(shop: Shop) -> Laneway:
+    return Laneway(f"sqlite:///{shop.database}", name="web")
+
+
+def publish(shop: Shop, *ids: str) -> None:
+    app = publisher(shop)
+    app.publish_many("placed", [{"id": each} for each in ids], attributes={"country": "DE"})
+    app.close()
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    until = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < until
+        time.sleep(0.02)
+
+
+def subscribed(shop: Shop) -> list[str]:
+    return [each["queue"] for each in shop.json("subscriptions")["subscriptions"]]
+
+
+def end(process: subprocess.Popen[str]) -> None:
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=30)
+    assert process.returncode == 0
+
+
+# -- subscribing ---------------------------------------------------------------------------------------
+
+
+def test_subscribe_writes_what_is_missing_and_says_so(web: Shop) -> None:
+    lines = web.ok("subscribe", "shop", "--dry-run").splitlines()
+    assert lines == [
+        f"missing  The queue {BILL} is not subscribed to {TOPIC}.",
+        f"missing  The queue {SHIP} is not subscribed to {TOPIC}.",
+    ]
+    assert web.ok("subscribe", "shop").splitlines() == [
+        f"made     The queue {BILL} is subscribed to {TOPIC}.",
+        f"made     The queue {SHIP} is subscribed to {TOPIC}.",
+    ]
+    steps = web.json("subscribe", "shop")["steps"]
+    assert [(step["level"], step["listener"], step["topic"], step["queue"]) for step in steps] == [
+        ("ok", "bill", TOPIC, BILL),
+        ("ok", "ship", TOPIC, SHIP),
+    ]
+
+
+def test_subscriptions_are_listed_with_their_listeners(web: Shop) -> None:
+    assert web.wrong("subscriptions").startswith("There is no database")
+    web.ok("subscribe", "shop")
+    app = publisher(web)
+    app.broker.subscribe(Subscription(TOPIC, f"other-{TOPIC}"))
+    app.close()
+    document = web.json("subscriptions", "shop")
+    assert document["subscriptions"] == [
+        {"topic": TOPIC, "queue": f"other-{TOPIC}", "filter": None, "listener": None},
+        {"topic": TOPIC, "queue": BILL, "filter": None, "listener": "bill"},
+        {"topic": TOPIC, "queue": SHIP, "filter": {"country": ["DE"]}, "listener": "ship"},
+    ]
+    table = web.ok("subscriptions", "shop")
+    assert [line.split() for line in table.splitlines()[2:]] == [
+        [TOPIC, f"other-{TOPIC}", "-", "-"],
+        [TOPIC, BILL, "bill", "-"],
+        [TOPIC, SHIP, "ship", '{"country":["DE"]}'],
+    ]
+    web.ok("unsubscribe", "shop", "placed", "--source", "web")
+    done = web.run("subscriptions", "shop")
+    assert f"The queue {BILL} of bill is not subscribed to {TOPIC} yet" in done.stderr
+
+
+def test_unsubscribe_ends_one_and_leaves_what_is_in_the_queue(web: Shop) -> None:
+    web.ok("subscribe", "shop")
+    publish(web, "1", "2")
+    web.write("shop.py", APP.replace('@app.listener("placed", source="web")\n', ""))
+    done = web.run("unsubscribe", "shop", "placed", "--source", "web")
+    assert (done.returncode, done.stdout) == (0, f"The queue {BILL} gets no more of {TOPIC}.\n")
+    assert done.stderr == f"2 jobs of it are still there; laneway jobs --queue {BILL} lists them.\n"
+    publish(web, "3")
+    assert {each["queue"]: each["length"] for each in web.json("stats")["queues"]} == {BILL: 2, SHIP: 3}
+    sentence = web.wrong("unsubscribe", "shop", "placed", "--source", "web")
+    assert sentence == f"The queue {BILL} is not subscribed to {TOPIC}; nor has this app any other."
+
+
+def test_unsubscribe_warns_of_a_listener_that_is_still_there(web: Shop) -> None:
+    web.ok("subscribe", "shop")
+    done = web.run("unsubscribe", "shop", "placed", "--source", "web", "--destination", "store")
+    assert done.returncode == 0
+    assert "shop:app still listens to it (ship)" in done.stderr
+    assert subscribed(web) == [BILL]
+
+
+def test_what_an_app_does_not_have_is_said(web: Shop) -> None:
+    web.write("quiet.py", "from laneway import Laneway\napp = Laneway()\n@app.task\ndef f() -> None: ...\n")
+    assert web.wrong("subscribe", "quiet").startswith("quiet listens to nothing; declare a listener")
+    assert web.wrong("unsubscribe", "quiet", "placed").startswith("Whose listener was it?")
+
+
+# -- workers -------------------------------------------------------------------------------------------
+
+
+def test_two_workers_each_serve_their_listener(web: Shop) -> None:
+    """Whoever publishes when both have said that they run, reaches both."""
+    first = web.serving("worker", "shop", "--include", "bill")
+    assert subscribed(web) == [BILL]
+    second = web.serving("worker", "shop", "--exclude", "bill", "-w", "2")
+    assert subscribed(web) == [BILL, SHIP]
+    ids = [str(number) for number in range(20)]
+    publish(web, *ids)
+    names = [f"{kind}-{each}" for kind in ("bill", "ship") for each in ids]
+    wait_for(lambda: all((web.folder / name).exists() for name in names))
+    workers = web.json("workers")["workers"]
+    assert sorted(sorted(worker["queues"]) for worker in workers) == [
+        ["default", BILL],
+        ["default", SHIP],
+        ["default", SHIP],
+    ]
+    end(first)
+    end(second)
+    assert subscribed(web) == [BILL, SHIP], "a worker that ends removes nothing"
+
+
+@pytest.mark.parametrize("command", [("worker",), ("dev", "--no-reload")])
+def test_names_that_are_wrong_are_refused_before_anything_starts(web: Shop, command: tuple[str, ...]) -> None:
+    sentence = web.wrong(*command, "shop", "--include", "bil")
+    assert sentence == "There is no listener 'bil' to include; there is bill, ship."
+    assert not web.database.exists()
+
+
+def test_an_app_that_only_listens_must_have_something_left(web: Shop) -> None:
+    web.write("shop.py", APP.replace("@app.task\n", ""))
+    sentence = web.wrong("worker", "shop", "--exclude", "bill", "--exclude", "ship")
+    assert sentence.startswith("Nothing is left to serve: ")
+    assert web.run("worker", "shop", "--exclude", "ship", "--until-empty").returncode == 0
+
+
+def test_dev_turns_development_on_in_every_process(web: Shop) -> None:
+    program = APP + (
+        "\n@app.task(isolation='process')\ndef tell() -> None:\n"
+        "    Path('apart').write_text(repr(app.development))\n"
+        "app.on_start = lambda: Path('here').write_text(repr(app.development))\n"
+    )
+    web.write("shop.py", program)
+    web.python("import shop; shop.tell.enqueue()")
+    web.ok("dev", "shop", "--until-empty")
+    assert [(web.folder / name).read_text() for name in ("here", "apart")] == ["True", "True"]
+    web.python("import shop; shop.tell.enqueue()")
+    web.ok("worker", "shop", "--until-empty")
+    assert [(web.folder / name).read_text() for name in ("here", "apart")] == ["False", "False"]
+
+
+# -- check ---------------------------------------------------------------------------------------------
+
+
+def notes(shop: Shop, code: int = 0) -> list[tuple[str, str]]:
+    done = shop.run("check", "shop", "--json")
+    assert done.returncode == code, done.stdout
+    findings = msgspec.json.decode(done.stdout)["findings"]
+    return [(each["level"], each["text"]) for each in findings if "subscribed" in each["text"]]
+
+
+def test_check_names_listeners_without_a_subscription(web: Shop) -> None:
+    web.ok("subscribe", "shop")
+    assert notes(web) == []
+    web.ok("unsubscribe", "shop", "placed", "--source", "web")
+    [(level, text)] = notes(web)
+    assert level == "note"
+    assert text == (
+        f"The listener bill is not subscribed to {TOPIC} yet; a worker that serves it does so when it starts, and so "
+        "does laneway subscribe shop:app."
+    )
+    web.write("shop.py", APP.replace('["DE"]', '["FR"]'))
+    assert [level for level, text in notes(web) if "with another filter than it declares" in text] == ["note"]
+
+
+def test_check_names_subscriptions_without_a_listener_and_what_waits_there(web: Shop) -> None:
+    web.ok("subscribe", "shop")
+    publish(web, "1", "2", "3")
+    web.write("shop.py", APP.replace('@app.listener("placed", source="web")\n', ""))
+    [(level, text)] = notes(web, code=3)
+    assert level == "problem"
+    assert text == (
+        f"The queue {BILL} is subscribed to {TOPIC}, and shop:app has no listener for it; 3 jobs wait there. End that "
+        "with laneway unsubscribe shop:app web-placed, or declare the listener."
+    )
+    web.ok("unsubscribe", "shop:app", "web-placed")
+    assert notes(web) == []
