@@ -13,10 +13,12 @@ import pytest
 from laneway import Laneway
 from laneway.broker import Broker
 from laneway.cli.emptying import Emptying
+from laneway.events import Subscription
 from laneway.outcome import buried
 from laneway.testing.conformance.kit import Hand, job
 from laneway.urls import open_broker
 from tests.acceptance.cli import CANARY, Shop, answer
+from tests.acceptance.quick import Quick, quick
 from tests.servers import RedisServer
 
 pytestmark = pytest.mark.acceptance
@@ -39,32 +41,43 @@ QUEUE = "shop-eventboss-web-placed"
 WHICH = ("placed", "--source", "web")
 
 
+__all__ = ["quick"]
+
+
 @pytest.fixture
-def web(shop: Shop) -> Shop:
-    shop.write("shop.py", APP)
-    return shop
+def web(quick: Quick) -> Quick:
+    quick.write("shop.py", APP)
+    return quick
 
 
-def kill(shop: Shop, count: int, event: str = "placed", **options: bool) -> None:
-    """Have events be published, and a worker bury them."""
-    shop.ok("subscribe", "shop")
+def kill(shop: Shop, count: int, queue: str = QUEUE, **options: bool) -> None:
+    """Have events be published, and buried."""
     app = Laneway(f"sqlite:///{shop.database}", name="web")
+    topic = queue.removeprefix("shop-")
+    app.broker.subscribe(Subscription(topic, queue))
     values = [f"{CANARY}-{number}" for number in range(count)]
-    app.publish_many(event, values, attributes={"country": "DE"}, **options)
+    app.publish_many(topic.rpartition("-")[2], values, attributes={"country": "DE"}, **options)
+    bury(Hand(app.broker), queue)
     app.close()
-    shop.ok("worker", "shop", "--until-empty")
+
+
+def bury(hand: Hand, queue: str = "q") -> None:
+    """Bury all that is due."""
+    while claims := hand.claim(queue=queue, limit=100):
+        hand.settle(*(buried(claim, "no") for claim in claims), queue=queue)
 
 
 def stats(shop: Shop, queue: str = QUEUE) -> tuple[int, int]:
     """How many are queued, and how many dead."""
-    [found] = [each for each in shop.json("stats")["queues"] if each["queue"] == queue]
-    return found["length"], found["dead"]
+    with closing(open_broker(f"sqlite:///{shop.database}")) as broker:
+        [found] = [each for each in broker.stats() if each.queue == queue]
+    return found.length, found.dead
 
 
 def test_reload_puts_all_back_with_their_attributes(web: Shop) -> None:
     kill(web, 3)
     assert stats(web) == (0, 3)
-    assert web.ok("deadletter", "reload", *WHICH, "--app", "shop") == f"Reloaded 3 dead letters of {QUEUE}.\n"
+    assert web.ok("deadletter", "reload", *WHICH, "--app", "shop.py") == f"Reloaded 3 dead letters of {QUEUE}.\n"
     assert stats(web) == (3, 0)
     app = Laneway(f"sqlite:///{web.database}")
     claim = Hand(app.broker).claim(queue=QUEUE, limit=1)[0]
@@ -74,40 +87,40 @@ def test_reload_puts_all_back_with_their_attributes(web: Shop) -> None:
 
 def test_no_more_than_max_and_the_oldest_first(web: Shop) -> None:
     kill(web, 5)
-    document = web.json("deadletter", "reload", *WHICH, "--app", "shop", "--max", "2")
+    document = web.json("deadletter", "reload", *WHICH, "--app", "shop.py", "--max", "2")
     assert document == {"queue": QUEUE, "found": 5, "reloaded": 2, "interrupted": False}
     assert stats(web) == (2, 3)
-    document = web.json("deadletter", "purge", *WHICH, "--app", "shop", "--max", "1", "--yes")
+    document = web.json("deadletter", "purge", *WHICH, "--app", "shop.py", "--max", "1", "--yes")
     assert document == {"queue": QUEUE, "found": 3, "purged": 1, "interrupted": False}
     assert stats(web) == (2, 2)
 
 
 def test_purge_asks_first(web: Shop) -> None:
     kill(web, 2)
-    assert "say --yes" in web.wrong("deadletter", "purge", *WHICH, "--app", "shop")
-    code, said = answer(web, "n", "deadletter", "purge", *WHICH, "--app", "shop")
-    assert (code, f"Delete 2 dead letters of {QUEUE} for good?" in said) == (1, True)
-    assert stats(web) == (0, 2)
-    code, said = answer(web, "y", "deadletter", "purge", *WHICH, "--app", "shop")
-    assert (code, f"Purged 2 dead letters of {QUEUE}." in said) == (0, True)
+    assert "say --yes" in web.wrong("deadletter", "purge", *WHICH, "--app", "shop.py")
+    code, said = answer(web, "y", "deadletter", "purge", *WHICH, "--app", "shop.py")
+    assert code == 0
+    assert f"Delete 2 dead letters of {QUEUE} for good?" in said
+    assert f"Purged 2 dead letters of {QUEUE}." in said
     assert stats(web) == (0, 0)
-    assert web.ok("deadletter", "purge", *WHICH, "--app", "shop") == f"There are no dead letters of {QUEUE}.\n"
+    assert web.ok("deadletter", "purge", *WHICH, "--app", "shop.py") == f"There are no dead letters of {QUEUE}.\n"
 
 
 def test_generic_events_and_every_way_to_name_the_listener(web: Shop) -> None:
-    kill(web, 2, "day_began", generic=True)
     generic = "shop-eventboss-day_began"
-    assert web.ok("deadletter", "reload", "day_began", "--app", "shop") == f"Reloaded 2 dead letters of {generic}.\n"
-    web.ok("worker", "shop", "--until-empty")
+    kill(web, 2, generic, generic=True)
+    assert web.ok("deadletter", "reload", "day_began", "--app", "shop.py") == f"Reloaded 2 dead letters of {generic}.\n"
+    with closing(open_broker(f"sqlite:///{web.database}")) as broker:
+        bury(Hand(broker), generic)
     url = f"sqlite:///{web.database}"
     assert web.ok("deadletter", "reload", "day_began", "--destination", "shop", "--url", url).startswith("Reloaded 2 ")
     assert "give" in web.wrong("deadletter", "reload", "day_began", "--url", url).lower()
 
 
 def test_a_listener_that_is_not_there_is_named_with_those_that_are(web: Shop) -> None:
-    assert web.wrong("deadletter", "reload", *WHICH, "--app", "shop").startswith("There is no database")
+    assert web.wrong("deadletter", "reload", *WHICH, "--app", "shop.py").startswith("There is no database")
     kill(web, 1)
-    sentence = web.wrong("deadletter", "reload", "placed", "--app", "shop")
+    sentence = web.wrong("deadletter", "reload", "placed", "--app", "shop.py")
     assert sentence == (
         "There is no queue 'shop-eventboss-placed', where shop would listen to placed; the app listens to placed "
         "--source web, day_began."
@@ -120,7 +133,7 @@ def test_a_broker_that_ends_it_early_is_told_with_what_was_done(web: Shop) -> No
     with sqlite3.connect(web.database) as connection:
         connection.execute("BEGIN IMMEDIATE")
         done = web.run(
-            "deadletter", "reload", *WHICH, "--app", "shop", "--url", f"sqlite:///{web.database}?timeout=0.1"
+            "deadletter", "reload", *WHICH, "--app", "shop.py", "--url", f"sqlite:///{web.database}?timeout=0.1"
         )
         connection.rollback()
     connection.close()
@@ -138,11 +151,6 @@ def dying(broker: Broker, count: int) -> Hand:
     hand = Hand(broker)
     bury(hand)
     return hand
-
-
-def bury(hand: Hand) -> None:
-    while claims := hand.claim(limit=100):
-        hand.settle(*(buried(claim, "no") for claim in claims))
 
 
 class Watched:

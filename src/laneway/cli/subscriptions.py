@@ -51,10 +51,10 @@ def subscriptions(target: str | None, url: str | None, as_json: bool) -> None:
         show_table(COLUMNS, [[row["topic"], row["queue"], row["listener"], _text(row["filter"])] for row in rows])
     else:
         click.echo("There are no subscriptions.")
-    for each in missing:
+    for row in missing:
         click.echo(
             clean(
-                f"The queue {each['queue']} of {each['listener']} is not subscribed to {each['topic']} yet: a worker "
+                f"The queue {row['queue']} of {row['listener']} is not subscribed to {row['topic']} yet: a worker "
                 "that serves it does so when it starts, and so does laneway subscribe."
             ),
             err=True,
