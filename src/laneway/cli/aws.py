@@ -33,7 +33,7 @@ LEVELS = {"made": "made", "missing": "missing", "exists": "ok", "problem": "prob
     ),
 )
 def aws() -> None:
-    """Make queues, topics and tables on AWS, and the least IAM policy."""
+    """Make queues, topics and tables on AWS, and its IAM policy."""
 
 
 def _publishes(command: Callable[..., None]) -> Callable[..., None]:
