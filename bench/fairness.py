@@ -1,0 +1,183 @@
+"""Whether a busy queue slows an event in another: `python bench/fairness.py [--jobs N] [--busy N] [--every S]
+[--seconds S] [--broker NAME] [variant …]`.
+
+A worker with 5 runners has queues full of jobs of 10 ms each. A process of its own publishes an event now and then, to
+which the same worker listens; its handler writes down how long ago that was, by the same clock. Variants: `sleep` (jobs
+wait in a thread), `async` (jobs and listener are coroutines), `burn` (jobs hold Python's lock for their 10 ms: such jobs
+slow everything in their process, and no order of serving can help that). The rate of the busy queues is measured before
+events come and while they do. SQS is the tests' fake, in a process of its own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # for the servers that tests start
+
+from laneway import Laneway, Worker
+from laneway.config import WorkerOptions
+from tests.aws.servers import ENVIRONMENT, FakeProcess
+from tests.servers import RedisServer, servers
+
+VARIANTS = ("sleep", "async", "burn")
+BROKERS = ("sqlite", "redis", "sqs")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--jobs", type=int, default=50_000, help="that wait, in all busy queues together")
+    parser.add_argument("--busy", type=int, default=1, metavar="QUEUES")
+    parser.add_argument("--threads", type=int, default=5)
+    parser.add_argument("--takes", type=float, default=10.0, metavar="MS", help="how long a job takes")
+    parser.add_argument("--every", type=float, default=0.1, metavar="S", help="between two events")
+    parser.add_argument("--seconds", type=float, default=60.0, help="for which events come")
+    parser.add_argument("--broker", choices=BROKERS, action="append", dest="brokers", help="this one only")
+    parser.add_argument("--publish", metavar="URL", help=argparse.SUPPRESS)
+    parser.add_argument("variants", nargs="*", default=list(VARIANTS), metavar="variant")
+    options = parser.parse_args()
+    if options.publish:
+        publish(options)
+        return
+    for broker in options.brokers or BROKERS:
+        for variant in options.variants:
+            with place(broker, options.busy) as url:
+                measure(broker, url, variant, options)
+
+
+@contextmanager
+def place(broker: str, busy: int) -> Iterator[str]:
+    """A fresh one of this kind: its URL."""
+    with tempfile.TemporaryDirectory() as folder:
+        if broker == "sqlite":
+            yield f"sqlite:///{Path(folder, 'fair.db')}"
+        elif broker == "redis":
+            server = RedisServer.start(next(iter(servers().values())), Path(folder))
+            try:
+                yield server.url
+            finally:
+                server.end()
+        else:
+            os.environ.update(ENVIRONMENT)
+            fake = FakeProcess.start()
+            try:
+                for queue in ("event", *(f"busy-{number}" for number in range(busy))):
+                    fake.create_queues(queue)
+                yield fake.url()
+            finally:
+                fake.end()
+
+
+class Marks:
+    """What has been run: jobs of the busy queues, counted; events, with their waits."""
+
+    def __init__(self) -> None:
+        self.ran = 0
+        self.waits: list[float] = []
+        self._lock = threading.Lock()
+
+    def job(self) -> None:
+        with self._lock:
+            self.ran += 1
+
+
+def declare(app: Laneway, variant: str, busy: int, takes_s: float, marks: Marks) -> tuple[list[Any], Any]:
+    """The tasks of the busy queues, and that of the events."""
+    if variant == "async":
+
+        async def job(number: int) -> None:
+            await asyncio.sleep(takes_s)
+            marks.job()
+
+        async def event(sent: float) -> None:
+            marks.waits.append(time.time() - sent)
+    else:
+
+        def job(number: int) -> None:
+            if variant == "burn":
+                until = time.perf_counter() + takes_s
+                while time.perf_counter() < until:
+                    pass
+            else:
+                time.sleep(takes_s)
+            marks.job()
+
+        def event(sent: float) -> None:
+            marks.waits.append(time.time() - sent)
+
+    tasks = [app.task(queue=f"busy-{number}", name=f"job-{number}")(job) for number in range(busy)]
+    return tasks, app.task(queue="event", name="event")(event)
+
+
+def measure(broker: str, url: str, variant: str, options: argparse.Namespace) -> None:
+    app, marks = Laneway(url, name="fair"), Marks()
+    tasks, _ = declare(app, variant, options.busy, options.takes / 1_000, marks)
+    for task in tasks:
+        task.enqueue_many([(number,) for number in range(options.jobs // options.busy)])
+    worker: Any = Worker(app, WorkerOptions(concurrency=options.threads))
+    worker.start()
+    try:
+        alone = rate(marks, max(5.0, options.seconds / 6))
+        command = [sys.executable, __file__, "--publish", url, "--every", str(options.every)]
+        publisher = subprocess.Popen([*command, "--seconds", str(options.seconds)])
+        try:
+            beside = rate(marks, options.seconds)
+            publisher.wait(60)
+            wanted, deadline = int(options.seconds / options.every), time.monotonic() + 10
+            left = options.jobs - marks.ran
+            while len(marks.waits) < wanted and time.monotonic() < deadline:
+                time.sleep(0.01)
+        finally:
+            publisher.kill()
+            publisher.wait()
+    finally:
+        worker.stop(60)
+        app.close()
+    name = f"{broker}, {variant}, {options.busy} busy"
+    line(f"{name}: jobs a second", f"{alone:,.0f} alone, {beside:,.0f} beside events; {left:,} left at the end")
+    line(f"{name}: waits", f"{said(marks.waits)}; {wanted - len(marks.waits)} of {wanted} never ran")
+
+
+def publish(options: argparse.Namespace) -> None:
+    """What the other process does: an event again and again, on time."""
+    app = Laneway(options.publish, name="fair")
+    _, event = declare(app, "sleep", 0, 0.0, Marks())
+    began = time.monotonic()
+    for number in range(int(options.seconds / options.every)):
+        time.sleep(max(0.0, began + number * options.every - time.monotonic()))
+        event.enqueue(time.time())
+    app.close()
+
+
+def rate(marks: Marks, seconds: float) -> float:
+    """How many jobs of the busy queues run in a second."""
+    before, began = marks.ran, time.perf_counter()
+    time.sleep(seconds)
+    return (marks.ran - before) / (time.perf_counter() - began)
+
+
+def said(waits: list[float]) -> str:
+    if not waits:
+        return "none has run"
+    ordered = sorted(waits)
+    shares = {name: ordered[int(len(ordered) * share)] for name, share in (("p50", 0.5), ("p90", 0.9), ("p99", 0.99))}
+    shares["worst"] = ordered[-1]
+    return ", ".join(f"{name} {1000 * wait:.1f} ms" for name, wait in shares.items())
+
+
+def line(name: str, said: str) -> None:
+    print(f"  {name:<44} {said}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
