@@ -3,9 +3,10 @@
 
 A worker with 5 runners has queues full of jobs of 10 ms each. A process of its own publishes an event now and then, to
 which the same worker listens; its handler writes down how long ago that was, by the same clock. Variants: `sleep` (jobs
-wait in a thread), `async` (jobs and listener are coroutines), `burn` (jobs hold Python's lock for their 10 ms: such jobs
-slow everything in their process, and no order of serving can help that). The rate of the busy queues is measured before
-events come and while they do. SQS is the tests' fake, in a process of its own.
+wait in a thread), `async` (jobs and listener are coroutines), `burn` (jobs hold Python's lock for their 10 ms: they
+slow all else in their process, and no order of serving can help that). The rate of the busy queues is measured before
+events come and while they do. SQS is the tests' fake, in a process of its own. How late the publisher wakes from its
+own sleep says how busy the machine is with others.
 """
 
 from __future__ import annotations

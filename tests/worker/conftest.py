@@ -12,7 +12,7 @@ import pytest
 from laneway import JobView, Laneway, QueueStats, Worker
 from laneway.clock import ManualClock
 from laneway.config import WorkerOptions
-from laneway.worker.bus import Lane
+from laneway.worker.lane import Lane
 from laneway.worker.runner import Runner
 
 Drain = Callable[..., int]

@@ -6,9 +6,11 @@ import threading
 
 import pytest
 
+from laneway.brokers.aws import AWSBroker
 from laneway.job import Claim, Payload
 from laneway.outcome import done
-from laneway.worker.bus import LARGEST_LANE, Bus, Lane, ahead_of
+from laneway.worker.bus import Bus
+from laneway.worker.lane import LARGEST_LANE, Lane, ahead_of, weight_of
 
 pytestmark = pytest.mark.unit
 
@@ -47,6 +49,58 @@ def test_an_empty_lane_is_passed_over():
     assert taken(bus, 4) == ["b", "b", "b"]
 
 
+def test_what_comes_into_an_empty_lane_goes_first_however_many_others_are_busy():
+    lanes = [Lane(f"busy-{number}", 1) for number in range(10)]
+    event = Lane("event", 1)
+    bus = Bus([*lanes, event], 1)
+    for lane in lanes:
+        lane.weight = 2
+        bus.put(lane, claims(lane.queue, 100))
+    taken(bus, 25)  # the event's lane has been visited, and nothing was there
+    bus.put(event, claims("event", 1))
+    assert taken(bus, 1) == ["event"]
+    assert "event" not in taken(bus, 25)
+
+
+def test_a_lane_that_is_filled_whenever_it_is_empty_gets_no_more_than_its_share():
+    lanes = [Lane("a", 1), Lane("b", 1), Lane("meagre", 1)]
+    bus = Bus(lanes, 1)
+    for lane in lanes[:2]:
+        lane.weight = 3
+        bus.put(lane, claims(lane.queue, 100))
+    order = []
+    for _ in range(70):
+        if not lanes[2].waiting:
+            bus.put(lanes[2], claims("meagre", 1))
+        order += taken(bus, 1)
+    counts = {lane.queue: order.count(lane.queue) for lane in lanes}
+    assert counts["meagre"] <= 12  # one for three and three, and one at either end
+    assert abs(counts["a"] - counts["b"]) <= 3
+
+
+def test_of_what_comes_into_an_empty_lane_as_many_go_first_as_on_a_visit():
+    lanes = [Lane("a", 1), Lane("b", 1)]
+    bus = Bus(lanes, 1)
+    lanes[1].weight = 2
+    bus.put(lanes[0], claims("a", 10))
+    taken(bus, 3)
+    bus.put(lanes[1], claims("b", 9))
+    assert taken(bus, 2) == ["b", "b"]
+    assert "a" in taken(bus, 3)
+
+
+def test_an_empty_lane_with_too_much_unsettled_does_not_go_first():
+    lanes = [Lane("a", 1), Lane("b", 1)]
+    bus = Bus(lanes, 1)
+    bus.put(lanes[0], claims("a", 10))
+    taken(bus, 3)
+    lanes[1].most, lanes[1].in_turn = 1, 1
+    bus.put(lanes[1], claims("b", 1))
+    assert taken(bus, 3) == ["a", "a", "a"]
+    lanes[1].in_turn = 0
+    assert "b" in taken(bus, 2)
+
+
 def test_a_lane_with_too_much_unsettled_hands_out_nothing():
     """Until a turn has recorded it; the other lanes go on."""
     lanes = [Lane("a", 1), Lane("b", 1)]
@@ -68,6 +122,19 @@ def test_a_lane_fetches_ahead_what_run_times_justify(typical_s, capacity, weight
     lane = Lane("a", concurrency=5)
     lane.learn([typical_s] * 9)
     assert (lane.capacity, lane.weight) == (capacity, weight)
+
+
+def test_a_broker_may_say_how_many_are_run_on_a_visit():
+    class Tens:
+        weight = 10
+
+    measured, tens = Lane("a", 5, weight=weight_of(object())), Lane("b", 5, weight=weight_of(Tens()))
+    for lane in (measured, tens):
+        lane.learn([0.001] * 9)
+    assert (measured.weight, tens.weight) == (20, 10)
+    tens.stalled(1.0)
+    assert tens.weight == 10
+    assert AWSBroker.weight == 10
 
 
 def test_one_slow_job_among_many_does_not_stop_fetching_ahead():

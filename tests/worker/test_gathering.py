@@ -13,10 +13,11 @@ from laneway.clock import ManualClock
 from laneway.job import Claim, Payload
 from laneway.outcome import Settlement, done, postponed, released
 from laneway.worker import schedulers, splitters
-from laneway.worker.bus import Bus, Lane
+from laneway.worker.bus import Bus
 from laneway.worker.emptiness import look_s
 from laneway.worker.fetcher import Fetcher
 from laneway.worker.gathering import Gathering
+from laneway.worker.lane import Lane
 from laneway.worker.outage import Outage
 from laneway.worker.share import Share
 from tests.worker.conftest import PATIENCE_S, Running, drain, stats
@@ -150,7 +151,7 @@ def test_jobs_are_asked_for_when_they_fill_a_request(gather: Gather, capacity: i
     bus = Bus([lane], 1)
     bus.put(lane, [claim(number) for number in range(waiting)])
     fetcher = fetcher_of(app, lane, bus)
-    fetcher.due = False
+    lane.due = False
     assert fetcher.hungry is asks
 
 

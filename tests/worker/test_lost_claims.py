@@ -10,7 +10,8 @@ import pytest
 from laneway import Batch, Context, Key, Laneway, Worker
 from laneway.job import Claim, Kind, Payload
 from laneway.worker import units
-from laneway.worker.bus import Bus, Lane
+from laneway.worker.bus import Bus
+from laneway.worker.lane import Lane
 from laneway.worker.loop import AsyncLoop
 from laneway.worker.run import Run
 from tests.worker.conftest import PATIENCE_S, Bench, Running
@@ -262,8 +263,8 @@ def test_a_run_that_waits_for_a_thread_while_the_id_changes_is_not_begun(app, on
 class FetchingAhead(Lane):
     """Fetches both jobs in one turn, however quick this machine is."""
 
-    def __init__(self, queue: str, concurrency: int, ahead_s: float) -> None:
-        super().__init__(queue, concurrency, ahead_s)
+    def __init__(self, queue: str, concurrency: int, ahead_s: float, weight: int | None) -> None:
+        super().__init__(queue, concurrency, ahead_s, weight)
         self.capacity = 10
 
     def _adapt(self) -> None: ...

@@ -1,8 +1,9 @@
 """The bus: what has been fetched and not yet started, a bounded lane for each queue.
 
-Lanes are served in turn, each for about 20 ms of work, so that a busy queue cannot starve another. Runners take
-one unit of work at a time (a claim, or a batch of claims) from a lane that all of them share: a long job holds up
-nothing that was fetched behind it.
+Lanes are served in turn, each for about 20 ms of work, so that a busy queue cannot starve another. What comes into a
+lane that was empty on its last visit need not wait for the next one: it goes first, so that it does not matter how many
+others are busy. Runners take one unit of work at a time (a claim, or a batch of claims) from a lane that all of them
+share: a long job holds up nothing that was fetched behind it.
 
 A permit is the right to run one job; there are as many as the worker's concurrency. A runner thread keeps its
 permit from job to job; an async job takes it along to the event loop and gives it back at the end.
@@ -15,99 +16,25 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from ..outcome import Settlement
+from .lane import VISIT_S, Lane
 
 if TYPE_CHECKING:
-    from ..broker import Broker
     from .run import Run, Unit
-
-#: The work that a lane keeps ready for each runner, and that is done on one visit.
-VISIT_S = 0.02
-LARGEST_LANE = 1_000
-#: Runs that have ended and are not recorded yet: they are what a crash repeats. At most so many, or what runs in
-#: 10 ms, if that is more. A broker that is away stops the runners here.
-UNSETTLED = 100
-#: That runs take longer than before is half believed of a turn with half as many as these, less of a smaller one.
-TELLING = 20
-UNSETTLED_S = 0.01
-
-
-def ahead_of(broker: Broker) -> float:
-    """Seconds of work that are kept ready for each runner; a broker with slow requests says how many in `ahead_s`."""
-    ahead_s: float = getattr(broker, "ahead_s", VISIT_S)
-    return ahead_s
-
-
-class Lane:
-    """One queue's part of the bus: units of work that wait, settlements that are to be recorded."""
-
-    def __init__(self, queue: str, concurrency: int, ahead_s: float = VISIT_S) -> None:
-        self.queue = queue
-        self.waiting: deque[Unit] = deque()
-        #: How each claim is to be settled, and the seconds that its unit of work took, told once for each unit; None
-        #: when nothing was run.
-        self.finished: deque[tuple[Settlement, float | None]] = deque()
-        #: How many of them a turn that is under way is recording, and how many there may be in all; with more, the lane
-        #: hands out nothing.
-        self.in_turn = 0
-        self.most = UNSETTLED
-        #: How many units are fetched ahead of the runners; 0: only what can be started at once.
-        self.capacity = 0
-        #: How many are run on one visit.
-        self.weight = 1
-        #: Seconds that a run takes, usually; 0 until one has been seen.
-        self.typical_s = 0.0
-        self._concurrency = concurrency
-        self._ahead_s = ahead_s
-        #: Tells the lane's fetcher that there is something to settle.
-        self.wake: Callable[[], None] = lambda: None
-
-    def finish(self, settlement: Settlement, duration_s: float | None) -> None:
-        """Note how a run ended; its fetcher records it with the next turn."""
-        self.finished.append((settlement, duration_s))
-        self.wake()
-
-    def finish_all(self, settlements: list[Settlement], duration_s: float | None) -> None:
-        """Note how a batch ended, in one step, so that one turn records all of it."""
-        if len(settlements) == 1:
-            self.finished.append((settlements[0], duration_s))
-        else:
-            self.finished.extend([(each, None if number else duration_s) for number, each in enumerate(settlements)])
-        self.wake()
-
-    def learn(self, durations: list[float]) -> None:
-        """Adapt to how long runs take: as far ahead as 20 ms of work go (see `ahead_of`), one at a time for slow jobs.
-
-        By the median, because a rare slow job must not make a thousand quick ones be fetched one by one.
-        """
-        durations.sort()
-        median = durations[len(durations) // 2]
-        weight = 0.5 if self.typical_s else 1.0
-        if median > self.typical_s > 0:
-            # The few runs of a small turn say little: they may only have waited for other threads.
-            weight = min(weight, len(durations) / TELLING)
-        self.typical_s += (median - self.typical_s) * weight
-        self._adapt()
-
-    def stalled(self, seconds: float) -> None:
-        """Nothing has been taken for a while: the runners are busy with something slow, so nothing is fetched ahead."""
-        self.typical_s = max(self.typical_s, seconds)
-        self._adapt()
-        self.capacity = 0
-
-    def _adapt(self) -> None:
-        typical_s = max(self.typical_s, 1e-6)
-        self.weight = max(1, min(LARGEST_LANE, int(VISIT_S / typical_s)))
-        self.capacity = min(LARGEST_LANE, int(self._ahead_s / typical_s * self._concurrency))
 
 
 class Bus:
     """All lanes, and the permits to run what is in them."""
 
     def __init__(self, lanes: list[Lane], concurrency: int) -> None:
-        self._lanes = lanes
+        self.lanes = lanes
         self._at = 0
         self._credit = 1
+        #: Lanes that were empty and have something now: each is served first, for one visit.
+        self._owed: deque[Lane] = deque()
+        #: How often something was taken.
+        self._takes = 0
+        #: Whether a lane flowed when somebody last looked.
+        self._flowed = False
         #: Runs that were read on the event loop and turned out to be for a thread.
         self.prepared: deque[Run] = deque()
         lock = threading.Lock()
@@ -132,6 +59,9 @@ class Bus:
     def put(self, lane: Lane, units: Sequence[Unit]) -> None:
         """Add what a turn has brought; whoever looks finds it, and `summon` wakes the others."""
         lane.waiting.extend(units)
+        if units and lane.passed_over and len(self.lanes) > 1:
+            lane.passed_over, lane.owed = False, lane.weight
+            self._owed.append(lane)
 
     def summon(self, lane: Lane) -> None:
         """Wake as many runners as the lane can occupy now."""
@@ -150,7 +80,7 @@ class Bus:
 
     def call_for_help(self) -> None:
         """Start another runner before this one is busy, if there is work and a permit for it and nobody idle."""
-        if self._free and not self._idle and any(lane.waiting for lane in self._lanes):
+        if self._free and not self._idle and any(lane.waiting for lane in self.lanes):
             self.grow()
 
     def take(self, holding: bool) -> tuple[Lane, Unit] | Run | None:
@@ -189,7 +119,9 @@ class Bus:
                 return self.prepared.popleft()
             except IndexError:
                 pass  # another runner was quicker
-        lanes = self._lanes
+        if self._owed and (taken := self._take_owed()):
+            return taken
+        lanes = self.lanes
         for _ in range(len(lanes) + 1):
             if self._credit > 0:
                 lane = lanes[self._at % len(lanes)]
@@ -197,13 +129,36 @@ class Bus:
                     try:
                         unit = lane.waiting.popleft()
                     except IndexError:
-                        pass
+                        lane.passed_over = True
                     else:
                         self._credit -= 1
+                        self._takes = lane.served = self._takes + 1
                         return lane, unit
             self._at += 1
             self._credit = lanes[self._at % len(lanes)].weight
         return None
+
+    def _take_owed(self) -> tuple[Lane, Unit] | None:
+        """A unit of the first lane that was empty on its last visit. It is owed one visit until the next finds it empty
+        again, so it gets no more than the others."""
+        while True:
+            try:
+                lane = self._owed[0]
+            except IndexError:
+                return None
+            if lane.owed > 0 and len(lane.finished) + lane.in_turn < lane.most:
+                try:
+                    unit = lane.waiting.popleft()
+                except IndexError:
+                    pass
+                else:
+                    lane.owed -= 1
+                    self._takes = lane.served = self._takes + 1
+                    return lane, unit
+            try:
+                self._owed.remove(lane)
+            except ValueError:
+                pass  # another runner was quicker
 
     def give_back(self, run: Run | None = None) -> None:
         """Return a permit, and leave a prepared run to a thread."""
@@ -215,7 +170,7 @@ class Bus:
                 self._queueing -= 1
                 self._permit.notify()
                 return
-        if run is not None or any(lane.waiting for lane in self._lanes):
+        if run is not None or any(lane.waiting for lane in self.lanes):
             self._summon(1)
         else:
             self.on_room()
@@ -224,6 +179,22 @@ class Bus:
     def idle(self) -> int:
         """How many more jobs could be running now."""
         return self._free + self._idle + self._woken
+
+    @property
+    def flows(self) -> bool:
+        """Whether runners come for more all the time: a lane that fetches ahead has something for them."""
+        return any(lane.flows for lane in self.lanes)
+
+    def turned(self, lane: Lane) -> None:
+        """A lane has taken a turn. Others may fetch now that could not before: if there is a flow that they can join,
+        or if it has left to them what they had left to it."""
+        if len(self.lanes) == 1:
+            return
+        with self._work:
+            before, self._flowed = self._flowed, self.flows
+            leaves = not lane.due and self.idle > 0 and any(other.calls for other in self.lanes)
+            if leaves or self._flowed > before:
+                self.on_room()
 
     def close(self) -> None:
         """Send all runners home; what is waiting is not handed out any more."""

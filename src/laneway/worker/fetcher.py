@@ -15,6 +15,7 @@ from ..broker import Answer, Turn, gather_of, is_remote
 from ..outcome import Settlement, released
 from .gathering import Gathering
 from .holdings import Holdings
+from .room import Room
 from .run import claims_of
 from .settled import Settled
 from .shard_watch import ShardWatch
@@ -23,7 +24,8 @@ from .turns import Turns
 
 if TYPE_CHECKING:
     from ..app import Laneway
-    from .bus import Bus, Lane
+    from .bus import Bus
+    from .lane import Lane
     from .outage import Outage
     from .share import Share
 
@@ -82,12 +84,11 @@ class Fetcher:
         #: How many jobs fill a request, for a broker that counts them.
         self._full = gather.count
         self._shards = ShardWatch(app, lane.queue, share, moved)
+        self._room = Room(lane, bus)
         self._stall = Stall(lane, bus)
         self._settled = Settled(app, lane.queue, told_buried, counted)
         #: Whether turns are carried out elsewhere, so that runners can work meanwhile.
         self._overlaps = is_remote(app.broker)
-        #: False when the last turn brought all there was; the waker sets it again.
-        self.due = True
         #: Tells the waker to look out for this queue.
         self.on_idle: Callable[[Fetcher], None] = lambda fetcher: None
         self.holdings = Holdings()
@@ -110,12 +111,12 @@ class Fetcher:
 
     def work_is_due(self) -> None:
         """The waker has seen a due job in this queue."""
-        self.due = True
+        self._lane.due = True
         self.wake()
 
     def fetch_now(self) -> None:
         """The same, and the waker takes the turn itself: a job that comes alone need not wait for another thread."""
-        self.due = True
+        self._lane.due = True
         if self._taking.acquire(blocking=False):
             try:
                 if not self._stopping:
@@ -155,7 +156,7 @@ class Fetcher:
     @property
     def hungry(self) -> bool:
         """Whether it has room and would fetch, if there were something due."""
-        return not self.due and not self._stopping and not self._shards.rests_until and self._wanted() > 0
+        return not self._lane.due and not self._stopping and not self._shards.rests_until and self._wanted() > 0
 
     def stop(self) -> None:
         """Stop fetching and give back what has not started; what finishes is still settled."""
@@ -200,7 +201,7 @@ class Fetcher:
         finished = self._gathering.take()
         wanted = max(0, self._wanted())
         helping = shards.resharding and not self._stopping
-        if finished or helping or (self.due and wanted):
+        if finished or helping or (lane.due and wanted):
             self._turn(finished, wanted)
             lane.in_turn = 0
         if shards.resharding and not self._stopping and shards.help():
@@ -227,7 +228,7 @@ class Fetcher:
                 lane.stalled(STALL_S)
                 self._return_waiting()
                 return
-            if self._shards.is_rested() or self._gathering.due_in() == 0:
+            if self._shards.is_rested() or self._room.is_over() or self._gathering.due_in() == 0:
                 return
         self._wake.clear()
 
@@ -242,18 +243,18 @@ class Fetcher:
         lane = self._lane
         if not self._overlaps or self._stopping or self._shards.rests_until or len(lane.waiting) > lane.capacity // 2:
             return False
-        return self._gathering.ready() or (self.due and self._wanted() > 0)
+        return self._gathering.ready() or (lane.due and self._wanted() > 0)
 
     def _patience_s(self) -> float | None:
         """Seconds until there is something to do unasked; None: never."""
-        times = (self._stall.due_in(), self._shards.rest_s(), self._gathering.due_in())
+        times = (self._stall.due_in(), self._shards.rest_s(), self._room.due_in(), self._gathering.due_in())
         return min((seconds for seconds in times if seconds is not None), default=None)
 
     def _wanted(self) -> int:
         if self._stopping or (self._may_begin is not None and not self._may_begin()):
             return 0
         lane = self._lane
-        room = lane.capacity + self._bus.idle - len(lane.waiting)
+        room = self._room.units()
         if self._full > 1 and room < min(self._full, max(1, lane.capacity * 3 // 4)):
             return 0  # there is something to run meanwhile, and a request for a few costs as much as a full one
         return room
@@ -286,7 +287,7 @@ class Fetcher:
         for claim in answer.claims:
             claim.worker = turn.worker
         self.holdings.take_in(turn.settlements, answer, keep=mine)
-        self.due = len(answer.claims) >= turn.limit
+        self._lane.due = len(answer.claims) >= turn.limit
         self._brought = bool(answer.claims)
         self._lane.in_turn = 0
         units = self._share.units(answer.claims)
@@ -294,6 +295,7 @@ class Fetcher:
         self._bus.put(self._lane, units if mine else ())
         if not self._goes_on():
             self._summon()
+        self._bus.turned(self._lane)
         if mine and turn.worker != self._held_under():
             self.forget()  # lost in between: whoever noticed it may have looked here before there was anything
         if self._shards.take_in(turn, answer):

@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from ..broker import Gather
 from ..outcome import Settlement
-from .bus import Lane
+from .lane import Lane
 
 
 class Gathering:

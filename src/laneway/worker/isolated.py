@@ -24,8 +24,9 @@ from ..job import Claim, Headers
 from ..logs import write_others
 from ..logs.lines import unformatted
 from ..telemetry import RunAbandoned, RunEnded, RunEntered, RunLeft, RunStarted
-from .bus import Bus, Lane
+from .bus import Bus
 from .failure import describe
+from .lane import Lane
 from .loop import AsyncLoop
 from .parenthood import group_dies_with
 from .run import Run

@@ -20,12 +20,13 @@ from ..logs import EventLog
 from ..telemetry import BrokerAway, BrokerBack
 from . import schedulers, splitters
 from .apart import Apart
-from .bus import Bus, Lane, ahead_of
+from .bus import Bus
 from .crew import Crew
 from .duties import Duties
 from .fetcher import Fetcher
 from .hooks import Hooks
 from .isolation import Pool
+from .lane import Lane, ahead_of, weight_of
 from .lease import Keeper
 from .link import Beat, Joined, Link
 from .loop import AsyncLoop
@@ -68,7 +69,8 @@ class Parts:
         splitter = options.splitter or app.splitter or splitters.from_environment() or splitters.default
         scheduler = options.scheduler or app.scheduler or schedulers.lag
         shares = {name: Share(app, name, splitter, scheduler) for name in self.queues}
-        self._lanes = [Lane(name, options.concurrency, ahead_of(app.broker)) for name in self.queues]
+        ahead_s, weight = ahead_of(app.broker), weight_of(app.broker)
+        self._lanes = [Lane(name, options.concurrency, ahead_s, weight) for name in self.queues]
         self.bus = Bus(self._lanes, options.concurrency)
         self.bus.on_room = self._wake_fetchers
         self.loop = AsyncLoop(self.bus, fatal)

@@ -15,7 +15,7 @@ from ..ticket import Call
 if TYPE_CHECKING:
     from ..config import Isolation
     from ..context import Context
-    from .bus import Lane
+    from .lane import Lane
 
 #: What waits in a lane: a claim, or a batch of them.
 Unit = Claim | list[Claim]

@@ -16,7 +16,7 @@ from ..errors import BrokerError, ConfigError
 from ..job import Claim, Kind
 from ..merge import MAX_PAYLOADS
 from . import schedulers, splitters
-from .bus import LARGEST_LANE, UNSETTLED, UNSETTLED_S
+from .lane import LARGEST_LANE, UNSETTLED, UNSETTLED_S
 from .run import Unit
 from .schedulers import Scheduler
 from .splitters import Splitter

@@ -6,7 +6,8 @@ import time
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from .bus import Bus, Lane
+    from .bus import Bus
+    from .lane import Lane
     from .run import Unit
 
 #: Without any claim taken for so long, what waits is given back for other workers to take.

@@ -16,7 +16,7 @@ from ..job import Claim, Kind, NewJob, Started
 from ..outcome import OUTBOX_LIMIT, Settlement, buried, done, released
 from ..poison import ALONE_AFTER, BURIED_AT, deaths_of, too_many
 from ..ticket import Call
-from .bus import Lane
+from .lane import Lane
 from .reading import FAILURES, UNREADABLE, Reader
 from .run import Calls, Gathered, Run, Unit, started_of
 from .verdicts import Verdicts

@@ -56,6 +56,8 @@ class AWSBroker:
     gather = Gather(10, 0.1)
     #: Seconds of work that are fetched ahead: a request takes longer than on other brokers.
     ahead_s = 0.2
+    #: How many of a queue are run before it is another's turn: what one request brings.
+    weight = 10
 
     def __init__(
         self,
