@@ -13,7 +13,7 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from datetime import timedelta
 from threading import Event, Lock
-from typing import Annotated
+from typing import Annotated, Any
 
 from . import Batch, Context, Key, Laneway
 
@@ -26,7 +26,8 @@ class CardDeclined(Exception):
 
 @app.task(context=True)
 def checkout(context: Context, order: int, card: str) -> None:
-    """What it enqueues is sent if and only if it succeeds."""
+    """What it enqueues and publishes is sent if and only if it succeeds."""
+    context.publish("order_placed", {"order": order, "articles": _articles(order)})
     context.enqueue(charge, order, card)
     for picture in range(3):
         context.enqueue(thumbnail, f"order-{order}-{picture}.png", width=200)
@@ -93,6 +94,23 @@ def write_stock(batch: Batch[int]) -> None:
             books.written += 1
 
 
+@app.listener("order_placed", source="demo", destination="warehouse")
+def pack(event: dict[str, Any]) -> None:
+    """Every listener has its own queue, and gets every event: this one is the warehouse's."""
+    time.sleep(0.002)
+    with books.lock:
+        books.packed[event["order"]] += 1
+
+
+@app.listener("order_placed", source="demo", destination="loyalty", context=True, retry_in=lambda retry: 0.3)
+def give_points(context: Context, event: dict[str, Any]) -> None:
+    """This one fails now and then, and is run again, alone: the warehouse does not pack twice."""
+    if event["order"] % 9 == 0 and context.attempt == 1:
+        raise TimeoutError("the customer's account is busy")
+    with books.lock:
+        books.points[event["order"]] += len(event["articles"])
+
+
 @app.task(queue="reports")
 def daily_report(day: int) -> None:
     """Slow; what was enqueued behind it does not wait for it."""
@@ -108,6 +126,9 @@ class Books:
     #: Of every article, how many were sold; and how often that was written.
     sold: Counter[str] = field(default_factory=Counter)
     written: int = 0
+    #: Of every order, how often the warehouse has packed it, and what the customer was given for it.
+    packed: Counter[int] = field(default_factory=Counter)
+    points: Counter[int] = field(default_factory=Counter)
     lock: Lock = field(default_factory=Lock)
 
     def in_order(self) -> bool:
@@ -115,10 +136,20 @@ class Books:
         with self.lock:
             return all(told == STATUSES[: len(told)] for told in self.told.values())
 
+    def packed_once(self) -> bool:
+        """Whether no order was packed twice, and nobody was given too much."""
+        with self.lock:
+            right = all(points == len(_articles(order)) for order, points in self.points.items())
+            return right and all(count == 1 for count in self.packed.values())
+
 
 STATUSES = ["paid", "packed", "sent", "delivered"]
 ARTICLES = ["apple", "bread", "cheese"]
 books = Books()
+
+
+def _articles(order: int) -> list[str]:
+    return ARTICLES[: 1 + order % 3]
 
 
 def open_shop(closing: Event, pause_s: float = 0.15) -> None:
@@ -128,7 +159,7 @@ def open_shop(closing: Event, pause_s: float = 0.15) -> None:
         checkout.enqueue(order, card)
         reminder.using(delay=timedelta(seconds=3)).enqueue(order)
         tell_customer.enqueue_many([(order, status) for status in STATUSES])
-        write_stock.enqueue_many([(article, order) for article in ARTICLES[: 1 + order % 3]])
+        write_stock.enqueue_many([(article, order) for article in _articles(order)])
         if order % 5 == 1:
             exchange_rate.enqueue_many([("EUR",), ("JPY",), ("BRL",)])
         if order % 20 == 1:

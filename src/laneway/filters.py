@@ -73,8 +73,6 @@ def _fits(condition: Any, given: Attribute | None) -> bool:
     if not isinstance(condition, dict):
         return any(_same(value, condition) for value in values)
     ((word, wanted),) = condition.items()
-    if word == "anything-but":
-        return not any(_is_excluded(value, wanted) for value in values)
     judge = _WORDS.get(word)
     return judge is None or any(judge(value, wanted) for value in values)
 
@@ -83,10 +81,11 @@ def _same(value: Any, wanted: Any) -> bool:
     return is_number(value) == is_number(wanted) and bool(value == wanted)
 
 
-def _is_excluded(value: Any, wanted: Any) -> bool:
+def _is_other(value: Any, wanted: Any) -> bool:
+    """One value of a list that is not excluded will do, as with SNS."""
     if isinstance(wanted, dict):
-        return _begins(value, wanted["prefix"])
-    return any(_same(value, each) for each in (wanted if isinstance(wanted, list) else [wanted]))
+        return not _begins(value, wanted["prefix"])
+    return not any(_same(value, each) for each in (wanted if isinstance(wanted, list) else [wanted]))
 
 
 def _begins(value: Any, wanted: str) -> bool:
@@ -107,6 +106,7 @@ def _is_within(value: Any, wanted: list[Any]) -> bool:
 
 
 _WORDS: dict[str, Callable[[Any, Any], bool]] = {
+    "anything-but": _is_other,
     "prefix": _begins,
     "suffix": _ends,
     "equals-ignore-case": _equals_but_for_case,
@@ -132,20 +132,20 @@ def _condition_problem(condition: Any) -> str | None:
     elif word == "anything-but":
         right = (
             _is_plain(wanted)
-            or (isinstance(wanted, list) and bool(wanted) and all(map(_is_plain, wanted)))
+            or (isinstance(wanted, list) and all(map(_is_plain, wanted)) and len({*map(is_number, wanted)}) == 1)
             or (isinstance(wanted, dict) and [*wanted] == ["prefix"] and _is_text(wanted["prefix"]))
         )
     elif word in _WORDS:
         right = _is_text(wanted)
     else:
-        return f"there is no {word!r}; there are exists, anything-but, {', '.join(_WORDS)}."
+        return f"there is no {word!r}; there are exists, {', '.join(_WORDS)}."
     return None if right else f"{word} is given {_GIVEN.get(word, 'a text')}, not {wanted!r}."
 
 
 _GIVEN = {
     "exists": "True or False",
     "numeric": "a comparison such as ['>=', 5], or a range such as ['>', 0, '<=', 5]",
-    "anything-but": "a text, a number, a list of them, or {'prefix': …}",
+    "anything-but": "a text, a number, a list of either, or {'prefix': …}",
 }
 
 

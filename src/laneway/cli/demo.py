@@ -135,7 +135,9 @@ def _sum_up(output: Console, app: Laneway, tally: Tally, books: Books, took_s: f
     output.print(
         f"{count(len(books.told), 'customer')} were told {told:,} times how their order stands, "
         f"{'each in the right order' if books.in_order() else 'and not in the right order'}. "
-        f"{books.sold.total():,} articles were sold, and the stock was written {books.written:,} times."
+        f"{books.sold.total():,} articles were sold, and the stock was written {books.written:,} times. "
+        f"{count(len(books.packed), 'order')} were packed "
+        f"{'once each' if books.packed_once() else 'and not each of them once'}, whoever else heard of them and failed."
     )
     output.print(
         f"In {took_s:.0f} s: {count(counts.done, 'job')} done, {count(counts.retried, 'run')} failed "
