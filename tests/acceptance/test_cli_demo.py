@@ -31,6 +31,7 @@ def test_demo_shows_jobs_running_and_sums_up(shop: Shop) -> None:
         assert task in text
     assert "were told" in text.splitlines()[-2]
     assert "each in the right order." in text.splitlines()[-2]
+    assert "were packed once each" in text.splitlines()[-2]
     for task in ("tell_customer", "write_stock"):
         assert any(line.startswith(task) and int(line.split()[3]) > 0 for line in text.splitlines())
     assert "jobs done" in text.splitlines()[-1]
