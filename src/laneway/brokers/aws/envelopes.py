@@ -43,5 +43,5 @@ def unwrapped(body: str) -> tuple[str, dict[str, Any]] | None:
 
 def _attribute(told: _Attribute) -> dict[str, Any]:
     if told.kind.startswith("Binary"):
-        return {"DataType": told.kind, "BinaryValue": base64.b64decode(told.value)}
+        return {"DataType": told.kind, "BinaryValue": base64.b64decode(told.value, validate=True)}
     return {"DataType": told.kind, "StringValue": told.value}
