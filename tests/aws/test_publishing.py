@@ -1,4 +1,4 @@
-"""What is published to SNS: the bytes of the originals, in tens and by size; what is wrong is said, and nothing lost."""
+"""What is published to SNS: the bytes of the originals, in tens and by size, and what is wrong is said."""
 
 from __future__ import annotations
 
@@ -273,7 +273,7 @@ def test_what_a_run_publishes_is_sent_before_its_message_is_deleted_and_once(fak
             hand.settle(done(claim, outbox))
         assert (failing.happened, fake.counts("q")) == (1, (0, 1, 0))
         assert hand.again().refused == []
-        calls = [call.operation for call in proxy.log]
+        calls = [call.operation for call in proxy.log if call.service != "sts"]
         assert calls == ["PublishBatch", "SendMessageBatch", "SendMessageBatch", "DeleteMessageBatch"]
         assert sorted(keys(Hand(broker, "two").claim(queue=MAILER))) == [f"e1@{MAILER}", f"e2@{MAILER}"]
         assert keys(hand.claim()) == ["next"]
