@@ -112,7 +112,6 @@ class Laneway(Declaring, Listening, Outgoing, Publishing):
         self.name = name
         self.env = self.names.env
         self.infix = infix
-        self.development = is_development(development)
         self._unheard: set[str] = set()
         self.registry = Registry()
         self.serializer = serializer(self.registry)
@@ -123,6 +122,7 @@ class Laneway(Declaring, Listening, Outgoing, Publishing):
                 kind = each.__name__ + "()" if isinstance(each, type) else "an instance of a Middleware"
                 raise ConfigError(f"middleware must be instances of Middleware; give {kind}, not {each!r}.")
         Dispatching.__init__(self, url, broker, self.middleware)
+        self.development = is_development(development)
         self.error_handlers: Sequence[ErrorHandler] = tuple(error_handlers)
         self.imports: Sequence[str] = tuple(imports)
         self.dump_payload = dump_payload

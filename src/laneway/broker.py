@@ -156,6 +156,19 @@ def relays(broker: Broker) -> bool:
     return getattr(broker, "relays", False)
 
 
+@runtime_checkable
+class Developing(Protocol):
+    """A broker that makes what is missing only if it is told to, because it costs money."""
+
+    development: bool
+
+
+def develop(broker: object, on: bool) -> None:
+    """Tell a broker that cares whether what is missing is to be made by whoever needs it."""
+    if isinstance(broker, Developing):
+        broker.development = on
+
+
 def is_found(broker: Broker, queue: str) -> bool:
     """Whether there is a queue though `queues` may not name it: a broker that cannot list all has a method `exists`.
 

@@ -87,7 +87,7 @@ class NewJob(msgspec.Struct, kw_only=True):
     #: `queue` is the name of a topic: the broker itself makes the copies, for whoever has subscribed (see `relays`).
     to_topic: bool = False
     #: What was published beside the event, for the filters of a broker that makes the copies itself; for all others it
-    #: has gone into the headers.
+    #: has gone into the headers. Not None, even if there is nothing: the body is an event's value and no ticket.
     attributes: Attributes | None = None
 
     @property

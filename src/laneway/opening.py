@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING
 
+from .broker import develop
 from .refusing import refusal_for, refusal_of, see_possible
 from .registry import Registry
 from .urls import open_broker, resolve_url, without_secrets
@@ -24,6 +25,7 @@ class Opening:
         self._given_broker = broker
         self._broker = broker
         self._opening = threading.Lock()
+        self._development = False
         #: Queues that were seen to be there.
         self._made: set[str] = set()
 
@@ -48,6 +50,17 @@ class Opening:
                     self._broker = self._opened(*resolve_url(self._given_url))
         return self._broker
 
+    @property
+    def development(self) -> bool:
+        """Whether what is missing is made by whoever needs it; a broker that cares is told."""
+        return self._development
+
+    @development.setter
+    def development(self, on: bool) -> None:
+        changed, self._development = on is not self._development, on
+        if changed and self._broker is not None:
+            develop(self._broker, on)
+
     def _opened(self, url: str, source: str = "the url given") -> Broker:
         """The broker of a URL, if it can serve the tasks that are declared."""
         broker = open_broker(url, source)
@@ -56,6 +69,8 @@ class Opening:
         except BaseException:
             broker.close()
             raise
+        if self._development:
+            develop(broker, True)
         return broker
 
     def use(self, url: str) -> None:

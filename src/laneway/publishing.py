@@ -218,7 +218,8 @@ class EventSender:
     def _send(self, bodies: list[str], attributes: Attributes | None) -> list[Handle]:
         given = checked(attributes, f"Event {self.event}")
         texts, options = texts_of(given), self._sending
-        beside = given or None if relays(self._app.broker) else None
+        # Of a broker that takes them beside the body, it also says that the body is a value and no ticket.
+        beside = given if relays(self._app.broker) else None
         return self._app.send(
             [
                 NewJob(

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ... import events
-from ...codec import encode
+from ...attributes import texts_of
 from ...job import Headers
 
 #: So many of others go along beside ours.
@@ -27,9 +27,9 @@ def published(beside: events.Attributes, headers: Mapping[str, str]) -> tuple[At
     """What goes beside an event as message attributes, and the headers that are left. What was published comes first:
     filters go by it, and they see the message's own attributes only."""
     traces = {name: headers[name] for name in TRACES if headers.get(name)}
-    made = {name: _attribute(value) for name, value in {**traces, **beside}.items()}
-    ordered = {name: made[name] for name in (*beside, *traces)}
-    return ordered, {name: text for name, text in headers.items() if name not in made}
+    values = {**beside, **{name: text for name, text in traces.items() if name not in beside}}
+    made = {name: {"DataType": _type(values[name]), "StringValue": text} for name, text in texts_of(values).items()}
+    return made, {name: text for name, text in headers.items() if name not in made}
 
 
 def texts(attributes: Attributes) -> Headers:
@@ -37,11 +37,10 @@ def texts(attributes: Attributes) -> Headers:
     return {name: value["StringValue"] for name, value in attributes.items() if "StringValue" in value}
 
 
-def _attribute(value: events.Attribute) -> dict[str, str]:
+def _type(value: events.Attribute) -> str:
     if isinstance(value, str):
-        return {"DataType": "String", "StringValue": value}
-    kind = "String.Array" if isinstance(value, list) else "Number"
-    return {"DataType": kind, "StringValue": encode(value).decode()}
+        return "String"
+    return "String.Array" if isinstance(value, list) else "Number"
 
 
 def packed(attributes: Attributes) -> tuple[Attributes, dict[str, dict[str, str]] | None]:
