@@ -9,10 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from laneway.broker import Broker
+from laneway.broker import Broker, relays
+from laneway.brokers.aws.broker import AWSBroker
 from laneway.brokers.memory import MemoryBroker
 from laneway.brokers.sqlite import SQLiteBroker
 from laneway.errors import LanewayError
+from laneway.events import Attribute, FilterPolicy, Subscription, copy_key
+from laneway.filters import passes
 from laneway.job import NewJob
 from laneway.outcome import buried, done, failed
 from laneway.testing.conformance.kit import Hand, bodies, call, job, keys, numbers, value
@@ -54,6 +57,55 @@ def keyed(broker: Broker) -> None:
         ran += [body for claim in claims for body in bodies(claim)]
         hand.settle(*map(done, claims))
     assert ran == ["x", "y"]
+
+
+def publish(broker: Broker, topic: str, id: str, **attributes: Attribute) -> None:
+    """As the core does."""
+    if relays(broker):
+        broker.enqueue([NewJob(queue=topic, key=id, body="7", event=id, to_topic=True, attributes=attributes)])
+        return
+    queues = [each.queue for each in broker.subscriptions(topic) if passes(each.filter, attributes)]
+    broker.enqueue([NewJob(queue=queue, key=copy_key(id, queue), body="7", event=id) for queue in queues])
+
+
+def listen(broker: Broker, *filters: FilterPolicy | None) -> None:
+    """Subscribe the queues `q`, `q2` and so on to the topic `t`."""
+    if isinstance(broker, AWSBroker):
+        broker.topics.create("t")
+    for number, wanted in enumerate(filters, 1):
+        assert broker.subscribe(Subscription("t", "q" if number == 1 else f"q{number}", wanted))
+
+
+def events(broker: Broker) -> None:
+    listen(broker, None, {"country": ["DE"]})
+    publish(broker, "t", "e1", country="DE")
+    publish(broker, "t", "e2", country="AT")
+    hand = Hand(broker)
+    assert sorted(keys(hand.claim())) == ["e1@q", "e2@q"]
+    assert keys(hand.claim(queue="q2")) == ["e1@q2"]
+
+
+def delayed_copies(broker: Broker) -> None:
+    listen(broker, None)
+    publish(broker, "t", "e1")
+    hand = Hand(broker)
+    hand.settle(failed(hand.one(), "no", 5, DAY))
+    assert keys(broker.listing("q", "retries").jobs) == ["e1@q"]
+    assert broker.cancel("q", "e1@q")
+    assert numbers(broker).length == 0
+
+
+def dead_copies(broker: Broker) -> None:
+    listen(broker, None, None)
+    publish(broker, "t", "e1")
+    hand = Hand(broker)
+    for queue in ("q", "q2"):
+        hand.settle(buried(hand.one(queue), "no"), queue=queue)
+        (view,) = broker.listing(queue, "dead").jobs
+        assert (view.key, bodies(view), view.error) == (f"e1@{queue}", ["7"], "no")
+    assert broker.revive("q", ["e1@q"]) == 1
+    assert keys(hand.claim()) == ["e1@q"]
+    assert keys(broker.listing("q2", "dead").jobs) == ["e1@q2"]
 
 
 def collecting(broker: Broker) -> None:
@@ -173,6 +225,9 @@ def sharding(broker: Broker) -> None:
 FEATURES: dict[str, Callable[[Broker], None]] = {
     "plain tasks, retries, the outbox": plain,
     "keyed tasks, in order": keyed,
+    "events: a copy for each listener, filters": events,
+    "copies of an event that are delayed: listed, cancelled": delayed_copies,
+    "dead copies of an event: listed, revived": dead_copies,
     "collecting tasks": collecting,
     "priorities": priorities,
     "delays of plain jobs, of any length": long_delays,
@@ -200,13 +255,14 @@ FEATURES: dict[str, Callable[[Broker], None]] = {
 def on(name: str, fake: FakeServer, folder: Path) -> Iterator[Broker]:
     """An empty broker with the queue `q`."""
     if name == "SQS":
-        fake.create_queues("q")
+        for queue in ("q", "q2"):
+            fake.create_queues(queue)
         with opened(fake, table=None) as broker:
             broker.declare("q", 5)
             yield broker
         return
     if name in ("SQS with the table", "SQS with records"):
-        with ready(fake, records=name == "SQS with records") as broker:
+        with ready(fake, "q", "q2", records=name == "SQS with records") as broker:
             yield broker
         return
     other: Broker = MemoryBroker() if name == "memory" else SQLiteBroker(folder / "jobs.db")

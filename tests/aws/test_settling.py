@@ -49,6 +49,27 @@ def test_a_failed_job_is_sent_anew_with_what_is_known_of_it(aws: Place, bench: B
     assert rig.counts == [("q", 0, 1), ("q", 0, 1)]
 
 
+def test_a_copy_that_comes_before_the_old_message_is_gone_is_run_at_once(bench: Bench) -> None:
+    """Another receive may bring it while the settlement is under way: it must not stay hidden until the lease ends."""
+    rig, server, _ = bench.virtual()
+    put(rig, "a")  # type: ignore[arg-type]
+    hand, other = rig.hand(), rig.hand("worker-2")
+    claim = hand.one()
+    met: list[list[Claim]] = []
+
+    def watch(operation: str, params: dict[str, Any], answer: dict[str, Any] | None) -> None:
+        if operation == "send_message_batch" and answer is not None:
+            met.append(other.claim())
+
+    with rig.watched(watch):
+        hand.settle(failed(claim, "no", 25, 0.0))
+    assert met == [[]]
+    again = hand.one()
+    assert (again.key, again.attempt) == ("a", 2)
+    hand.settle(done(again))
+    assert server.counts("q") == (0, 0, 0)
+
+
 def test_a_retry_comes_at_its_time(bench: Bench) -> None:
     """By DelaySeconds up to 900 s, beyond that from hop to hop: never early, and with all that is known of it."""
     rig, _, clock = bench.virtual()

@@ -65,6 +65,11 @@ class Plan:
         kept = {id(held) for held in self.kept}
         return [held for held in [*self.claimed.held, *self.behind] if id(held) not in kept]
 
+    def late(self) -> list[Message]:
+        """What says the same as these and has come since the plan was made: the copy that it has sent, say."""
+        known = {change.message.message_id for change in [*self.first, *self.then]}
+        return [twin for held in self.leaving() for twin in held.twins if twin.message_id not in known]
+
 
 def plan(
     claimed: Claimed, settlement: Settlement, now: float, monotonic: float, limit: int, limits: Limits | None = None

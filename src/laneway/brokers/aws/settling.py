@@ -16,9 +16,9 @@ from ...clock import Clock
 from ...errors import BrokerError
 from ...outcome import Settlement
 from .aging import Limits
-from .changes import Changes
+from .changes import Change, Changes
 from .channels import Channels
-from .messages import Channel, Outgoing
+from .messages import Channel, Message, Outgoing
 from .planning import Plan, in_time, needs_limits, plan, refusal, stay, unburied
 from .posting import Post
 from .remembering import Memory
@@ -185,9 +185,11 @@ class Settler:
     def _conclude(self, queue: str, work: Work) -> None:
         """Nothing of it is on its way any more: free the claims, remember what is over, and count."""
         processed = failed = 0
+        late: list[Message] = []
         for settlement, made in work.plans or ():
             claimed = made.claimed
             with self._stock.changed:
+                late += made.late()
                 for message in made.over:
                     self._stock.holding.end(message)
                 self._stock.forget(made.leaving())
@@ -205,6 +207,7 @@ class Settler:
             failed += settlement.verdict in ("retry", "bury")
         if processed or failed:
             self._counted(queue, processed, failed)
+        self._give_back(late)
 
     @staticmethod
     def _tell_stayed(settlement: Settlement, made: Plan) -> None:
@@ -226,6 +229,14 @@ class Settler:
         """
         fifo = made.claimed.buffer.channel.fifo
         return fifo and any(change.is_refused and change.hide_s is None for change in made.first)
+
+    def _give_back(self, late: list[Message]) -> None:
+        """Have messages that came meanwhile come again: by then it is known what they are."""
+        now = self._clock.monotonic()
+        try:
+            self._changes.carry_out([Change(message, 0) for message in late if message.hidden_until > now])
+        except BrokerError as error:
+            _log.debug("%d messages come back only when they are not hidden any longer: %s", len(late), error)
 
     def _forget(self, queue: str, ids: list[str]) -> None:
         try:
