@@ -129,3 +129,44 @@ def test_what_a_worker_is_allowed_suffices_for_the_check(made: Console, allowed:
     allowed("worker")
     report = made.json("check", made.target)
     assert report["well"], report
+
+
+def test_what_an_operator_is_allowed_suffices_to_subscribe(made: Console, allowed: Callable[[str], None]) -> None:
+    allowed("operator")
+    [row] = made.json("subscriptions", made.target)["subscriptions"]
+    assert row == {"topic": TOPIC, "queue": QUEUE, "filter": {"country": ["DE"]}, "listener": "ship"}
+    assert levels(made.ok("subscribe", made.target)) == ["ok"]
+    made.ok("unsubscribe", made.target, "sold", "--source", "stock")
+    assert made.json("subscriptions")["subscriptions"] == []
+    queue = made.server.queue_url(QUEUE)
+    made.server.sqs_client.set_queue_attributes(QueueUrl=queue, Attributes={"Policy": ""})
+    assert levels(made.ok("subscribe", made.target, "--dry-run")) == ["missing"]
+    assert levels(made.ok("subscribe", made.target)) == ["made"]
+    assert levels(made.ok("subscribe", made.target)) == ["ok"]
+
+
+def test_what_cannot_be_subscribed_is_told(console: Console) -> None:
+    done = console.run("subscribe", console.target)
+    assert done.exit_code == 3
+    assert f"There is no SQS queue {QUEUE}" in done.stdout
+    assert "`laneway aws create`" in done.stdout
+
+
+def test_a_worker_may_not_subscribe(made: Console, allowed: Callable[[str], None]) -> None:
+    made.ok("unsubscribe", made.target, "sold", "--source", "stock")
+    allowed("worker")
+    done = made.run("subscribe", made.target)
+    assert done.exit_code == 3
+    assert "these credentials may not change that; have somebody who may run `laneway aws create`" in done.stdout
+    report = made.run("check", made.target)
+    assert report.exit_code == 3
+    assert f"The SQS queue {QUEUE} is not subscribed to the SNS topic {TOPIC}" in report.stdout
+
+
+def test_a_subscription_that_nobody_hears_is_named(made: Console) -> None:
+    made.target = made.target.replace("aws_shop", "aws_other_shop")
+    made.write(APP.replace('"sold"', '"paid"'))
+    made.ok("aws", "create", made.target)
+    said = made.ok("check", made.target)
+    assert f"The queue {QUEUE} is subscribed to {TOPIC}, and" in said
+    assert "has no listener for it" in said

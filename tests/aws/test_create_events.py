@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import json
+import logging
 from typing import Any
 
 import pytest
 from botocore.exceptions import ClientError
 
 from laneway import Laneway
+from laneway.brokers.aws.broker import AWSBroker
+from laneway.brokers.aws.clients import Clients
 from laneway.brokers.aws.steps import Step
 from laneway.events import Subscription
 from tests.aws.listeners import GERMAN, LETTERS, QUEUE, TOPIC, create, shop
 from tests.aws.operators import opened
 from tests.aws.places import Place
+from tests.aws.working import Tally, running
 
 
 def levels(steps: list[Step]) -> list[str]:
@@ -151,3 +155,20 @@ def test_in_development_what_is_otherwise_is_told(fake: Place) -> None:
         create(broker, shop(broker))
         [told] = broker.provide(shop(broker, GERMAN), [QUEUE])
         assert "another filter" in told
+
+
+def test_in_development_nobody_has_to_make_anything(aws: Place, caplog: pytest.LogCaptureFixture) -> None:
+    broker = AWSBroker(aws.settings(), clients=Clients.of(aws.settings(), **aws.clients))
+    app, tally = Laneway(broker=broker, name="shop", env="test", development=True), Tally()
+
+    @app.listener("sold", source="stock")
+    def ship(order: int) -> None:
+        tally.note(order)
+
+    with caplog.at_level(logging.INFO), running(app):
+        aws.sns_client.publish(TopicArn=broker.topics.arn(TOPIC), Message="7")
+        tally.wait_for(1)
+    assert tally.ran == [7]
+    assert [record.levelname for record in caplog.records if record.levelno > logging.INFO] == []
+    assert f"The SQS queue {QUEUE} was subscribed to {TOPIC}." in caplog.messages
+    app.close()
