@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import msgspec
 import pytest
 
-from laneway import Context, Laneway, QueueStats, Worker
+from laneway import Context, Laneway, QueueStats, Worker, failpoints
 from laneway.brokers.redis import RedisBroker, outbox
 from laneway.brokers.redis.outbox import Outbox
 from laneway.config import WorkerOptions
@@ -62,6 +62,31 @@ def test_it_goes_on_until_all_that_runs_have_sent_is_stored(
     parent.enqueue()
     assert Worker(app, WorkerOptions(until_empty=True)).run() == 0
     assert ran == ["parent", "child"]
+
+
+def test_it_goes_on_until_an_event_is_stored_whose_publisher_has_died(
+    redis_cluster: RedisCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ran: list[str] = []
+    app = Laneway(redis_cluster.url, name="shop")
+    for name in ("mail", "stock"):
+        app.listener("sold", source="shop", destination=name, name=name)(
+            lambda value, name=name: ran.append(f"{name}: {value}")
+        )
+    for listener in app.listeners():
+        app.broker.subscribe(listener.subscription)
+    monkeypatch.setattr(outbox, "LEFT_BEHIND_S", 0.3)
+
+    def die() -> None:
+        raise InterruptedError
+
+    with monkeypatch.context() as dying:
+        dying.setitem(failpoints.armed, "after post", die)
+        with pytest.raises(InterruptedError):
+            app.publish("sold", "a book")
+    assert Worker(app, WorkerOptions(until_empty=True)).run() == 0
+    assert sorted(ran) == ["mail: a book", "stock: a book"]
+    app.close()
 
 
 def test_whose_worker_goes_on(broker: RedisBroker) -> None:
