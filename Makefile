@@ -50,6 +50,7 @@ bench: .venv/dev.stamp ## measure how fast jobs go in and out, what idling costs
 	.venv/bin/python bench/memory.py
 	.venv/bin/python bench/redis_drain.py
 	.venv/bin/python bench/redis_enqueue.py $(if $(PEERS),--peers $(PEERS))
+	.venv/bin/python bench/redis_publish.py
 	.venv/bin/python bench/redis_latency.py $(if $(PEERS),--peers $(PEERS))
 	.venv/bin/python bench/redis_memory.py
 	.venv/bin/python bench/redis_depth.py
