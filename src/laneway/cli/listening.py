@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 
 from ..app import Laneway
-from ..broker import Broker, is_found
+from ..broker import Broker, is_found, makes_queues
 from ..errors import BrokerAwayError, BrokerError
 from ..events import Subscription
 from ..job import QueueStats
@@ -43,6 +43,16 @@ def waiting(broker: Broker, queue: str) -> int:
     return next((stats.length for stats in broker.stats() if stats.queue == queue), 0)
 
 
+def _find(broker: Broker, queue: str) -> None:
+    """Look for a queue: else the numbers of the broker may leave it out. Whoever may not look goes without them."""
+    try:
+        is_found(broker, queue)
+    except BrokerAwayError:
+        raise
+    except BrokerError:
+        pass
+
+
 class Hearing:
     """What an app listens to, and what it has subscribed to."""
 
@@ -61,14 +71,16 @@ class Hearing:
         own = {listener.queue for listener in self._listeners}
         #: The subscriptions of this app that nobody listens to, by queue.
         self.unheard = {each.queue: each for each in of_this_app(app, self._stored) if each.queue not in own}
+        #: Where queues are made by people the broker itself says what its listeners lack, and more of it.
+        self._says_itself = not makes_queues(broker)
         for queue in self.unheard:
-            is_found(broker, queue)  # else the numbers of the broker may leave it out
+            _find(broker, queue)
 
     def findings(self, target: str, stats: Iterable[QueueStats], served: Collection[str]) -> Findings:
         """A sentence for each that has no counterpart. `served` are the queues that a living worker serves."""
         if self._unseen and self._listeners:
             yield Finding("note", f"Subscriptions cannot be looked at: {self._unseen}")
-        elif not self._unseen:
+        elif not self._unseen and not self._says_itself:
             yield from self._unsubscribed(target, served)
         lengths = {each.queue: each.length for each in stats}
         for queue, subscription in self.unheard.items():
