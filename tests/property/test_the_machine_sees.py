@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from laneway.broker import Answer, Resharding, Turn
 from laneway.brokers.memory import MemoryBroker
 from laneway.clock import Clock
+from laneway.events import Subscription
 from laneway.job import Kind, NewJob, Started
 from laneway.outcome import Settlement
 from laneway.testing.machine import broker_machine
@@ -182,6 +183,41 @@ class RestlessPause(MemoryBroker):
         return super().wait(queues, timeout_s) | paused
 
 
+class UnsubscribingIsForgotten(MemoryBroker):
+    """Says that it was done."""
+
+    def unsubscribe(self, topic: str, queue: str) -> bool:
+        return (topic, queue) in self._subscriptions
+
+
+class TheFirstFilterStays(MemoryBroker):
+    """Takes a subscription with another filter for the one that it has."""
+
+    def subscribe(self, subscription: Subscription) -> bool:
+        there = (subscription.topic, subscription.queue) in self._subscriptions
+        return there or super().subscribe(subscription)
+
+
+class SomeCopiesOnly(MemoryBroker):
+    """Stores of an event the copy for the first queue."""
+
+    def enqueue(self, jobs: Sequence[NewJob]) -> None:
+        first = {job.event: job.queue for job in reversed(jobs)}
+        super().enqueue([job for job in jobs if not job.event or first[job.event] == job.queue])
+
+
+class RunsPublishToOne(MemoryBroker):
+    """Stores of what a run has published one copy."""
+
+    def turn(self, turn: Turn) -> Answer:
+        ends = [replace(each, outbox=self._first_copies(each.outbox or [])) for each in turn.settlements]
+        return super().turn(replace(turn, settlements=ends))
+
+    def _first_copies(self, jobs: Sequence[NewJob]) -> list[NewJob]:
+        first = {job.event: job.queue for job in reversed(jobs)}
+        return [job for job in jobs if not job.event or first[job.event] == job.queue]
+
+
 class Early(MemoryBroker):
     """Hands out what is almost due."""
 
@@ -222,6 +258,10 @@ BROKEN = (
     PauseIsForShow,
     RestlessPause,
     Early,
+    UnsubscribingIsForgotten,
+    TheFirstFilterStays,
+    SomeCopiesOnly,
+    RunsPublishToOne,
 )
 
 

@@ -13,7 +13,7 @@ and, above each, what the step did.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from hypothesis import note
 from hypothesis import strategies as st
@@ -21,12 +21,25 @@ from hypothesis.stateful import RuleBasedStateMachine, rule
 
 from ..broker import Broker, Listing, Order, Turn
 from ..clock import Clock, ManualClock
-from ..errors import ConfigError, EnqueueError, LeaseLost
+from ..errors import EnqueueError, LeaseLost
 from ..job import Claim, Kind, NewJob, Started, WorkerView
-from . import model_acting
+from ..outcome import done
 from .comparing import compare_key, compare_listing, compare_payload, compare_stats, compare_status
-from .material import KINDS, NAMES, PAYLOADS, QUEUES, START, Choices, Name, due, identity, new_job, settlement
-from .model import KeyState
+from .machine_acting import ActingSteps
+from .machine_events import EventSteps
+from .material import (
+    EVERYWHERE,
+    KINDS,
+    NAMES,
+    PAYLOADS,
+    QUEUES,
+    START,
+    Choices,
+    Name,
+    identity,
+    new_job,
+    settlement,
+)
 from .reference import Reference, same
 
 MakeBroker = Callable[[Clock], Broker]
@@ -38,10 +51,9 @@ STEPS = (
     *("advance",) * 4,
     *("act",) * 5,
     *("enqueue_several",) * 3,
-    *("reschedule",) * 2,
-    *("crash",) * 2,
+    *("reschedule", "crash") * 2,
     *("cancel", "die", "leave", "renew", "repeat", "reshard", "pause", "resume", "enqueue_another_kind", "list_jobs"),
-    "look_around",
+    *("look_around", "publish", "subscribe", "unsubscribe"),
 )
 #: Which step, and two numbers that say how. Bytes, because drawing is what takes the time, and they are drawn at once.
 _steps = st.binary(min_size=9, max_size=9)
@@ -57,7 +69,7 @@ class Hand:
         self.settled: dict[str, list[Claim]] = {queue: [] for queue in QUEUES}
 
 
-class BrokerMachine(RuleBasedStateMachine):
+class BrokerMachine(EventSteps, ActingSteps, RuleBasedStateMachine):
     """What may happen to a broker. Subclasses say which one: see `broker_machine`."""
 
     make_broker: ClassVar[MakeBroker]
@@ -75,6 +87,7 @@ class BrokerMachine(RuleBasedStateMachine):
         self.hands = [self._hire() for _ in range(3)]
         for queue, shards in zip(QUEUES, (2, 3), strict=True):
             same("declare", self.broker.declare(queue, shards), self.reference.declare(queue, shards))
+        self._begin_with_subscriptions()
 
     def _hire(self) -> Hand:
         name = f"worker-{self._hired}"
@@ -94,14 +107,14 @@ class BrokerMachine(RuleBasedStateMachine):
         what = STEPS[code[0] % len(STEPS)]
         how, more = int.from_bytes(code[1:5], "big"), int.from_bytes(code[5:], "big")
         touched = getattr(self, "_" + what)(Choices(how), Choices(more))
-        self._look(NAMES if self.thorough else touched)
+        self._look(EVERYWHERE if self.thorough else touched)
         self._sound = True
 
     def teardown(self) -> None:
         """Look at everything, unless a difference was found already, and see that a resharding comes to its end."""
         try:
             if self._sound:
-                self._look(NAMES)
+                self._look(EVERYWHERE)
                 self._look_around()
                 self._finish_resharding()
         finally:
@@ -114,7 +127,7 @@ class BrokerMachine(RuleBasedStateMachine):
         for queue, known in self.reference.queues.items():
             while known.resharding:
                 self._move(queue, known.resharding, 1_000)
-        self._look(NAMES)
+        self._look(EVERYWHERE)
 
     # -- jobs in ---------------------------------------------------------------------------------------
 
@@ -175,6 +188,13 @@ class BrokerMachine(RuleBasedStateMachine):
         return self._take(
             hand, Turn(hand.name, queue, hand.seqs[queue], ends, limit, shards, batch, in_order, most, epoch)
         )
+
+    def _end_run(self, outbox: list[NewJob], choices: Choices) -> Iterable[Name]:
+        slot, queue = self._whose_turn(choices)
+        hand = self.hands[slot]
+        hand.seqs[queue] += 1
+        ends = [done(claim, outbox) for claim in self._ended(hand, queue, 1, choices)]
+        return self._take(hand, Turn(hand.name, queue, hand.seqs[queue], ends))
 
     def _whose_turn(self, choices: Choices) -> tuple[int, str]:
         """Mostly somebody's who has something to settle: otherwise little would ever be."""
@@ -271,88 +291,6 @@ class BrokerMachine(RuleBasedStateMachine):
         same("how many claims a worker held whose process is gone", self.broker.leave(hand.name, died), expected)
         return touched
 
-    # -- acting ----------------------------------------------------------------------------------------
-
-    def _name(self, choices: Choices, apt: Callable[[KeyState], object]) -> Name:
-        """A key; mostly one of those that are apt for what is to be done."""
-        if choices.below(4):
-            return choices.of([name for name in NAMES if apt(self.reference.state(*name))] or NAMES)
-        return choices.of(NAMES)
-
-    def _payload(self, name: Name, choices: Choices) -> str | None:
-        """The identity of one of the key's payloads, wherever it may be; None: the job as a whole."""
-        if KINDS[name] is Kind.PLAIN or not choices.below(3):
-            return None
-        queued = [entry.identity for entry in self.reference.state(*name).queued]
-        return choices.of(queued) if queued and choices.below(4) else identity(name, choices.below(PAYLOADS))
-
-    def _cancel(self, how: Choices, more: Choices) -> Iterable[Name]:
-        name = self._name(how, lambda state: state.queued)
-        which = self._payload(name, how)
-        note(("cancel", name, which))
-        expected = self.reference.act(*name, lambda state: model_acting.cancel(state, which))
-        same(f"cancel{(*name, which)}", self.broker.cancel(*name, which), expected)
-        return [name]
-
-    def _reschedule(self, how: Choices, more: Choices) -> Iterable[Name]:
-        name = self._name(how, lambda state: state.queued)
-        which, (delay_s, at) = self._payload(name, how), due(how)
-        if KINDS[name] is Kind.COLLECTING and which not in {
-            each.identity for each in self.reference.state(*name).queued
-        }:
-            which = None
-        note(("reschedule", name, which, delay_s, at))
-        then = self.clock.now() + delay_s if at is None else at
-        expected = self.reference.act(*name, lambda state: model_acting.reschedule(state, which, then))
-        moved = self.broker.reschedule(*name, which, delay_s=delay_s, perform_at=at)
-        same(f"reschedule{(*name, which)}", moved, expected)
-        return [name]
-
-    def _act(self, how: Choices, more: Choices) -> Iterable[Name]:
-        """What can be done to many keys at once."""
-        now = self.clock.now()
-        steps: tuple[tuple[str, Callable[[Any], Any]], ...] = (
-            ("revive", lambda state: model_acting.revive(state, now)),
-            ("run_now", lambda state: model_acting.run_now(state, now)),
-            ("bury_failed", lambda state: model_acting.bury_failed(state, now)),
-            ("revive", lambda state: model_acting.revive(state, now)),
-            ("delete_failed", lambda state: model_acting.delete_failed(state, now)),
-            ("delete_dead", model_acting.delete_dead),
-        )
-        verb, step = how.of(steps)
-        queue, key = self._name(how, step)
-        keys = [key for name, key in NAMES if name == queue] if how.below(4) == 3 else [key]
-        note((verb, queue, keys))
-        expected = self.reference.act_on_all(queue, keys, step)
-        same(f"{verb}({queue!r}, {keys})", getattr(self.broker, verb)(queue, keys), expected)
-        return [(queue, key) for key in keys]
-
-    def _pause(self, how: Choices, more: Choices) -> Iterable[Name]:
-        return self._set_paused("pause", how.of((*QUEUES, "nowhere")))
-
-    def _resume(self, how: Choices, more: Choices) -> Iterable[Name]:
-        paused = [name for name, known in self.reference.queues.items() if known.paused]
-        return self._set_paused("resume", how.of(paused or (*QUEUES, "nowhere")))
-
-    def _set_paused(self, verb: str, queue: str) -> Iterable[Name]:
-        note((verb, queue))
-        expected = self.reference.set_paused(queue, paused=verb == "pause")
-        same(f"{verb}({queue!r})", getattr(self.broker, verb)(queue), expected)
-        return ()
-
-    def _reshard(self, how: Choices, more: Choices) -> Iterable[Name]:
-        queue, shards, limit = how.of(QUEUES), 1 + how.below(4), how.of((1_000, 2, 1))
-        return self._move(queue, shards, limit)
-
-    def _move(self, queue: str, shards: int, limit: int) -> Iterable[Name]:
-        note(("reshard", queue, shards, limit))
-        try:
-            step = self.broker.reshard(queue, shards, limit=limit)
-        except ConfigError:
-            step = None
-        self.reference.reshard(queue, shards, step)
-        return [name for name in NAMES if name[0] == queue]
-
     # -- time, and looking -----------------------------------------------------------------------------
 
     def _advance(self, how: Choices, more: Choices) -> Iterable[Name]:
@@ -390,7 +328,8 @@ class BrokerMachine(RuleBasedStateMachine):
         assert not flaws, flaws
         compare_stats(self.broker, self.reference, now)
         same("wait", self.broker.wait(QUEUES, 0.0), self.reference.due_queues(now))
-        for name in NAMES:
+        self._compare_subscriptions()
+        for name in EVERYWHERE:
             compare_status(self.broker, self.reference, *name, now)
             for number in range(PAYLOADS if KINDS[name] is not Kind.PLAIN else 0):
                 compare_payload(self.broker, self.reference, *name, identity(name, number), now)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TypeVar
 
+from ..events import FilterPolicy, copy_key
 from ..job import Claim, Kind, NewJob, Quiet
 from ..merge import identity_of
 from ..outcome import Settlement, buried, done, failed, postponed, released
@@ -31,6 +32,14 @@ KINDS: dict[Name, Kind] = {
     ("orders", "p2"): Kind.PLAIN,
 }
 NAMES = tuple(KINDS)
+TOPICS = ("sold", "moved")
+EVENTS = ("e1", "e2")
+FILTERS: tuple[FilterPolicy | None, ...] = (None, {"country": ["DE"]}, {"country": ["PL", "DE"]}, None)
+COUNTRIES = ("DE", "PL", None)
+#: Where copies of events may be; nothing else is enqueued there.
+COPIES: tuple[Name, ...] = tuple((queue, copy_key(id, queue)) for id in EVENTS for queue in QUEUES)
+KINDS.update(dict.fromkeys(COPIES, Kind.PLAIN))
+EVERYWHERE = (*NAMES, *COPIES)
 #: Payloads of a key: numbers below this.
 PAYLOADS = 4
 #: (delay, perform_at in seconds after the start).

@@ -16,6 +16,7 @@ from ..job import Claim, NewJob, Started
 from ..shards import DEFAULT_SHARDS, shard_of
 from . import model, model_settling
 from .model import KeyState, replace
+from .model_events import Subscriptions
 
 Name = tuple[str, str]
 
@@ -67,6 +68,7 @@ class Reference:
         self.keys: dict[Name, KeyState] = {}
         self.queues: dict[str, QueueState] = {}
         self.workers: dict[str, WorkerState] = {}
+        self.subscriptions = Subscriptions()
         self.last_token = 0
         self._arrivals = 0
 
