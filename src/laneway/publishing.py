@@ -15,7 +15,7 @@ import msgspec
 
 from .attributes import checked, texts_of
 from .broker import relays
-from .codec import OneValue, Refused
+from .codec import OneValue, Refused, encode
 from .config import name_problem
 from .dispatching import Dispatching
 from .errors import ConfigError, EnqueueError
@@ -93,7 +93,8 @@ class Publishing(Dispatching):
         topic = self._topic(event, generic)
         given = checked(attributes, f"Event {event}")
         bodies = self.bodies(event, values, many)
-        found = [new_id() if ids is None else ids(topic, "", body) for body in bodies]
+        beside = encode(given).decode() if given else ""  # one value with two attributes is two events, in any order
+        found = [new_id() if ids is None else ids(topic, beside, body) for body in bodies]
         if relays(self.broker):
             jobs = [
                 NewJob(

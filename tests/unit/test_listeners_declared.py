@@ -13,9 +13,11 @@ import pytest
 from pydantic import BaseModel
 
 from laneway import Context, DeclarationError, EnqueueError, Key, Laneway, Listener, TicketError
+from laneway.brokers.aws.needs import needs_of
 from laneway.brokers.memory import MemoryBroker
+from laneway.cli.reading import Reader
 from laneway.events import Subscription
-from laneway.job import Claim, Kind, Payload
+from laneway.job import Claim, JobView, Kind, Payload
 
 if TYPE_CHECKING:
     from decimal import Decimal as Unseen
@@ -393,3 +395,29 @@ def test_sqs_is_asked_when_it_is_declared():
         "Task takes_any: SQS leaves a job to its worker for 12 hours at most",
     )
     assert app.listener("login")(takes_any).queue == "shop-eventboss-login"
+
+
+def test_the_command_line_tells_whose_jobs_they_are(app):
+    listener = app.listener("login", name="on_login")(takes_any)
+    for body in ("5", '{"_job_class":"other"}', "no JSON"):
+        job = JobView(
+            queue=listener.queue,
+            key="a",
+            status="queued",
+            shard=0,
+            payloads=[Payload(body)],
+            perform_at=0.0,
+            retry_count=-1,
+            attempt=0,
+        )
+        [seen] = Reader(app).read([job])
+        assert seen.task == "on_login"
+        job.queue = "default"
+        [seen] = Reader(app).read([job])
+        assert seen.task == ("other" if "other" in body else None)
+
+
+def test_aws_needs_a_standard_queue_for_it(app):
+    listener = app.listener("login", name="on_login", max_retry_count=3)(takes_any)
+    need = needs_of(app)[listener.queue]
+    assert (need.plain, need.keyed, need.collecting, need.runs) == (["on_login"], [], [], {False: 4})

@@ -4,77 +4,20 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
-from decimal import Decimal
-from typing import Any, NamedTuple
+from contextlib import closing
+from typing import Any
 
 import msgspec
 import pytest
-from pydantic import BaseModel
 
-from laneway import ConfigError, Context, EnqueueError, Laneway, Middleware
-from laneway.brokers.memory import MemoryBroker
+from laneway import EnqueueError, Laneway, Middleware
 from laneway.events import Subscription
-from laneway.job import Claim, JobView, Kind, NewJob, Payload
+from laneway.job import Kind, NewJob
 from laneway.outcome import OUTBOX_LIMIT
 from laneway.telemetry import Enqueueing, EventsPublished, JobsEnqueued
+from tests.unit.publishing import GENERIC, TOPIC, Recording, Relaying, app_on, context_of, copies, heard
 
 pytestmark = pytest.mark.unit
-
-TOPIC = "eventboss-shop-placed-test"
-GENERIC = "eventboss-placed-test"
-
-
-class Recording(MemoryBroker):
-    """Keeps what it is handed."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.handed: list[list[NewJob]] = []
-
-    def enqueue(self, jobs):
-        self.handed.append([*jobs])
-        super().enqueue(jobs)
-
-
-class Relaying(Recording):
-    """Makes the copies itself, as SNS does; it only keeps what it is handed."""
-
-    relays = True
-    derives_ids = True
-
-    def enqueue(self, jobs):
-        self.handed.append([*jobs])
-
-    def subscriptions(self, topic=None):
-        raise AssertionError("nobody needs to know")
-
-
-@dataclass
-class Order:
-    id: str
-    at: datetime
-    cents: Decimal
-
-
-class Shape(msgspec.Struct):
-    id: str
-    tags: set[str]
-
-
-class Model(BaseModel):
-    id: str
-    at: datetime
-
-
-class Pair(NamedTuple):
-    one: int
-    two: str
-
-
-def app_on(broker: MemoryBroker, **options: Any) -> Laneway:
-    return Laneway(broker=broker, name="shop", env="test", **options)
 
 
 @pytest.fixture
@@ -84,21 +27,8 @@ def broker() -> Recording:
 
 @pytest.fixture
 def app(broker: Recording) -> Iterator[Laneway]:
-    app = app_on(broker)
-    for queue in ("a", "b"):
-        broker.subscribe(Subscription(TOPIC, queue))
-    yield app
-    app.close()
-
-
-def copies(app: Laneway) -> list[JobView]:
-    queues = sorted(app.broker.queues())
-    return [job for queue in queues for job in app.broker.listing(queue, "queued").jobs]
-
-
-def context_of(app: Laneway, kind: Kind = Kind.PLAIN) -> Context:
-    claim = Claim("default", 1, "run", 7, 0.0, -1, 1, 0, [Payload("x", 0.0, "call")], kind=kind)
-    return Context(app, claim, app.task(name="t")(lambda: None))
+    with closing(heard(broker)) as app:
+        yield app
 
 
 # -- who gets it ---------------------------------------------------------------------------------------
@@ -163,87 +93,6 @@ def test_a_filter_that_lets_nothing_through_is_nothing_to_be_said(app, broker, c
     assert (caplog.records, broker.handed) == ([], [])
 
 
-# -- values --------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("value", "body"),
-    [
-        ("text", '"text"'),
-        ("", '""'),
-        (None, "null"),
-        (5, "5"),
-        (1.5, "1.5"),
-        (True, "true"),
-        ([1, {"b": 2, "a": 1}], '[1,{"a":1,"b":2}]'),
-        (
-            Order("a", datetime(2026, 1, 2, tzinfo=UTC), Decimal("1.10")),
-            '{"at":"2026-01-02T00:00:00Z","cents":"1.10","id":"a"}',
-        ),
-        (Shape("a", {"x"}), '{"id":"a","tags":["x"]}'),
-        (Model(id="a", at=datetime(2026, 1, 2, tzinfo=UTC)), '{"at":"2026-01-02T00:00:00Z","id":"a"}'),
-        (Pair(1, "b"), '[1,"b"]'),
-    ],
-)
-def test_values_are_canonical_json(app, value, body):
-    app.publish("placed", value)
-    assert copies(app)[0].payloads[0].body == body
-
-
-class Backwards:
-    """A serializer that would write something else."""
-
-    def __init__(self, registry: Any) -> None: ...
-
-    def dumps(self, task: Any, params: Any) -> str:
-        return "other"
-
-    def loads(self, body: str) -> None: ...
-
-
-def test_whatever_the_serializer_is():
-    app = app_on(MemoryBroker(), serializer=Backwards)
-    app.broker.subscribe(Subscription(TOPIC, "a"))
-    app.publish("placed", "text")
-    assert copies(app)[0].payloads[0].body == '"text"'
-
-
-LONG = "x" * 1_048_577
-
-
-@pytest.mark.parametrize(
-    ("value", "sentence"),
-    [
-        (float("nan"), "the value would come back with null instead of float"),
-        ({1, 2}, "the value would come back with list instead of set; give plain JSON values, or a dataclass"),
-        ((1, 2), "list instead of tuple"),
-        ({"at": datetime(2026, 1, 2)}, "str instead of datetime"),
-        ([Shape("a", set())], "dict instead of Shape"),
-        ({1: 2}, "a dict has keys that are not text"),
-        (object(), "object cannot be stored as JSON"),
-        (Order, "type cannot be stored as JSON"),
-        ("\ud800", "half of a surrogate pair"),
-        (LONG, "Event placed: its value is 1048579 bytes, and this broker takes 1048576 at most"),
-        (Order("a", datetime(2026, 1, 2), float("inf")), "Event placed: "),  # type: ignore[arg-type]  # it is wrong
-    ],
-)
-def test_what_would_not_survive_is_refused(app, broker, value, sentence):
-    with pytest.raises(EnqueueError) as caught:
-        app.publish("placed", value)
-    assert str(caught.value).startswith("Event placed: ")
-    assert sentence in str(caught.value)
-    assert str(caught.value).endswith(".")
-    with pytest.raises(EnqueueError) as caught:
-        app.publish_many("placed", ["good", value])
-    assert str(caught.value).startswith("Item 1: Event placed: ")
-    assert str(caught.value).endswith(". Nothing was stored.")
-    with pytest.raises(EnqueueError):
-        context_of(app).publish("placed", value)
-    with pytest.raises(EnqueueError):
-        app.sender("placed", "mail").send(value)
-    assert (broker.handed, app.broker.stats()) == ([], [])
-
-
 # -- many ----------------------------------------------------------------------------------------------
 
 
@@ -266,50 +115,6 @@ def test_many_are_a_list(app, values):
         app.publish_many("placed", values)
     with pytest.raises(EnqueueError, match="Event placed: send_many takes a list of values, not "):
         app.sender("placed", "mail").send_many(values)
-
-
-# -- what cannot be ------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("generic", [False, True])
-def test_an_app_without_a_name_cannot_publish(generic):
-    app = Laneway("memory:")
-    for publish in (app.publish, app.publish_many, context_of(app).publish, app.sender):
-        with pytest.raises(ConfigError, match="Publishing needs the app's name, which is the source of its events"):
-            publish("placed", "value", generic=generic)
-
-
-@pytest.mark.parametrize("event", ["", "a b", "a.b", 5, None, "x" * 81])
-def test_events_that_cannot_be(app, event):
-    for publish in (app.publish, app.publish_many, context_of(app).publish, app.sender):
-        with pytest.raises(EnqueueError, match="An event must be 1 to 80 letters, digits, '_' or '-', not"):
-            publish(event, "value")
-
-
-def test_a_topic_that_is_too_long(app):
-    longest = 80 - len("eventboss-shop--test")
-    app.publish("x" * longest, 1)
-    with pytest.raises(EnqueueError, match=r"the topic eventboss-shop-x+-test has 81 characters, and 80 are the most"):
-        app.publish("x" * (longest + 1), 1)
-
-
-def test_generic_is_yes_or_no(app):
-    with pytest.raises(EnqueueError, match="Event placed: generic must be True or False, not 'shop'"):
-        app.publish("placed", 1, generic="shop")
-
-
-def test_attributes_that_cannot_be(app, broker):
-    sender, wrong = app.sender("placed", "mail"), {"a": None}
-    for publish in (
-        lambda: app.publish("placed", 1, attributes=wrong),
-        lambda: app.publish_many("placed", [1], attributes=wrong),
-        lambda: context_of(app).publish("placed", 1, attributes=wrong),
-        lambda: sender.send(1, attributes=wrong),
-        lambda: sender.send_many([1], attributes=wrong),
-    ):
-        with pytest.raises(EnqueueError, match=r"^Event placed: the attribute a must be text, a number"):
-            publish()
-    assert broker.handed == []
 
 
 # -- middleware and telemetry --------------------------------------------------------------------------
@@ -447,66 +252,15 @@ def test_a_repeated_run_publishes_under_the_same_ids():
             context.publish("placed", value)
         return [(job.body, job.key) for job in context.outbox]
 
+    def with_attributes(*countries: str) -> dict[str, dict[str, Any]]:
+        context = context_of(app_on(Relaying()))
+        for country in countries:
+            context.publish("placed", 1, attributes={"country": country})
+        return {job.key: {**(job.attributes or {})} for job in context.outbox}
+
+    assert with_attributes("DE", "FR", "FR") == with_attributes("FR", "DE", "FR")
     first = published(1, 2, 2)
     assert sorted(published(2, 1, 2)) == sorted(first)
     assert len({id for _, id in first}) == 3
     assert published(1, kind=Kind.KEYED) != published(1)
     assert published(1, kind=Kind.COLLECTING) != published(1, kind=Kind.COLLECTING)
-
-
-# -- to one listener alone -----------------------------------------------------------------------------
-
-
-def test_a_sender_stores_plain_jobs_in_one_queue(app, broker):
-    sender = app.sender("placed", "mail")
-    handle = sender.send({"b": 1, "a": 2}, attributes={"country": "DE"})
-    more = sender.send_many([1, "two"])
-    assert sender.queue == handle.queue == f"mail-{TOPIC}"
-    assert repr(sender) == f"<EventSender to mail-{TOPIC}>"
-    assert [(job.queue, job.key, job.payloads[0].body) for job in copies(app)] == [
-        (f"mail-{TOPIC}", each.id, body)
-        for each, body in zip([handle, *more], ['{"a":2,"b":1}', "1", '"two"'], strict=True)
-    ]
-    first = broker.handed[0][0]
-    assert (first.event, first.topic, first.headers, first.attributes) == ("", "", {"country": "DE"}, None)
-    assert handle.status() == "queued"
-
-
-def test_a_sender_of_a_generic_event(app):
-    assert app.sender("placed", "mail", generic=True).queue == f"mail-{GENERIC}"
-
-
-def test_a_sender_with_options(app, broker):
-    app.sender("placed", "mail").using(delay=timedelta(minutes=1), group="acme").using(cancellable=True).send(1)
-    app.sender("placed", "mail").using(perform_at=5.0).send(1)
-    first, second = broker.handed[0][0], broker.handed[1][0]
-    assert (first.delay_s, first.group, first.cancellable) == (60.0, "acme", True)
-    assert (second.delay_s, second.perform_at) == (0.0, 5.0)
-
-
-def test_a_sender_may_send_to_a_listener_of_its_own_app(app):
-    queue = app.listener("placed", source="shop", name="on_placed")(lambda value: None).queue
-    assert app.sender("placed", "shop").send(1).queue == queue
-
-
-def test_a_sender_hands_attributes_to_a_broker_that_has_them_beside_messages():
-    broker = Relaying()
-    app_on(broker).sender("placed", "mail").send(1, attributes={"cents": 5})
-    [[job]] = broker.handed
-    assert (job.queue, job.to_topic, job.attributes, job.headers) == (
-        f"mail-{TOPIC}",
-        False,
-        {"cents": 5},
-        {"cents": "5"},
-    )
-
-
-@pytest.mark.parametrize("destination", ["", "a b", None, 5])
-def test_a_destination_that_cannot_be(app, destination):
-    with pytest.raises(EnqueueError, match="Event placed: destination must be 1 to 80 letters"):
-        app.sender("placed", destination)
-
-
-def test_a_queue_that_would_be_too_long(app):
-    with pytest.raises(EnqueueError, match=r"Event placed: the queue x+-eventboss-shop-placed-test has \d+ characters"):
-        app.sender("placed", "x" * 60)

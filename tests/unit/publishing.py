@@ -1,0 +1,59 @@
+"""What the tests of publishing share: an app on a broker that keeps what it is handed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from laneway import Context, Laneway
+from laneway.brokers.memory import MemoryBroker
+from laneway.events import Subscription
+from laneway.job import Claim, JobView, Kind, NewJob, Payload
+
+TOPIC = "eventboss-shop-placed-test"
+GENERIC = "eventboss-placed-test"
+
+
+class Recording(MemoryBroker):
+    """Keeps what it is handed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.handed: list[list[NewJob]] = []
+
+    def enqueue(self, jobs):
+        self.handed.append([*jobs])
+        super().enqueue(jobs)
+
+
+class Relaying(Recording):
+    """Makes the copies itself, as SNS does; it only keeps what it is handed."""
+
+    relays = True
+    derives_ids = True
+
+    def enqueue(self, jobs):
+        self.handed.append([*jobs])
+
+    def subscriptions(self, topic=None):
+        raise AssertionError("nobody needs to know")
+
+
+def app_on(broker: MemoryBroker, **options: Any) -> Laneway:
+    return Laneway(broker=broker, name="shop", env="test", **options)
+
+
+def heard(broker: MemoryBroker) -> Laneway:
+    """An app to whose event `placed` the queues a and b have subscribed."""
+    for queue in "ab":
+        broker.subscribe(Subscription(TOPIC, queue))
+    return app_on(broker)
+
+
+def copies(app: Laneway) -> list[JobView]:
+    queues = sorted(app.broker.queues())
+    return [job for queue in queues for job in app.broker.listing(queue, "queued").jobs]
+
+
+def context_of(app: Laneway, kind: Kind = Kind.PLAIN) -> Context:
+    claim = Claim("default", 1, "run", 7, 0.0, -1, 1, 0, [Payload("x", 0.0, "call")], kind=kind)
+    return Context(app, claim, app.task(name="t")(lambda: None))
