@@ -100,7 +100,8 @@ class Dispatching(Opening):
         for job in jobs:
             places.setdefault(job.topic or job.queue, []).append(job)
         for place, together in places.items():
-            event = Enqueueing(place, _events_in(together) if together[0].topic else len(together), {})
+            published = bool(together[0].topic)
+            event = Enqueueing(place, _events_in(together) if published else len(together), {}, published)
             self.telemetry.emit(event)
             if event.headers:
                 for job in together:

@@ -4,10 +4,10 @@
 
     otel.instrument(app)
 
-Enqueueing makes a producer span, whose place in its trace travels in the jobs' headers. A run is a consumer span in
-that trace, current while the handler runs, so that what the handler does hangs below it. In an isolated process what is
-current is where the worker's span stands. Collecting jobs carry no headers: their runs begin traces of their own. What
-is exported, and where to, is for the SDK that the program sets up.
+Enqueueing makes a producer span, and so does publishing, one for all copies of an event. Its place in its trace travels
+in the jobs' headers. A run is a consumer span in that trace, current while the handler runs, so that what the handler
+does hangs below it. In an isolated process what is current is where the worker's span stands. Collecting jobs carry no
+headers: their runs begin traces of their own. What is exported, and where to, is for the SDK that the program sets up.
 """
 
 from __future__ import annotations
@@ -19,7 +19,17 @@ from typing import TYPE_CHECKING, Any
 
 from . import __version__
 from .tally import BUCKETS
-from .telemetry import Enqueueing, JobsEnqueued, RunAbandoned, RunEnded, RunEntered, RunLeft, RunSent, RunStarted
+from .telemetry import (
+    Enqueueing,
+    EventsPublished,
+    JobsEnqueued,
+    RunAbandoned,
+    RunEnded,
+    RunEntered,
+    RunLeft,
+    RunSent,
+    RunStarted,
+)
 
 try:
     from opentelemetry import metrics, propagate, trace
@@ -80,6 +90,7 @@ class _Instrument:
         meter = metrics.get_meter("laneway", __version__, meters)
         self._jobs = meter.create_counter("laneway.jobs", "{job}", "Jobs whose run has ended, by verdict.")
         self._enqueued = meter.create_counter("laneway.jobs.enqueued", "{job}", "Jobs that were stored.")
+        self._published = meter.create_counter("laneway.events.published", "{event}", "Events that were published.")
         self._duration = meter.create_histogram(
             "laneway.run.duration", "s", "How long runs took.", explicit_bucket_boundaries_advisory=BUCKETS
         )
@@ -93,6 +104,7 @@ class _Instrument:
         self._begins: dict[type, Any] = {
             Enqueueing: self._enqueueing,
             JobsEnqueued: self._jobs_enqueued,
+            EventsPublished: self._events_published,
             RunStarted: self._run_started,
             RunSent: self._run_sent,
             RunEntered: self._run_entered,
@@ -124,20 +136,24 @@ class _Instrument:
     # -- enqueueing ------------------------------------------------------------------------------------
 
     def _enqueueing(self, event: Enqueueing) -> None:
+        kind, verb = ("send", "publish") if event.published else ("create", "enqueue")
         attributes: dict[str, str | int] = {
             "messaging.system": "laneway",
             "messaging.destination.name": event.queue,
-            "messaging.operation.type": "create",
-            "messaging.operation.name": "enqueue",
+            "messaging.operation.type": kind,
+            "messaging.operation.name": verb,
         }
         if event.count > 1:
             attributes["messaging.batch.message_count"] = event.count
-        span = self._tracer.start_span(f"enqueue {event.queue}", kind=SpanKind.PRODUCER, attributes=attributes)
+        span = self._tracer.start_span(f"{verb} {event.queue}", kind=SpanKind.PRODUCER, attributes=attributes)
         propagate.inject(event.headers, set_span_in_context(span))
         span.end()
 
     def _jobs_enqueued(self, event: JobsEnqueued) -> None:
         self._enqueued.add(event.count, {"queue": event.queue})
+
+    def _events_published(self, event: EventsPublished) -> None:
+        self._published.add(event.count, {"topic": event.topic})
 
     # -- runs ------------------------------------------------------------------------------------------
 

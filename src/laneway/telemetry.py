@@ -37,6 +37,8 @@ class Enqueueing(msgspec.Struct):
     #: How many jobs, or events: their copies have the same headers.
     count: int
     headers: Headers
+    #: Whether these are events.
+    published: bool = False
 
 
 class JobsEnqueued(msgspec.Struct):

@@ -109,6 +109,27 @@ def test_what_the_original_publishes_is_heard_and_what_is_published_here_it_can_
         assert {message["Body"] for message in messages if note_in(message).get("value")} == {'{"id":2}', "3", "4"}
 
 
+def test_the_trace_of_a_stranger_goes_on_in_each_listener(fake: FakeServer) -> None:
+    """It says where it stands in one attribute, and knows nothing of ours."""
+    exported, tracers = InMemorySpanExporter(), TracerProvider(shutdown_on_exit=False)
+    tracers.add_span_processor(SimpleSpanProcessor(exported))
+    with shop_on(fake) as app:
+        for name in ("mailer", "stock"):
+            app.listener("sold", source="legacy", destination=name, name=name)(lambda value: None)
+        provide(fake, app)
+        otel.instrument(app, tracer_provider=tracers)
+        trace_id, span_id = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
+        here = {"traceparent": {"DataType": "String", "StringValue": f"00-{trace_id}-{span_id}-01"}}
+        arn = "arn:aws:sns:us-east-1:123456789012:eventboss-legacy-sold-test"
+        fake.sns_client.publish(TopicArn=arn, Message="7", MessageAttributes=here)
+        with running(app):
+            wait_until(lambda: len(exported.get_finished_spans()) == 2)
+        runs = exported.get_finished_spans()
+        assert {run.name for run in runs} == {"process mailer", "process stock"}
+        assert {f"{run.context.trace_id:032x}" for run in runs if run.context} == {trace_id}
+        assert {f"{run.parent.span_id:016x}" for run in runs if run.parent} == {span_id}
+
+
 def test_a_trace_goes_on_in_the_listener_and_others_can_read_it(fake: FakeServer) -> None:
     exported, tracers = InMemorySpanExporter(), TracerProvider(shutdown_on_exit=False)
     tracers.add_span_processor(SimpleSpanProcessor(exported))

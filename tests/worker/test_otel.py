@@ -69,23 +69,6 @@ def child_of(span, parent) -> bool:
     return span.parent is not None and span.parent.span_id == parent.context.span_id
 
 
-def test_listeners_go_on_with_the_trace_that_published(make_app):
-    app = make_app(name="shop")
-    made = Sdk()
-    otel.instrument(app, made.tracers, made.meters)
-    for name in ("one", "two"):
-        listener = app.listener("placed", source="shop", destination=name, name=name)(lambda value: None)
-        app.broker.subscribe(listener.subscription)
-    app.publish("placed", 1)
-    drain(app)
-    published = made.one("enqueue eventboss-shop-placed")
-    for name in ("one", "two"):
-        assert child_of(made.one(f"process {name}"), published)
-    otel.uninstrument(app)
-    made.tracers.shutdown()
-    made.meters.shutdown()
-
-
 def test_a_run_goes_on_with_the_trace_that_enqueued_it(app, sdk):
     @app.task
     def work() -> None: ...
