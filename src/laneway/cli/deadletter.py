@@ -65,7 +65,7 @@ def reload(
     """
     with opening(target, url) as place:
         queue = _queue(place.broker, place.app, event, source, destination)
-        total = counted(place.broker, queue, "dead")[queue]
+        total = counted(place.broker, queue, "dead").get(queue, 0)
         run = Emptying(place.broker, queue, revive=True, total=total, most=most)
         _carry_out(run, queue, total, "reloaded", as_json)
 
@@ -92,7 +92,7 @@ def purge(
     """Delete dead letters for good. Asks first."""
     with opening(target, url) as place:
         queue = _queue(place.broker, place.app, event, source, destination)
-        total = counted(place.broker, queue, "dead")[queue]
+        total = counted(place.broker, queue, "dead").get(queue, 0)
         if total:
             confirm(f"Delete {count(min(total, most or total), 'dead letter')} of {queue} for good?", yes)
         run = Emptying(place.broker, queue, revive=False, total=total, most=most)
