@@ -2,7 +2,7 @@
 
 An event is built only when somebody has subscribed to its type. Subscribers are called in the thread where it
 happened (of an async run: in its asyncio task) and must be quick; what they raise is reported and harms nothing. No
-event holds arguments. `docs/events.md` lists them all, and a test holds that page against this file.
+event holds arguments. `docs/telemetry.md` lists them all, and a test holds that page against this file.
 """
 
 from __future__ import annotations

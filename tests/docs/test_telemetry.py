@@ -11,7 +11,7 @@ import pytest
 
 from laneway import telemetry
 
-PAGE = (Path(__file__).parent.parent.parent / "docs" / "events.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parent.parent.parent / "docs" / "telemetry.md").read_text(encoding="utf-8")
 EVENTS = {
     name: kind
     for name, kind in vars(telemetry).items()
