@@ -2,22 +2,20 @@
 
 Each verb is one transaction: all of it happens or none of it. Every verb may be repeated after its answer was
 lost. `now` is the broker's own clock. A broker stores; what is to be stored has been decided before.
-Any broker, also a stranger's, can be held against `laneway.testing.conformance`.
+Any broker, also a stranger's, can be held against `laneway.testing.conformance`. What only some can do besides is in
+`abilities.py`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Generator, Sequence
-from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
+from collections.abc import Callable, Collection, Sequence
+from typing import Literal, Protocol, runtime_checkable
 
 import msgspec
 
 from .events import Subscription
 from .job import Claim, JobView, NewJob, QueueStats, Started, Status, WorkerView
 from .outcome import Settlement
-
-if TYPE_CHECKING:
-    from .app import Laneway
 
 MAX_BODY = 1_048_576
 
@@ -94,131 +92,6 @@ class Resharding(msgspec.Struct):
     #: Claims that must be settled, or taken back, before it can be finished.
     running: int
     done: bool
-
-
-class Duty(Protocol):
-    """Something that a broker has done again and again while a worker serves queues, in a thread of its own."""
-
-    name: str
-
-    def round(self) -> float:
-        """Do it once. Returns the seconds until it is to be done again; an error is told, and it is tried again."""
-        ...
-
-
-@runtime_checkable
-class Hurried(Duty, Protocol):
-    """A duty that may learn between two rounds that the next must be sooner than it said."""
-
-    #: Whoever runs it puts here what it may call, from any thread: its next round then is within so many seconds.
-    sooner: Callable[[float], None]
-
-
-class Gather(msgspec.Struct, frozen=True):
-    """How settlements gather before a turn takes them along, for a broker that counts requests."""
-
-    #: So many at least, unless the first of them has waited for so long. Claims are asked for as many at a time.
-    count: int = 1
-    seconds: float = 0.0
-
-
-def duties_of(broker: Broker, queues: Collection[str]) -> Sequence[Duty]:
-    """What a worker that serves these queues has to do for its broker; most have nothing to be done."""
-    duties: Callable[[Collection[str]], Sequence[Duty]] | None = getattr(broker, "duties", None)
-    return () if duties is None else duties(queues)
-
-
-def gather_of(broker: Broker) -> Gather:
-    """How settlements gather; they do not, unless a broker says so in `gather`."""
-    gather: Gather = getattr(broker, "gather", Gather())
-    return gather
-
-
-def holders_keep(broker: Broker) -> bool:
-    """Whether claims are kept by the very process that holds them, by its `renew`, and by nobody for it.
-
-    So it is on SQS, where a message stays hidden as long as whoever received it says so. A supervisor then renews
-    nothing, and goes by what its children tell of their own renewals.
-    """
-    return getattr(broker, "holders_keep", False)
-
-
-def makes_queues(broker: Broker) -> bool:
-    """Whether a queue that is missing is made by whoever uses it. On SQS it is made by people, who pay for it."""
-    return getattr(broker, "makes_queues", True)
-
-
-def relays(broker: Broker) -> bool:
-    """Whether a broker makes the copies of an event itself, as SNS does: it takes jobs with `to_topic`.
-
-    All others are handed one job for each subscription.
-    """
-    return getattr(broker, "relays", False)
-
-
-@runtime_checkable
-class Developing(Protocol):
-    """A broker that makes what is missing only if it is told to, because it costs money."""
-
-    development: bool
-
-
-def develop(broker: object, on: bool) -> None:
-    """Tell a broker that cares whether what is missing is to be made by whoever needs it."""
-    if isinstance(broker, Developing):
-        broker.development = on
-
-
-def is_found(broker: Broker, queue: str) -> bool:
-    """Whether there is a queue though `queues` may not name it: a broker that cannot list all has a method `exists`.
-
-    From then on `queues` names it.
-    """
-    exists: Callable[[str], bool] | None = getattr(broker, "exists", None)
-    return exists is not None and exists(queue)
-
-
-def check_app_on(broker: Broker, app: Laneway) -> list[str]:
-    """What is wrong with a broker for this very app, a sentence each: where it says so, by a method `check_app`."""
-    check_app: Callable[[Laneway], list[str]] | None = getattr(broker, "check_app", None)
-    return [] if check_app is None else check_app(app)
-
-
-def provide(broker: Broker, app: Laneway, queues: Collection[str]) -> Sequence[str]:
-    """Have a broker make what is missing for these queues of an app, in development; what was made, a sentence each.
-
-    Only one that does not make queues by itself has a method `provide`.
-    """
-    make: Callable[[Laneway, Collection[str]], Sequence[str]] | None = getattr(broker, "provide", None)
-    return () if make is None else make(app, queues)
-
-
-class Empty(Protocol):
-    """How a broker empties a queue's morgue that cannot be listed cheaply; see `emptier_of`."""
-
-    def __call__(self, queue: str, *, revive: bool, most: int) -> Generator[int, None, None]:
-        """Revive or delete up to `most` dead jobs that were there when it began. Yields how many each step has done."""
-        ...
-
-
-def emptier_of(broker: Broker) -> Empty | None:
-    """A broker's own way to empty a morgue, its method `empty_morgue`; None: page by page, by key."""
-    empty: Empty | None = getattr(broker, "empty_morgue", None)
-    return empty
-
-
-def is_remote(broker: Broker) -> bool:
-    """Whether others may reach a broker while this process cannot, if it says so."""
-    return getattr(broker, "remote", False)
-
-
-def is_undelivered(broker: Broker, queues: Collection[str]) -> bool:
-    """Whether something is not stored yet that a finished run of these queues has sent, or that was sent to them.
-
-    Only a broker that cannot store it in the step that settles the run has such things, and a method `undelivered`.
-    """
-    undelivered: Callable[[Collection[str]], bool] | None = getattr(broker, "undelivered", None)
-    return undelivered is not None and undelivered(queues)
 
 
 @runtime_checkable

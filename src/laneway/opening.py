@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING
 
-from .broker import develop
+from .abilities import develop
 from .refusing import refusal_for, refusal_of, see_possible
 from .registry import Registry
 from .urls import open_broker, resolve_url, without_secrets

@@ -13,8 +13,8 @@ from typing import Any
 
 import msgspec
 
+from .abilities import relays
 from .attributes import checked, texts_of
-from .broker import relays
 from .codec import OneValue, Refused, encode
 from .config import name_problem
 from .dispatching import Dispatching

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from laneway.broker import Broker, relays
+from laneway.abilities import relays
+from laneway.broker import Broker
 from laneway.brokers.aws.broker import AWSBroker
 from laneway.brokers.memory import MemoryBroker
 from laneway.brokers.sqlite import SQLiteBroker

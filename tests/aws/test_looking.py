@@ -7,7 +7,7 @@ import time
 import pytest
 
 from laneway import Laneway
-from laneway.broker import is_found
+from laneway.abilities import is_found
 from laneway.errors import BrokerError
 from laneway.job import Kind
 from laneway.outcome import buried, done, failed

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Sequence
 import pytest
 
 from laneway import Laneway, Worker
-from laneway.broker import Duty
+from laneway.abilities import Duty
 from laneway.brokers.memory import MemoryBroker
 from laneway.config import WorkerOptions
 from laneway.errors import BrokerAwayError

@@ -7,7 +7,8 @@ import threading
 import pytest
 
 from laneway import Laneway
-from laneway.broker import Answer, Gather, Turn
+from laneway.abilities import Gather
+from laneway.broker import Answer, Turn
 from laneway.brokers.memory import MemoryBroker
 from laneway.clock import ManualClock
 from laneway.job import Claim, Payload

@@ -9,7 +9,8 @@ from collections.abc import Collection
 import pytest
 
 from laneway import Laneway
-from laneway.broker import Answer, Gather, Turn
+from laneway.abilities import Gather
+from laneway.broker import Answer, Turn
 from laneway.brokers.memory import MemoryBroker
 from laneway.clock import ManualClock
 from laneway.errors import BrokerAwayError

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from laneway import Laneway
-from laneway.broker import is_remote
+from laneway.abilities import is_remote
 from laneway.brokers.memory import MemoryBroker
 from laneway.brokers.redis import RedisBroker
 from laneway.brokers.sqlite import SQLiteBroker

@@ -6,8 +6,9 @@ import os
 
 import click
 
+from ..abilities import is_found
 from ..app import Laneway
-from ..broker import Broker, is_found
+from ..broker import Broker
 from ..errors import ConfigError, LanewayError
 from ..events import Names
 from . import GAVE_UP, options

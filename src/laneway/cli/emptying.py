@@ -12,7 +12,8 @@ from collections.abc import Generator, Iterator
 from contextlib import closing, contextmanager
 from threading import Event
 
-from ..broker import Broker, emptier_of
+from ..abilities import emptier_of
+from ..broker import Broker
 from .progress import Bar
 
 #: Jobs handled in one step: short transactions, so that workers get their turns.

@@ -6,8 +6,9 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
+from ..abilities import check_app_on, makes_queues
 from ..app import Laneway
-from ..broker import Broker, check_app_on, makes_queues
+from ..broker import Broker
 from ..errors import BrokerAwayError, BrokerError, LanewayError
 from ..job import Kind, QueueStats, WorkerView
 from ..ticket import Serializer

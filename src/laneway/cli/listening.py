@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
+from ..abilities import is_found, makes_queues
 from ..app import Laneway
-from ..broker import Broker, is_found, makes_queues
+from ..broker import Broker
 from ..errors import BrokerAwayError, BrokerError
 from ..events import Subscription
 from ..job import QueueStats

@@ -6,7 +6,8 @@ from collections.abc import Callable
 
 import click
 
-from ..broker import Broker, is_found
+from ..abilities import is_found
+from ..broker import Broker
 from . import WRONG, options
 from .opening import looking, unknown_queue
 from .output import clean

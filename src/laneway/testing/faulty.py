@@ -12,7 +12,8 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-from ..broker import Broker, is_remote
+from ..abilities import is_remote
+from ..broker import Broker
 from ..errors import BrokerAwayError
 
 #: Verbs that concern this process alone, and so cannot be lost.

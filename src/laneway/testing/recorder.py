@@ -10,7 +10,8 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-from ..broker import Answer, Broker, Turn, is_remote
+from ..abilities import is_remote
+from ..broker import Answer, Broker, Turn
 from ..job import Kind
 from ..outcome import Settlement
 from .history import Event, What

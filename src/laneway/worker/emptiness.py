@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from ..broker import gather_of, is_undelivered, makes_queues
+from ..abilities import gather_of, is_undelivered, makes_queues
 from ..errors import LanewayError
 
 if TYPE_CHECKING:

@@ -11,7 +11,8 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from ..broker import Answer, Turn, gather_of, is_remote
+from ..abilities import gather_of, is_remote
+from ..broker import Answer, Turn
 from ..outcome import Settlement, released
 from .gathering import Gathering
 from .holdings import Holdings

@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from ..broker import Gather
+from ..abilities import Gather
 from ..outcome import Settlement
 from .lane import Lane
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from ..broker import duties_of, holders_keep, is_remote
+from ..abilities import duties_of, holders_keep, is_remote
 from ..clock import Clock
 from ..config import WorkerOptions
 from ..job import Started

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from ..broker import holders_keep
+from ..abilities import holders_keep
 from ..clock import Clock
 from ..errors import LeaseLost
 from ..job import Started

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from ..broker import Answer, Turn, is_remote
+from ..abilities import is_remote
+from ..broker import Answer, Turn
 from ..config import DEFAULT_QUEUE
 from ..errors import BrokerError, ConfigError
 from ..job import Claim, Kind

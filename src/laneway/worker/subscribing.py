@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING
 
-from ..broker import provide
+from ..abilities import provide
 from ..errors import BrokerAwayError, LanewayError
 from ..events import Subscription
 from ..telemetry import Subscribed, SubscriptionFailed

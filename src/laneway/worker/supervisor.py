@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from ..broker import holders_keep, is_remote
+from ..abilities import holders_keep, is_remote
 from ..clock import Clock, SystemClock
 from ..config import WorkerOptions
 from ..errors import BrokerAwayError, BrokerError

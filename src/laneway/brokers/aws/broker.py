@@ -9,7 +9,8 @@ from collections.abc import Collection, Generator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from ...broker import Answer, Duty, Gather, Listing, Order, Page, Resharding, Turn
+from ...abilities import Duty, Gather
+from ...broker import Answer, Listing, Order, Page, Resharding, Turn
 from ...clock import Clock, SystemClock
 from ...errors import BrokerError
 from ...events import Subscription
