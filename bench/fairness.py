@@ -13,26 +13,19 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import os
 import subprocess
 import sys
-import tempfile
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # for the servers that tests start
+from places import place
 
 from laneway import Laneway, Worker
 from laneway.config import WorkerOptions
-from tests.aws.servers import ENVIRONMENT, FakeProcess
-from tests.servers import RedisServer, servers
 
 VARIANTS = ("sleep", "async", "burn")
-BROKERS = ("sqlite", "redis", "sqs")
+BROKERS = ("sqlite", "redis", "cluster", "sqs")
 
 
 def main() -> None:
@@ -52,31 +45,8 @@ def main() -> None:
         return
     for broker in options.brokers or BROKERS:
         for variant in options.variants:
-            with place(broker, options.busy) as url:
+            with place(broker, *(f"busy-{number}" for number in range(options.busy))) as url:
                 measure(broker, url, variant, options)
-
-
-@contextmanager
-def place(broker: str, busy: int) -> Iterator[str]:
-    """A fresh one of this kind: its URL."""
-    with tempfile.TemporaryDirectory() as folder:
-        if broker == "sqlite":
-            yield f"sqlite:///{Path(folder, 'fair.db')}"
-        elif broker == "redis":
-            server = RedisServer.start(next(iter(servers().values())), Path(folder))
-            try:
-                yield server.url
-            finally:
-                server.end()
-        else:
-            os.environ.update(ENVIRONMENT)
-            fake = FakeProcess.start()
-            try:
-                for queue in ("event", *(f"busy-{number}" for number in range(busy))):
-                    fake.create_queues(queue)
-                yield fake.url()
-            finally:
-                fake.end()
 
 
 class Marks:
@@ -92,72 +62,80 @@ class Marks:
             self.ran += 1
 
 
-def declare(app: Laneway, variant: str, busy: int, takes_s: float, marks: Marks) -> tuple[list[Any], Any]:
-    """The tasks of the busy queues, and that of the events."""
-    if variant == "async":
+def declare(app: Laneway, variant: str, busy: int, takes_s: float, marks: Marks) -> list[Any]:
+    """The listener, and the tasks of the busy queues."""
 
-        async def job(number: int) -> None:
-            await asyncio.sleep(takes_s)
-            marks.job()
+    async def wait(number: int) -> None:
+        await asyncio.sleep(takes_s)
+        marks.job()
 
-        async def event(sent: float) -> None:
-            marks.waits.append(time.time() - sent)
-    else:
+    def sleep(number: int) -> None:
+        time.sleep(takes_s)
+        marks.job()
 
-        def job(number: int) -> None:
-            if variant == "burn":
-                until = time.perf_counter() + takes_s
-                while time.perf_counter() < until:
-                    pass
-            else:
-                time.sleep(takes_s)
-            marks.job()
+    def burn(number: int) -> None:
+        until = time.perf_counter() + takes_s
+        while time.perf_counter() < until:
+            pass
+        marks.job()
 
-        def event(sent: float) -> None:
+    def hear(sent: float) -> None:
+        if sent:
             marks.waits.append(time.time() - sent)
 
-    tasks = [app.task(queue=f"busy-{number}", name=f"job-{number}")(job) for number in range(busy)]
-    return tasks, app.task(queue="event", name="event")(event)
+    async def hear_async(sent: float) -> None:
+        hear(sent)
+
+    app.listener("sent", source="publisher")(hear_async if variant == "async" else hear)
+    job: Any = {"async": wait, "sleep": sleep, "burn": burn}[variant]
+    return [app.task(queue=f"busy-{number}", name=f"job-{number}")(job) for number in range(busy)]
 
 
 def measure(broker: str, url: str, variant: str, options: argparse.Namespace) -> None:
-    app, marks = Laneway(url, name="fair"), Marks()
-    tasks, _ = declare(app, variant, options.busy, options.takes / 1_000, marks)
-    for task in tasks:
+    app, marks = Laneway(url, name="fair", development=True), Marks()
+    for task in declare(app, variant, options.busy, options.takes / 1_000, marks):
         task.enqueue_many([(number,) for number in range(options.jobs // options.busy)])
     worker: Any = Worker(app, WorkerOptions(concurrency=options.threads))
     worker.start()
+    publisher: subprocess.Popen[str] | None = None
+    late = ""
     try:
+        time.sleep(1.0)  # runs must have been seen before it is known how long they take
         alone = rate(marks, max(5.0, options.seconds / 6))
         command = [sys.executable, __file__, "--publish", url, "--every", str(options.every)]
-        publisher = subprocess.Popen([*command, "--seconds", str(options.seconds)])
-        try:
-            beside = rate(marks, options.seconds)
-            publisher.wait(60)
-            wanted, deadline = int(options.seconds / options.every), time.monotonic() + 10
-            left = options.jobs - marks.ran
-            while len(marks.waits) < wanted and time.monotonic() < deadline:
-                time.sleep(0.01)
-        finally:
+        publisher = subprocess.Popen([*command, "--seconds", str(options.seconds)], stdout=subprocess.PIPE, text=True)
+        beside = rate(marks, options.seconds)
+        late, _ = publisher.communicate(timeout=60)
+        left = options.jobs - marks.ran
+        wanted, deadline = int(options.seconds / options.every), time.monotonic() + 10
+        while len(marks.waits) < wanted and time.monotonic() < deadline:
+            time.sleep(0.01)
+    finally:
+        if publisher is not None:
             publisher.kill()
             publisher.wait()
-    finally:
         worker.stop(60)
         app.close()
-    name = f"{broker}, {variant}, {options.busy} busy"
-    line(f"{name}: jobs a second", f"{alone:,.0f} alone, {beside:,.0f} beside events; {left:,} left at the end")
-    line(f"{name}: waits", f"{said(marks.waits)}; {wanted - len(marks.waits)} of {wanted} never ran")
+    line(f"{broker}, {variant}, {options.busy} busy", said(marks.waits))
+    if len(marks.waits) != wanted:
+        line("", f"{len(marks.waits)} of {wanted} events were heard of")
+    line("", f"{alone:,.0f} jobs a second alone, {beside:,.0f} beside events; {left:,} were left")
+    line("", f"the publisher's own sleep was longer than asked for by {late.strip()}")
 
 
 def publish(options: argparse.Namespace) -> None:
     """What the other process does: an event again and again, on time."""
-    app = Laneway(options.publish, name="fair")
-    _, event = declare(app, "sleep", 0, 0.0, Marks())
-    began = time.monotonic()
+    app = Laneway(options.publish, name="publisher")
+    late: list[float] = []
+    app.publish("sent", 0.0)  # by then it is connected; it does not count
+    began = time.monotonic() + 0.5
     for number in range(int(options.seconds / options.every)):
-        time.sleep(max(0.0, began + number * options.every - time.monotonic()))
-        event.enqueue(time.time())
+        due = began + number * options.every
+        time.sleep(max(0.0, due - time.monotonic()))
+        late.append(time.monotonic() - due)
+        app.publish("sent", time.time())
     app.close()
+    print(said(late))
 
 
 def rate(marks: Marks, seconds: float) -> float:

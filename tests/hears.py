@@ -1,0 +1,30 @@
+"""A worker that hears of orders and writes down each: `python -m tests.hears DESTINATION FILE [--fails]`.
+
+Run as a process of its own by `tests/hearing.py`. One that fails does so at the first attempt of each, and writes down
+that as well. The URL is in LANEWAY_URL.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+
+from laneway import Context, Laneway, Worker
+
+app = Laneway(name=sys.argv[1] if len(sys.argv) > 1 else "hears", development=True)
+
+
+@app.listener("placed", source="shop", context=True, retry_in=lambda count: 0)
+def hear(context: Context, number: int) -> None:
+    if fails and context.attempt == 1:
+        os.write(out, f"failed {number}\n".encode())
+        raise ValueError("not the first time")
+    os.write(out, f"heard {number}\n".encode())
+
+
+if __name__ == "__main__":
+    out = os.open(sys.argv[2], os.O_APPEND | os.O_CREAT | os.O_WRONLY)
+    fails = "--fails" in sys.argv
+    app.logger.setLevel(logging.CRITICAL if fails else logging.INFO)
+    sys.exit(Worker(app).run())
