@@ -8,12 +8,13 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 from .brokers.common import check_jobs
-from .errors import EnqueueError
+from .errors import EnqueueError, LanewayError
 from .handle import Handle, PayloadHandle
 from .job import Kind, NewJob
 from .merge import identity_of
 from .middleware import Middleware, overriding, surround
 from .opening import Opening
+from .partial import tell_places
 from .registry import owner
 from .sending import Sending
 from .shards import DEFAULT_SHARDS
@@ -53,7 +54,11 @@ class Dispatching(Opening):
         broker = self.broker
         all_jobs = jobs.copy()  # a middleware may take some out of the list
         if jobs:
-            self.around_enqueue(jobs, self.store)
+            try:
+                self.around_enqueue(jobs, self.store)
+            except LanewayError as error:
+                tell_places(error, jobs, {id(job): place for place, job in enumerate(all_jobs)})
+                raise
         plain = Kind.PLAIN  # here and not in `handle_on`: a call for each of a million jobs would be felt
         return [
             Handle(broker, job.queue, job.key) if job.kind is plain else PayloadHandle(broker, job) for job in all_jobs

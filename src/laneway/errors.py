@@ -3,7 +3,7 @@
     LanewayError
     ├── ConfigError          an option, a URL or a target is wrong
     ├── DeclarationError     a task is declared in a way that cannot work
-    ├── EnqueueError         a job was refused; nothing was stored
+    ├── EnqueueError         a job was refused; nothing was stored, or but a part of a list (see `unstored`)
     ├── TicketError          a stored body does not describe a task of this app, or no payload of it
     ├── NotInBatchError      a handler named a key that its batch does not have
     ├── TimeLimitError       a run took longer than its task may
@@ -28,6 +28,10 @@ if TYPE_CHECKING:
 class LanewayError(Exception):
     """The base of every Laneway error."""
 
+    #: Of a call that was given a list and has stored a part of it: the places, from 0, of the items that were not (with
+    #: a BrokerAwayError: that may not have been), so that they can be given again. None: it says nothing of it.
+    unstored: list[int] | None = None
+
 
 class ConfigError(LanewayError):
     """An option, a URL or a command line target is wrong."""
@@ -38,7 +42,7 @@ class DeclarationError(LanewayError):
 
 
 class EnqueueError(LanewayError):
-    """A job was refused and nothing was stored."""
+    """A job was refused, and nothing was stored; or but a part of a list, and then `unstored` says what was not."""
 
     def __init__(self, message: str, *, place: tuple[str, str] | None = None) -> None:
         super().__init__(message)

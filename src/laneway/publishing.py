@@ -18,13 +18,14 @@ from .attributes import checked, texts_of
 from .codec import OneValue, Refused, encode
 from .config import name_problem
 from .dispatching import Dispatching
-from .errors import ConfigError, EnqueueError
+from .errors import ConfigError, EnqueueError, LanewayError
 from .events import Attribute, Attributes, Names, copy_key
 from .filters import passes
 from .handle import Handle
 from .ids import RunIds, new_id
 from .job import NewJob
 from .naming import parts_problem, queue_problem, topic_problem
+from .partial import tell_places
 from .sending import Sending
 from .targets import has_fields
 from .telemetry import EventsPublished
@@ -65,7 +66,10 @@ class Publishing(Dispatching):
     def publish_many(
         self, event: str, values: Iterable[Any], *, generic: bool = False, attributes: Attributes | None = None
     ) -> list[str]:
-        """Publish an event for each value, all checked before any is stored. Returns their ids."""
+        """Publish an event for each value, all checked before any is stored. Returns their ids.
+
+        If storing fails midway, the error's `unstored` has the places of the values that were not published.
+        """
         return self._publish(self.published(event, values, generic=generic, attributes=attributes, many="publish_many"))
 
     def sender(self, event: str, destination: str, *, generic: bool = False) -> EventSender:
@@ -143,7 +147,13 @@ class Publishing(Dispatching):
 
     def _publish(self, events: Published) -> list[str]:
         if events.jobs:
-            self.around_enqueue(events.jobs, self.store)
+            places = {event: place for place, event in enumerate(events.ids)}
+            items = {id(job): places[job.event] for job in events.jobs}
+            try:
+                self.around_enqueue(events.jobs, self.store)
+            except LanewayError as error:
+                tell_places(error, events.jobs, items)
+                raise
         else:
             self.tell_unheard(events)
         return events.ids

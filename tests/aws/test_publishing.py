@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from laneway import Laneway
 from laneway.brokers.aws import batches
 from laneway.brokers.aws.broker import AWSBroker
 from laneway.brokers.aws.clients import Clients
@@ -199,14 +200,28 @@ def test_what_sns_refuses_is_named_and_what_it_does_not_take_is_told(fake: FakeS
         with pytest.raises(EnqueueError) as refused:
             broker.enqueue([event(f"e{n}") for n in range(12)])
         assert refused.value.place == (TOPIC, "e1")
-        sentence = "3 of 12 jobs were not stored, the jobs 'e1', 'e10', 'e11': SNS does not take the job 'e1' ("
-        assert sentence in str(refused.value)
+        sentence = "Items 1 and 10 to 11 of 12 were not published: SNS does not take item 1 ("
+        assert str(refused.value).startswith(sentence)
         proxy.clear()
         proxy.rule(Partly((0,)), "PublishBatch")
         with pytest.raises(
             BrokerAwayError, match="SNS did not take 1 of 2 messages in 6 tries, and says why: Internal"
         ):
             broker.enqueue([event("a"), event("b")])
+
+
+def test_what_was_not_published_of_many_can_be_published_again(fake: FakeServer) -> None:
+    """The caller knows its values by their places alone: it has been given no ids."""
+    hear(fake, MAILER)
+    with FaultProxy(fake.endpoint) as proxy, opened(proxy, table=None) as broker:
+        app = Laneway(broker=broker, name="shop", env="test")
+        proxy.rule(Partly((1,), sender_fault=True, code="InvalidParameter"), "PublishBatch", nth=1)
+        with pytest.raises(EnqueueError) as refused:
+            app.publish_many("order_placed", range(25))
+        assert said(refused).startswith("Items 1 and 10 to 24 of 25 were not published: SNS does not take item 1 (")
+        assert refused.value.unstored == [1, *range(10, 25)]
+        app.publish_many("order_placed", refused.value.unstored)
+        assert sorted(int(raw["Body"]) for raw in fake.receive_all(MAILER)) == list(range(25))
 
 
 @pytest.mark.parametrize("fault", [LOST, RESET, ERROR_500, THROTTLED])

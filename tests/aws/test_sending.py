@@ -283,9 +283,10 @@ def test_what_sqs_refuses_is_named(rig: Rig) -> None:
     with pytest.raises(EnqueueError) as caught:
         rig.sender.enqueue(jobs(15))
     assert str(caught.value) == (
-        "7 of 15 jobs were not stored, the jobs 'k1', 'k4', 'k10' and 4 more: SQS does not take the jobs 'k1', 'k4' "
-        "(InvalidMessageContents: Bad character)."
+        "Items 1, 4 and 10 to 14 of 15 were not stored: SQS does not take items 1 and 4 (InvalidMessageContents: Bad "
+        "character)."
     )
+    assert caught.value.unstored == [1, 4, *range(10, 15)]
     assert caught.value.place == ("q", "k1")
     assert len(rig.ids()) == 8
     with pytest.raises(EnqueueError) as caught:
@@ -359,7 +360,7 @@ def test_sqs_that_stays_away_is_told(fake: FakeServer, monkeypatch: pytest.Monke
         with pytest.raises(BrokerAwayError) as caught:
             rig.sender.enqueue(jobs(2))
         assert str(caught.value).startswith(
-            f"2 of 2 jobs may not have been stored, the jobs 'k0', 'k1': SQS at {proxy.endpoint} is asked more often "
+            f"Items 0 to 1 of 2 may not have been stored: SQS at {proxy.endpoint} is asked more often "
             "than it allows, and sqs:SendMessageBatch was not carried out"
         )
         assert rig.clients.requests["sqs.SendMessageBatch"] == 2
@@ -504,9 +505,7 @@ def test_a_table_that_fails_is_told(later: Rig, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(type(table), "put", _fail)
     with pytest.raises(BrokerError) as caught:
         rig.sender.enqueue([job("now"), *jobs(30, delay_s=1_000.0)])
-    assert str(caught.value) == (
-        "31 of 31 jobs may not have been stored, the jobs 'now', 'k0', 'k1' and 28 more: DynamoDB is away."
-    )
+    assert str(caught.value) == "Items 0 to 30 of 31 may not have been stored: DynamoDB is away."
     assert entries == []
 
 

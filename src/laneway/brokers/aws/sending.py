@@ -88,7 +88,10 @@ class Sender:
         self._publisher = publisher or Publisher(clients, Topics(clients, settings))
 
     def enqueue(self, jobs: Sequence[NewJob], sent: Sent | None = None) -> None:
-        """Store new jobs. All are looked at, and their queues and tables found, before any of them is stored."""
+        """Store new jobs. All are looked at, and their queues and tables found, before any of them is stored.
+
+        Without `sent` they are a program's own list, and an error that ends it midway names them by their places.
+        """
         check_new(jobs)
         now = self._clock.now()
         items = []
@@ -98,12 +101,14 @@ class Sender:
             check_size(job, outgoing, min(self._limit, LARGEST) if job.to_topic else self._limit)
             items.append(Dispatch(job.queue, job.kind is Kind.KEYED, outgoing, due, job.cancellable, job.to_topic))
         try:
-            self.dispatch(items, sent)
+            self.dispatch(items, sent, by_place=sent is None)
         except RefusedError as error:
             blamed = items[error.entries[0]]
-            raise EnqueueError(str(error), place=(blamed.queue, blamed.key)) from None
+            refused = EnqueueError(str(error), place=(blamed.queue, blamed.key))
+            refused.unstored = error.unstored
+            raise refused from None
 
-    def dispatch(self, items: Sequence[Dispatch], sent: Sent | None = None) -> None:
+    def dispatch(self, items: Sequence[Dispatch], sent: Sent | None = None, *, by_place: bool = False) -> None:
         """Store messages, each where it waits until it is due. `sent` is told of each that is stored, by its number.
 
         Nothing is stored if a queue is missing, or a table that is needed; that a topic is missing only publishing
@@ -111,7 +116,8 @@ class Sender:
         the numbers of those that are to blame.
         """
         found = self._sort(items)
-        progress = Progress([item.key for item in items], sent)
+        verb = "published" if all(item.to_topic for item in items) else "stored"
+        progress = Progress([item.key for item in items], sent, by_place=by_place, verb=verb)
         with progress:
             for topic, events in found.events.items():
                 self._publisher.publish(topic, events, progress.stored)

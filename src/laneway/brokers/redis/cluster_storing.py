@@ -113,9 +113,9 @@ class ClusterStoring:
             for chunk in chunks:
                 self._carry_out(chunk, woken)
         except (BrokerError, EnqueueError) as error:
-            left = [chunk.jobs[n] for chunk in chunks for n in sorted(chunk.left)]
+            left = [at * CHUNK + n for at, chunk in enumerate(chunks) for n in sorted(chunk.left)]
             if len(left) < len(jobs):
-                raise _in_part(error, left) from error
+                raise _in_part(error, jobs, left) from error
             raise
         finally:
             ring_all(self._layouts, woken)
@@ -266,13 +266,16 @@ class ClusterStoring:
         return columns if columns.differ() else None
 
 
-def _in_part(error: BrokerError | EnqueueError, left: Sequence[NewJob]) -> Exception:
+def _in_part(error: BrokerError | EnqueueError, jobs: Sequence[NewJob], left: list[int]) -> Exception:
     """The same error, for a call of which a part was stored."""
-    keys = ", ".join(repr(job.key) for job in left[:_NAMED]) + (", …" if len(left) > _NAMED else "")
+    keys = ", ".join(repr(jobs[number].key) for number in left[:_NAMED]) + (", …" if len(left) > _NAMED else "")
     text = f"{error} The other jobs were stored; these {len(left)} may not have been: {keys}."
     if isinstance(error, EnqueueError):
-        return EnqueueError(text, place=error.place)
-    return BrokerAwayError(text) if isinstance(error, BrokerAwayError) else BrokerError(text)
+        told: EnqueueError | BrokerError = EnqueueError(text, place=error.place)
+    else:
+        told = BrokerAwayError(text) if isinstance(error, BrokerAwayError) else BrokerError(text)
+    told.unstored = left
+    return told
 
 
 def by_home(jobs: Iterable[NewJob], layouts: Layouts) -> list[list[NewJob]]:

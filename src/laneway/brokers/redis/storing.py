@@ -255,4 +255,6 @@ def partly_stored(error: EnqueueError | BrokerError, stored: int, jobs: Sequence
     unsure = "the next ones may or may not have been" if isinstance(error, BrokerAwayError) else "the others were not"
     upto = f", those up to the key {jobs[stored - 1].key!r}" if stored else ""
     text = f"{stored:,} of the {len(jobs):,} jobs were stored{upto}; {unsure}: {error}"
-    return EnqueueError(text, place=error.place) if isinstance(error, EnqueueError) else type(error)(text)
+    told = EnqueueError(text, place=error.place) if isinstance(error, EnqueueError) else type(error)(text)
+    told.unstored = list(range(stored, len(jobs)))
+    return told
