@@ -10,7 +10,7 @@ from laneway.brokers.aws import AWSBroker
 from laneway.job import Claim, Payload
 from laneway.outcome import done
 from laneway.worker.bus import Bus
-from laneway.worker.lane import LARGEST_LANE, Lane, ahead_of, weight_of
+from laneway.worker.lane import LARGEST_LANE, VISIT_S, Lane, ahead_of, weight_of
 
 pytestmark = pytest.mark.unit
 
@@ -23,9 +23,14 @@ def taken(bus: Bus, count: int) -> list[str]:
     return [item[1].queue for item in (bus.take_nowait() for _ in range(count)) if item]
 
 
+def still_bus(lanes: list[Lane], concurrency: int) -> Bus:
+    """A bus for which no time passes: a machine that halts must not end a visit."""
+    return Bus(lanes, concurrency, lambda: 0.0)
+
+
 def test_lanes_are_served_in_turn():
     lanes = [Lane("a", 1), Lane("b", 1)]
-    bus = Bus(lanes, 1)
+    bus = still_bus(lanes, 1)
     for lane in lanes:
         bus.put(lane, claims(lane.queue, 4))
     assert taken(bus, 8) in (["a", "b"] * 4, ["b", "a"] * 4)
@@ -34,7 +39,7 @@ def test_lanes_are_served_in_turn():
 def test_a_lane_is_served_by_its_weight():
     lanes = [Lane("a", 1), Lane("b", 1)]
     lanes[0].weight = 3
-    bus = Bus(lanes, 1)
+    bus = still_bus(lanes, 1)
     for lane in lanes:
         bus.put(lane, claims(lane.queue, 9))
     order = "".join(taken(bus, 12))
@@ -42,9 +47,21 @@ def test_a_lane_is_served_by_its_weight():
     assert "aaaa" not in order
 
 
+def test_a_visit_ends_with_its_time_though_few_have_run_in_it():
+    now = 0.0
+    lanes = [Lane("mixed", 1), Lane("event", 1)]
+    lanes[0].weight = 1_000  # most of them are quick
+    bus = Bus(lanes, 1, lambda: now)
+    for lane in lanes:
+        bus.put(lane, claims(lane.queue, 100))
+    assert taken(bus, 12) == ["mixed", "event", *["mixed"] * 10]
+    now += VISIT_S * 1.01  # one of them was slow
+    assert taken(bus, 3) == ["event", "mixed", "mixed"]
+
+
 def test_an_empty_lane_is_passed_over():
     lanes = [Lane("a", 1), Lane("b", 1)]
-    bus = Bus(lanes, 1)
+    bus = still_bus(lanes, 1)
     bus.put(lanes[1], claims("b", 3))
     assert taken(bus, 4) == ["b", "b", "b"]
 
@@ -52,7 +69,7 @@ def test_an_empty_lane_is_passed_over():
 def test_what_comes_into_an_empty_lane_goes_first_however_many_others_are_busy():
     lanes = [Lane(f"busy-{number}", 1) for number in range(10)]
     event = Lane("event", 1)
-    bus = Bus([*lanes, event], 1)
+    bus = still_bus([*lanes, event], 1)
     for lane in lanes:
         lane.weight = 2
         bus.put(lane, claims(lane.queue, 100))
@@ -64,7 +81,7 @@ def test_what_comes_into_an_empty_lane_goes_first_however_many_others_are_busy()
 
 def test_a_lane_that_is_filled_whenever_it_is_empty_gets_no_more_than_its_share():
     lanes = [Lane("a", 1), Lane("b", 1), Lane("meagre", 1)]
-    bus = Bus(lanes, 1)
+    bus = still_bus(lanes, 1)
     for lane in lanes[:2]:
         lane.weight = 3
         bus.put(lane, claims(lane.queue, 100))
@@ -80,7 +97,7 @@ def test_a_lane_that_is_filled_whenever_it_is_empty_gets_no_more_than_its_share(
 
 def test_of_what_comes_into_an_empty_lane_as_many_go_first_as_on_a_visit():
     lanes = [Lane("a", 1), Lane("b", 1)]
-    bus = Bus(lanes, 1)
+    bus = still_bus(lanes, 1)
     lanes[1].weight = 2
     bus.put(lanes[0], claims("a", 10))
     taken(bus, 3)
@@ -91,7 +108,7 @@ def test_of_what_comes_into_an_empty_lane_as_many_go_first_as_on_a_visit():
 
 def test_an_empty_lane_with_too_much_unsettled_does_not_go_first():
     lanes = [Lane("a", 1), Lane("b", 1)]
-    bus = Bus(lanes, 1)
+    bus = still_bus(lanes, 1)
     bus.put(lanes[0], claims("a", 10))
     taken(bus, 3)
     lanes[1].most, lanes[1].in_turn = 1, 1
@@ -104,7 +121,7 @@ def test_an_empty_lane_with_too_much_unsettled_does_not_go_first():
 def test_a_lane_with_too_much_unsettled_hands_out_nothing():
     """Until a turn has recorded it; the other lanes go on."""
     lanes = [Lane("a", 1), Lane("b", 1)]
-    bus = Bus(lanes, 1)
+    bus = still_bus(lanes, 1)
     for lane in lanes:
         bus.put(lane, claims(lane.queue, 3))
     lanes[0].most, lanes[0].in_turn = 2, 1
@@ -164,7 +181,7 @@ def test_a_stalled_lane_fetches_one_at_a_time_and_recovers():
 
 def test_a_permit_given_away_must_be_given_back_before_it_is_used_again():
     lane = Lane("a", 1)
-    bus = Bus([lane], concurrency=1)
+    bus = still_bus([lane], concurrency=1)
     bus.put(lane, claims("a", 2))
     assert bus.take(holding=False)
     second = []
@@ -178,7 +195,7 @@ def test_a_permit_given_away_must_be_given_back_before_it_is_used_again():
 
 
 def test_closing_sends_waiting_runners_home():
-    bus = Bus([Lane("a", 2)], concurrency=2)
+    bus = still_bus([Lane("a", 2)], concurrency=2)
     answers = []
     threads = [threading.Thread(target=lambda: answers.append(bus.take(holding=False))) for _ in range(3)]
     for thread in threads:
@@ -192,7 +209,7 @@ def test_closing_sends_waiting_runners_home():
 def test_a_thread_that_is_woken_is_not_counted_on_again():
     """One idle runner, two claims put one after the other: the second must find another runner."""
     lane = Lane("a", 2)
-    bus = Bus([lane], concurrency=2)
+    bus = still_bus([lane], concurrency=2)
     grown = []
     bus.grow = lambda: grown.append(1)
     idle = threading.Event()
@@ -211,7 +228,7 @@ def test_a_thread_that_is_woken_is_not_counted_on_again():
 
 def test_what_is_put_wakes_nobody_before_it_is_called_for():
     lane = Lane("a", 1)
-    bus = Bus([lane], concurrency=1)
+    bus = still_bus([lane], concurrency=1)
     idle = threading.Event()
     bus.on_room = idle.set
     answers = []
@@ -227,7 +244,7 @@ def test_what_is_put_wakes_nobody_before_it_is_called_for():
 
 def test_help_is_called_only_when_there_is_work_and_a_permit_and_nobody_idle():
     lane = Lane("a", 2)
-    bus = Bus([lane], concurrency=2)
+    bus = still_bus([lane], concurrency=2)
     grown = []
     bus.grow = lambda: grown.append(1)
     bus.call_for_help()
@@ -244,7 +261,7 @@ def test_help_is_called_only_when_there_is_work_and_a_permit_and_nobody_idle():
 def test_a_woken_runner_counts_as_idle_until_it_has_taken_its_claim():
     """Its claim counts as waiting until then; otherwise the fetcher would believe that there is no room."""
     lane = Lane("a", 1)
-    bus = Bus([lane], concurrency=1)
+    bus = still_bus([lane], concurrency=1)
     idle = threading.Event()
     bus.on_room = idle.set
     thread = threading.Thread(target=bus.take, args=(False,))

@@ -1,9 +1,10 @@
 """The bus: what has been fetched and not yet started, a bounded lane for each queue.
 
-Lanes are served in turn, each for about 20 ms of work, so that a busy queue cannot starve another. What comes into a
-lane that was empty on its last visit need not wait for the next one: it goes first, so that it does not matter how many
-others are busy. Runners take one unit of work at a time (a claim, or a batch of claims) from a lane that all of them
-share: a long job holds up nothing that was fetched behind it.
+Lanes are served in turn, each for about 20 ms of work, so that a busy queue cannot starve another: as many jobs as
+usually run in that time, and no longer than that, for a few slow ones among many quick ones are not in what is usual.
+What comes into a lane that was empty on its last visit need not wait for the next one: it goes first, so that it does
+not matter how many others are busy. Runners take one unit of work at a time (a claim, or a batch of claims) from a lane
+that all of them share: a long job holds up nothing that was fetched behind it.
 
 A permit is the right to run one job; there are as many as the worker's concurrency. A runner thread keeps its
 permit from job to job; an async job takes it along to the event loop and gives it back at the end.
@@ -12,6 +13,7 @@ permit from job to job; an async job takes it along to the event loop and gives 
 from __future__ import annotations
 
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
@@ -25,10 +27,13 @@ if TYPE_CHECKING:
 class Bus:
     """All lanes, and the permits to run what is in them."""
 
-    def __init__(self, lanes: list[Lane], concurrency: int) -> None:
+    def __init__(self, lanes: list[Lane], concurrency: int, monotonic: Callable[[], float] = time.monotonic) -> None:
         self.lanes = lanes
+        self._monotonic = monotonic
         self._at = 0
         self._credit = 1
+        #: When the visit under way ends, whatever is left of its credit.
+        self._visit_ends = 0.0
         #: Lanes that were empty and have something now: each is served first, for one visit.
         self._owed: deque[Lane] = deque()
         #: How often something was taken.
@@ -122,6 +127,9 @@ class Bus:
         if self._owed and (taken := self._take_owed()):
             return taken
         lanes = self.lanes
+        now = self._monotonic() if len(lanes) > 1 else 0.0
+        if now > self._visit_ends:
+            self._credit = min(self._credit, 0)
         for _ in range(len(lanes) + 1):
             if self._credit > 0:
                 lane = lanes[self._at % len(lanes)]
@@ -136,6 +144,7 @@ class Bus:
                         return lane, unit
             self._at += 1
             self._credit = lanes[self._at % len(lanes)].weight
+            self._visit_ends = now + VISIT_S
         return None
 
     def _take_owed(self) -> tuple[Lane, Unit] | None:

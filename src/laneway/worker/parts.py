@@ -71,7 +71,7 @@ class Parts:
         shares = {name: Share(app, name, splitter, scheduler) for name in self.queues}
         ahead_s, weight = ahead_of(app.broker), weight_of(app.broker)
         self._lanes = [Lane(name, options.concurrency, ahead_s, weight) for name in self.queues]
-        self.bus = Bus(self._lanes, options.concurrency)
+        self.bus = Bus(self._lanes, options.concurrency, clock.monotonic)
         self.bus.on_room = self._wake_fetchers
         self.loop = AsyncLoop(self.bus, fatal)
         self.outage = Outage(app.telemetry, self.tell_beat)
