@@ -24,7 +24,7 @@ from places import place
 from laneway import Laneway, Worker
 from laneway.config import WorkerOptions
 
-VARIANTS = ("sleep", "async", "burn")
+VARIANTS = ("sleep", "async", "burn", "mixed")
 BROKERS = ("sqlite", "redis", "cluster", "sqs")
 
 
@@ -79,6 +79,11 @@ def declare(app: Laneway, variant: str, busy: int, takes_s: float, marks: Marks)
             pass
         marks.job()
 
+    def mixed(number: int) -> None:
+        if number % 20 == 0:
+            time.sleep(takes_s * 20)
+        marks.job()
+
     def hear(sent: float) -> None:
         if sent:
             marks.waits.append(time.time() - sent)
@@ -87,7 +92,7 @@ def declare(app: Laneway, variant: str, busy: int, takes_s: float, marks: Marks)
         hear(sent)
 
     app.listener("sent", source="publisher")(hear_async if variant == "async" else hear)
-    job: Any = {"async": wait, "sleep": sleep, "burn": burn}[variant]
+    job: Any = {"async": wait, "sleep": sleep, "burn": burn, "mixed": mixed}[variant]
     return [app.task(queue=f"busy-{number}", name=f"job-{number}")(job) for number in range(busy)]
 
 
