@@ -111,10 +111,21 @@ def provide(broker: Broker, app: Laneway, queues: Collection[str]) -> Sequence[s
     return () if make is None else make(app, queues)
 
 
+class Emptied(msgspec.Struct, frozen=True):
+    """What emptying a morgue has come across, when it is through."""
+
+    #: How many dead jobs it has seen that were there when it began, whether or not they were to be touched.
+    seen: int
+    #: Those among them that were left because the place is shared, and nothing says whose they are.
+    ownerless: int = 0
+    #: Seconds for which dead jobs may be hidden from it.
+    hidden_s: int = 0
+
+
 class Empty(Protocol):
     """How a broker empties a queue's morgue that cannot be listed cheaply; see `emptier_of`."""
 
-    def __call__(self, queue: str, *, revive: bool, most: int) -> Generator[int, None, None]:
+    def __call__(self, queue: str, *, revive: bool, most: int) -> Generator[int, None, Emptied]:
         """Revive or delete up to `most` dead jobs that were there when it began. Yields how many each step has done."""
         ...
 

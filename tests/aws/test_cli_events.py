@@ -11,6 +11,7 @@ import pytest
 from laneway import Laneway, Worker
 from tests.acceptance.quick import Quick, quick
 from tests.aws.places import Place
+from tests.aws.proxy import LOST, FaultProxy
 
 __all__ = ["quick"]
 
@@ -64,11 +65,26 @@ def test_from_nothing_to_dead_letters_and_back(shop: Quick, fake: Place, web: La
     space["app"].close()
     assert {step["level"] for step in shop.json("subscribe", "shop.py")["steps"]} == {"ok"}
     document = shop.json("deadletter", "reload", "placed", "--source", "web", "--app", "shop.py", "--max", "4")
-    assert document == {"queue": QUEUE, "found": 7, "reloaded": 4, "interrupted": False}
+    done_well = {"interrupted": False, "unseen": 0, "ownerless": 0}
+    assert document == {"queue": QUEUE, "found": 7, "reloaded": 4, **done_well}
     [message, *_] = fake.receive_all(f"p-{QUEUE}")
     assert message["MessageAttributes"]["country"]["StringValue"] == "DE"
     url = ("--destination", "shop", "--url", fake.url(prefix="p-"))
     assert shop.json("deadletter", "purge", "placed", "--source", "web", *url, "--yes")["purged"] == 3
+
+
+def test_a_reload_that_has_not_seen_all_says_so_and_ends_with_1(quick: Quick, fake: Place) -> None:
+    with FaultProxy(fake.endpoint) as proxy:
+        quick.write("shop.py", APP.format(url=proxy.url(prefix="p-", wait=0)))
+        quick.ok("aws", "create", "shop.py", "--no-table")
+        for number in range(20):
+            fake.sqs_client.send_message(QueueUrl=fake.queue_url(DEAD), MessageBody=f"{number}")
+        lost = proxy.rule(LOST, "ReceiveMessage", nth=1)
+        done = quick.run("deadletter", "reload", "placed", "--source", "web", "--app", "shop.py")
+        assert (lost.happened, done.returncode) == (1, 1)
+    assert done.stdout == f"Reloaded 10 dead letters of {QUEUE}.\n"
+    assert done.stderr.startswith("10 of the 20 that were counted when it began were not seen. They may be hidden, for")
+    assert done.stderr.endswith("; do it again then.\n")
 
 
 def test_check_names_a_subscription_without_a_listener(shop: Quick, fake: Place, web: Laneway) -> None:

@@ -8,11 +8,13 @@ import pytest
 
 from laneway.brokers.aws import letters as letters_module
 from laneway.brokers.aws.broker import AWSBroker
+from laneway.cli.emptying import Emptying
 from laneway.errors import BrokerAwayError
 from laneway.outcome import buried, done
 from laneway.testing.conformance.kit import Hand, bodies, job, keys, numbers
 from tests.aws.operators import opened, ready
 from tests.aws.places import Place
+from tests.aws.proxy import LOST, FaultProxy
 from tests.aws.test_morgue import bury
 
 
@@ -144,6 +146,40 @@ def test_letters_of_others_are_given_back(aws: Place) -> None:
         assert sum(emptied(broker, revive=False)) == 12
         assert len(broker.listing("other", "dead").jobs) == 12
         assert sum(emptied(broker, queue="other")) == 12
+
+
+@pytest.mark.parametrize("revive", [True, False])
+def test_letters_of_nobody_are_left_where_several_share_a_queue(aws: Place, revive: bool) -> None:
+    dead = aws.create_queue("graves")
+    aws.create_queue("q", RedrivePolicy=json.dumps({"deadLetterTargetArn": aws.arn(dead), "maxReceiveCount": 100}))
+    for number in range(3):
+        aws.sqs_client.send_message(QueueUrl=dead, MessageBody=f"a stranger's {number}")
+    with opened(aws, table=None) as broker:
+        broker.enqueue([job("a"), job("b")])
+        bury(Hand(broker))
+        run = Emptying(broker, "q", revive=revive, total=5, most=None)
+        run.carry_out("Emptied")
+        assert (run.done, run.ownerless, run.unseen) == (2, 3, 0)
+    assert len(aws.receive_all("graves")) == 3, "given back at once"
+
+
+def test_what_was_not_seen_is_told(fake: Place) -> None:
+    """The answer to a receive is lost, and what was in it is hidden for a while."""
+    fake.create_with_dead_letters("q")
+    with FaultProxy(fake.endpoint) as proxy:
+        broker = AWSBroker(proxy.settings(wait_s=0), inline=True)  # with clients that repeat
+        broker.enqueue([job(f"j{number:02}") for number in range(40)])
+        bury(Hand(broker))
+        lost = proxy.rule(LOST, "ReceiveMessage", nth=2)
+        run = Emptying(broker, "q", revive=True, total=40, most=None)
+        run.carry_out("Reloaded")
+        assert lost.happened == 1
+        assert (run.done, run.unseen, run.hidden_s) == (30, 10, 90)
+        proxy.rule(LOST, "ReceiveMessage", nth=1)
+        enough = Emptying(broker, "q", revive=True, total=10, most=0)
+        enough.carry_out("Reloaded")
+        assert (enough.done, enough.unseen) == (0, 0)
+        broker.close()
 
 
 def test_a_job_that_was_buried_twice_is_put_back_once(aws: Place) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 
 import click
 
@@ -130,12 +131,31 @@ def _carry_out(run: Emptying, queue: str, total: int, what: str, as_json: bool) 
             click.echo(clean(f"{what.capitalize()} {count(run.done, 'dead letter')} of {queue} so far."), err=True)
         raise
     if as_json:
-        show_json({"queue": queue, "found": total, what: run.done, "interrupted": run.interrupted})
+        document = {"queue": queue, "found": total, what: run.done, "interrupted": run.interrupted}
+        show_json({**document, "unseen": run.unseen, "ownerless": run.ownerless})
     elif total or run.done:
         click.echo(clean(f"{what.capitalize()} {count(run.done, 'dead letter')} of {queue}."))
     else:
         click.echo(clean(f"There are no dead letters of {queue}."))
-    if run.interrupted:
-        if not as_json:
-            click.echo("It was interrupted; the others are as they were.", err=True)
+    if not as_json:
+        for sentence in _left(run, total):
+            click.echo(clean(sentence), err=True)
+    if run.interrupted or run.unseen:
         raise click.exceptions.Exit(GAVE_UP)
+
+
+def _left(run: Emptying, total: int) -> Iterator[str]:
+    """What was not done, and why."""
+    if run.interrupted:
+        yield "It was interrupted; the others are as they were."
+    if run.ownerless:
+        yield (
+            f"{count(run.ownerless, 'message')} of the dead-letter queue, which is shared, were left as they are: "
+            "nothing says whose they are."
+        )
+    if run.unseen:
+        yield (
+            f"{run.unseen:,} of the {total:,} that were counted when it began were not seen. They may be hidden, for "
+            f"up to {run.hidden_s} s, by a receive whose answer was lost or by somebody else who looks at them, or were "
+            "taken meanwhile; do it again then."
+        )

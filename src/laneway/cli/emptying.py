@@ -12,7 +12,7 @@ from collections.abc import Generator, Iterator
 from contextlib import closing, contextmanager
 from threading import Event
 
-from ..abilities import emptier_of
+from ..abilities import Emptied, emptier_of
 from ..broker import Broker
 from .progress import Bar
 
@@ -30,20 +30,44 @@ class Emptying:
         limit = total if own is None else max(total, LEAST)
         if most is not None:
             limit = min(limit, most)
+        self._total = total
+        self._limit = limit
         self._expected = min(total, limit)
         self._steps = _by_pages(broker, queue, revive, limit) if own is None else own(queue, revive=revive, most=limit)
+        #: What a broker that has a way of its own says when it is through.
+        self._end: Emptied | None = None
         self.done = 0
         self.interrupted = False
 
+    @property
+    def unseen(self) -> int:
+        """How many were counted when it began, and not seen, though it did not end because it was enough."""
+        if self._end is None or self.done >= self._limit:
+            return 0
+        return max(0, self._total - self._end.seen)
+
+    @property
+    def ownerless(self) -> int:
+        """How many were left because nothing says whose they are."""
+        return 0 if self._end is None else self._end.ownerless
+
+    @property
+    def hidden_s(self) -> int:
+        """Seconds for which dead jobs may be hidden."""
+        return 0 if self._end is None else self._end.hidden_s
+
     def carry_out(self, what: str) -> None:
         """Go through it, unless Ctrl-C ends it early; `what` stands before the bar."""
-        with _interruptions() as interrupted, Bar(what, self._expected) as bar, closing(self._steps) as steps:
+        with _interruptions() as interrupted, Bar(what, self._expected) as bar, closing(self._noted()) as steps:
             for count in steps:
                 self.done += count
                 bar.update(self.done, max(self._expected, self.done), what)
                 if interrupted.is_set():
                     self.interrupted = True
                     return
+
+    def _noted(self) -> Generator[int, None, None]:
+        self._end = yield from self._steps
 
 
 def _by_pages(broker: Broker, queue: str, revive: bool, most: int) -> Generator[int, None, None]:

@@ -9,7 +9,7 @@ from collections.abc import Collection, Generator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from ...abilities import Duty, Gather
+from ...abilities import Duty, Emptied, Gather
 from ...broker import Answer, Listing, Order, Page, Resharding, Turn
 from ...clock import Clock, SystemClock
 from ...errors import BrokerError
@@ -242,7 +242,7 @@ class AWSBroker:
     def delete_dead(self, queue: str, keys: Sequence[str]) -> int:
         return self.morgue.delete(queue, keys)
 
-    def empty_morgue(self, queue: str, *, revive: bool, most: int) -> Generator[int, None, None]:
+    def empty_morgue(self, queue: str, *, revive: bool, most: int) -> Generator[int, None, Emptied]:
         """Revive or delete what is dead of plain jobs, ten by ten, without listing it first."""
         return Emptying(self.morgue, self.clock, queue, revive=revive).steps(most)
 

@@ -2,8 +2,9 @@
 
 A listing holds all that it has seen, and so sees 10,000 letters at most; this keeps nothing but the ids of what it has
 done. It ends though jobs may die again meanwhile: what was sent after it began is left, and so is what it has sent
-itself. Letters are sent before they are deleted, so that whoever is interrupted has lost none; at worst ten of them
-are in both places. It is for standard queues alone: FIFO ones are revived by key, in order (`morgue.py`).
+itself. Of a dead-letter queue that several share it touches what is known to be this queue's. Letters are sent before
+they are deleted, so that whoever is interrupted has lost none; at worst ten of them are in both places. It is for
+standard queues alone: FIFO ones are revived by key, in order (`morgue.py`).
 """
 
 from __future__ import annotations
@@ -11,10 +12,11 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator, Sequence
 from itertools import islice
 
+from ...abilities import Emptied
 from ...clock import Clock
-from .letters import TEN, Hand, Letter
+from .letters import HIDDEN_S, TEN, Hand, Letter
 from .messages import Channel
-from .morgue import Morgue, is_from
+from .morgue import Morgue, is_from, is_ownerless
 
 
 class Emptying:
@@ -27,14 +29,19 @@ class Emptying:
         self._began = clock.now()
         #: What is done, and which of its letters that was: one that is found again has died again, or is the same.
         self._done: dict[str, tuple[int, int]] = {}
+        #: The messages that were there when it began, by SQS's own ids; and those that were left because nothing says
+        #: whose they are.
+        self._seen: set[str] = set()
+        self._ownerless: set[str] = set()
 
-    def steps(self, most: int) -> Generator[int, None, None]:
+    def steps(self, most: int) -> Generator[int, None, Emptied]:
         """Do up to `most` letters. Yields how many each step has done; to close it between two steps ends it early."""
         for channel, letters in self._morgue.places(self._queue):
             if not channel.fifo:
                 for count in self._empty(channel, letters, most):
                     most -= count
                     yield count
+        return Emptied(len(self._seen), len(self._ownerless), HIDDEN_S)
 
     def _empty(self, channel: Channel, letters: Channel, most: int) -> Generator[int, None, None]:
         """Hand after hand, because each holds what is not to be touched and has to give it back in time."""
@@ -42,7 +49,7 @@ class Emptying:
         while left > 0:
             before = left
             with self._morgue.hand(letters) as hand:
-                wanted = self._wanted(hand, channel)
+                wanted = self._wanted(hand, channel, letters)
                 while left > 0 and (part := list(islice(wanted, min(TEN, left)))) and hand.is_safe():
                     self._carry_out(channel, hand, part)
                     left -= len(part)
@@ -52,11 +59,17 @@ class Emptying:
             if left == before:
                 return  # there was nothing but what is not to be touched
 
-    def _wanted(self, hand: Hand, channel: Channel) -> Iterator[Letter]:
+    def _wanted(self, hand: Hand, channel: Channel, letters: Channel) -> Iterator[Letter]:
         """The letters of this queue that were there when it began. The others stay in the hand, hidden, to its end."""
         pending: dict[str, Letter] = {}
         for letter in hand.take():
-            if not is_from(letter, channel) or letter.message.sent_at > self._began:
+            if letter.message.sent_at > self._began:
+                continue
+            self._seen.add(letter.message.message_id)
+            if is_ownerless(letter, channel, letters):
+                self._ownerless.add(letter.message.message_id)
+                continue
+            if not is_from(letter, channel):
                 continue
             name = _name(letter)
             if name in self._done:

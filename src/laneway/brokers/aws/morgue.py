@@ -208,6 +208,12 @@ def is_from(letter: Letter, channel: Channel) -> bool:
     return letter.message.note.queue in ("", channel.queue) and source in ("", channel.name)
 
 
+def is_ownerless(letter: Letter, channel: Channel, letters: Channel) -> bool:
+    """Whether nothing says whose a letter is: neither a note or SQS, nor that the place is this queue's by its name."""
+    is_own = letters.name == Channels.dead_name_of(channel.name)
+    return not is_own and not letter.message.note.queue and not letter.moved_from
+
+
 def _by_key(letters: Iterable[Letter]) -> dict[str, list[Letter]]:
     """The letters of each key in the order of their calls; of one that was buried twice the last stands for both."""
     found: dict[str, dict[str, Letter]] = {}
