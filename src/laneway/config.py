@@ -165,6 +165,8 @@ class WorkerOptions:
     #: The names of the listeners to serve, if not all, and of those not to; tasks are served in any case.
     include: Sequence[str] = ()
     exclude: Sequence[str] = ()
+    #: Whether subscriptions of those that it serves are written; not so to drain a queue that was unsubscribed.
+    subscribe: bool = True
     #: End when nothing is due and nothing runs.
     until_empty: bool = False
     #: Seconds that running jobs get to finish when the worker is told to stop.

@@ -176,6 +176,16 @@ def test_two_workers_each_serve_their_listener(real: Shop) -> None:
     assert subscribed(real) == [BILL, SHIP], "a worker that ends removes nothing"
 
 
+def test_what_was_unsubscribed_is_drained_and_stays_unsubscribed(real: Shop) -> None:
+    real.ok("subscribe", "shop.py")
+    publish(real, "1", "2")
+    with closing(open_broker(f"sqlite:///{real.database}")) as broker:
+        assert broker.unsubscribe(TOPIC, BILL)
+    real.ok("worker", "shop.py", "-Q", BILL, "--no-subscribe", "--until-empty")
+    assert all((real.folder / f"bill-{each}").exists() for each in ("1", "2"))
+    assert subscribed(real) == [SHIP]
+
+
 @pytest.mark.parametrize("command", [("worker",), ("dev", "--no-reload")])
 def test_names_that_are_wrong_are_refused_before_anything_starts(web: Shop, command: tuple[str, ...]) -> None:
     sentence = web.wrong(*command, "shop.py", "--include", "bil")

@@ -116,6 +116,17 @@ def test_what_is_served_is_subscribed_and_nothing_else(
         assert shop.broker.workers()[0].queues == queues
 
 
+@pytest.mark.parametrize("development", [False, True])
+def test_a_worker_that_only_drains_serves_and_subscribes_nothing(development: bool) -> None:
+    broker = Refusing(error=BrokerError("no"))
+    app = declare(Laneway(name="shop", broker=broker, development=development))
+    broker.subscribe(BILL)
+    with Running(app, subscribe=False):
+        assert broker.workers()[0].queues == ["default", BILL.queue, SHIP.queue]
+    assert broker.subscriptions() == [BILL], "and it removes none"
+    assert broker.provided == ([["default"]] if development else []), "a listener's is made with its subscription"
+
+
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [

@@ -57,6 +57,9 @@ run_options = options.together(
     ),
     click.option("--include", metavar="NAME", multiple=True, help="A listener to serve, if not all; repeat it."),
     click.option("--exclude", metavar="NAME", multiple=True, help="A listener not to serve; repeat it."),
+    click.option(
+        "--no-subscribe", is_flag=True, help="Write no subscriptions: to drain the queue of one that was ended."
+    ),
     click.option("--until-empty", is_flag=True, help="End when nothing is due and nothing runs."),
     click.option(
         "--shutdown-timeout",

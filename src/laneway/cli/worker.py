@@ -33,6 +33,7 @@ if TYPE_CHECKING:
         "laneway worker shop -w 4 --max-memory 500M    four processes, each replaced when it has grown too large",
         "laneway worker path/to/shop.py -Q mail,images --until-empty",
         "laneway worker shop --include bill --include ship    of the listeners these two",
+        "laneway worker shop -Q QUEUE --no-subscribe --until-empty    drain what was unsubscribed",
         "laneway worker shop --url sqlite:////var/lib/shop/jobs.db -v",
     ),
 )
@@ -91,6 +92,7 @@ def make_worker(ctx: click.Context, target: Target, url: str | None, given: dict
         return target.worker
     queues = [name for text in given.pop("queues") for name in text.split(",")]
     shards = _shard_options(given.pop("scheduler"), given.pop("nodes"), given.pop("node"))
+    given["subscribe"] = not given.pop("no_subscribe")
     made = WorkerOptions(**given, **shards, verbose=verbose, queues=list(dict.fromkeys(queues)) or None)
     raise_problems(made.validate())
     queues_served(target.app, made)

@@ -101,7 +101,7 @@ class Parts:
         ]
         self.waker = Waker(app, self.fetchers, self.outage)
         self.duties = Duties(app, duties_of(app.broker, self.queues), fatal)
-        self.subscribing = Subscribing(app, self.queues)
+        self.subscribing = Subscribing(app, self.queues, write=options.subscribe)
         #: On its own, because it begins before the others.
         self.subscriptions = Duties(app, [self.subscribing] if self.subscribing.is_needed else [], fatal)
         self._lease_s = options.lease_s

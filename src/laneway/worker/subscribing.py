@@ -3,6 +3,7 @@
 They are written before anything is fetched, so that whoever publishes when a worker has said that it runs reaches it.
 What cannot be subscribed is told once and tried again; the others go on. Nothing is ever removed here: that a listener
 is not served by this worker does not mean that nobody serves it. In development the broker first makes what is missing.
+A worker that is told not to write them leaves them as they are, and makes nothing for the queues of listeners.
 """
 
 from __future__ import annotations
@@ -31,10 +32,13 @@ class Subscribing:
 
     name = "writer of subscriptions"
 
-    def __init__(self, app: Laneway, queues: Collection[str]) -> None:
+    def __init__(self, app: Laneway, queues: Collection[str], *, write: bool = True) -> None:
         self._app = app
-        self._queues = queues
         self._all = {each.queue: each.subscription for each in app.listeners() if each.queue in queues}
+        #: What is made for a listener's queue in development is its subscription too.
+        self._queues = queues if write else [queue for queue in queues if queue not in self._all]
+        if not write:
+            self._all = {}
         self._lock = threading.Lock()
         self._left = dict(self._all)
         #: Whether the broker is still to be told to make what is missing.
