@@ -108,6 +108,28 @@ class RunEnded(msgspec.Struct):
     more: bool = False
 
 
+class OutboxRefused(msgspec.Struct):
+    """What a run enqueued or published was refused when it was to be stored with the run's end, so that the run has
+    failed after all, though its RunEnded has said that it was done."""
+
+    queue: str
+    task: str
+    #: Of a batch, the first one.
+    key: str
+    attempt: int
+    #: What becomes of it by its task's rule: retry or bury.
+    verdict: Verdict
+    #: Seconds until it runs again, for retry.
+    delay_s: float
+    #: The first line of the error's text.
+    error: str
+    exception: BaseException
+    #: A keyed call's own id; empty for others, whose key is enough.
+    id: str = ""
+    #: How many keys of a batch have failed by it.
+    keys: int = 1
+
+
 class RunAbandoned(msgspec.Struct):
     """A run has ended that is not settled: its handler raised what is not an Exception, and that ends the worker."""
 

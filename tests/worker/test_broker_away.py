@@ -166,7 +166,7 @@ def test_what_a_run_enqueued_and_no_broker_can_store_fails_that_run_alone(make_a
     app = make_app(middleware=[Refusing()])
     ran = []
 
-    @app.task(context=True)
+    @app.task(context=True, max_retry_count=0)
     def parent(context: Context) -> None:
         context.enqueue(child)
         context.outbox[0].headers = {"trace": "\ud800"}
@@ -181,7 +181,7 @@ def test_what_a_run_enqueued_and_no_broker_can_store_fails_that_run_alone(make_a
     assert ran == [1]
     [job] = app.broker.find("default", handle.id)
     assert job.status == "dead"
-    assert "What the run enqueued was refused" in job.error
+    assert "What the run sent was refused" in job.error
 
 
 def test_a_broker_away_is_one_report_however_many_queues_there_are(faulty):

@@ -20,6 +20,7 @@ from laneway.worker.fetcher import Fetcher
 from laneway.worker.gathering import Gathering
 from laneway.worker.lane import Lane
 from laneway.worker.outage import Outage
+from laneway.worker.refusals import Refusals
 from laneway.worker.share import Share
 from tests.worker.conftest import PATIENCE_S, Running, drain, stats
 
@@ -168,6 +169,7 @@ def fetcher_of(app: Laneway, lane: Lane, bus: Bus) -> Fetcher:
         bus,
         Outage(app.telemetry),
         share,
+        Refusals(app, nothing),
         worker_id=lambda: "me",
         held_under=lambda: "me",
         lost=nothing,

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
 import pytest
 
-from laneway import Batch, Context, EnqueueError, Key, Middleware
-from laneway.job import Claim, Kind, NewJob, Payload
-from laneway.outcome import OUTBOX_LIMIT, done
-from laneway.worker.refusals import without_refused
-from tests.worker.conftest import dead, stats
+from laneway import Context, EnqueueError, Middleware
+from laneway.outcome import OUTBOX_LIMIT
 
 
 @pytest.fixture
@@ -143,57 +138,3 @@ def test_a_bad_argument_in_a_run_is_refused_at_once(spawning, drain):
     drain(app)
     [job] = app.broker.find("default", handle.id)
     assert "EnqueueError: Task child" in job.error
-
-
-def test_all_keys_of_a_batch_whose_outbox_is_refused_are_buried(app, drain):
-    """The broker knows the key as a plain job's, so that it cannot be a keyed one's; the batch beside it is fine."""
-
-    @app.task(queue="elsewhere")
-    def plain() -> None: ...
-
-    @app.task(queue="elsewhere")
-    def keyed(key: Annotated[str, Key]) -> None: ...
-
-    taken = plain.using(delay=1_000).enqueue().id
-    ran = []
-
-    @app.collect(batch_size=3, shards=1, context=True, max_retry_count=9)
-    def gather(context: Context, batch: Batch[int]) -> None:
-        ran.append(sorted(batch))
-        if "c" in batch:
-            batch.fail("c", "said so")
-        if "x" not in batch:
-            context.enqueue(keyed, taken)
-
-    gather.enqueue_many([(key, 1) for key in "abcxyz"])
-    assert drain(app, queues=["gather"], concurrency=1) == 0
-    assert ran == [["a", "b", "c"], ["x", "y", "z"]]
-    jobs = dead(app, "gather")
-    assert sorted(job.key for job in jobs) == ["a", "b", "c"]
-    assert all("What the run enqueued was refused" in job.error for job in jobs)
-    assert stats(app, "gather").length == 0
-    assert [job.kind for job in app.broker.find("elsewhere", taken)] == [Kind.PLAIN]
-
-
-def test_only_the_run_to_blame_is_buried():
-    """A broker that refuses a key of another kind says which; the runs beside it are none the worse."""
-    claims = [Claim("q", n, str(n), 1, 0.0, -1, 1, 0, [Payload("{}")]) for n in range(3)]
-    good, bad = (NewJob(queue="q", key=key, body="{}") for key in ("good", "bad"))
-    settlements = [done(claims[0], [good]), done(claims[1], [good, bad]), done(claims[2])]
-    refused = without_refused(settlements, EnqueueError("no", place=("q", "bad")))
-    assert [each.verdict for each in refused] == ["done", "bury", "done"]
-    assert [each.verdict for each in without_refused(settlements, EnqueueError("no"))] == ["bury", "bury", "done"]
-
-
-def test_the_claims_of_one_run_are_blamed_together():
-    claims = [Claim("q", n, str(n), 1, 0.0, -1, 1, 0, [Payload("1")], kind=Kind.COLLECTING) for n in range(5)]
-    bad = NewJob(queue="q", key="bad", body="{}")
-    settlements = [done(claim) for claim in claims]
-    for settlement, run in zip(settlements, (1, 1, 2, 2, 0), strict=True):
-        settlement.run = run
-    settlements[0].outbox = [bad]
-    settlements[2].outbox = [NewJob(queue="q", key="good", body="{}")]
-    refused = without_refused(settlements, EnqueueError("no", place=("q", "bad")))
-    assert [each.verdict for each in refused] == ["bury", "bury", "done", "done", "done"]
-    refused = without_refused(settlements, EnqueueError("no"))
-    assert [each.verdict for each in refused] == ["bury", "bury", "bury", "bury", "done"]

@@ -11,6 +11,7 @@ from ..telemetry import (
     DutyBack,
     DutyFailed,
     LeaseEnded,
+    OutboxRefused,
     ProcessEnded,
     ProcessGivenUp,
     ProcessReplaced,
@@ -39,9 +40,7 @@ def sentence(event: Any, slow_s: float) -> Sentence:
 
 def run_sentence(event: RunEnded, slow_s: float) -> Sentence:
     took = _duration(event.duration_s)
-    call = f" {event.id}" if event.id else ""
-    others = f" and {event.keys - 1} more" if event.keys > 1 else ""
-    head = f"{event.queue}/{event.task} {event.key}{call}{others}"
+    head = _head(event)
     if event.verdict == "done":
         if event.duration_s >= slow_s:
             return logging.WARNING, f"{head} done, slow: took {took}"
@@ -50,9 +49,20 @@ def run_sentence(event: RunEnded, slow_s: float) -> Sentence:
     if event.verdict == "postpone":
         level = logging.WARNING if event.error else logging.INFO  # its process has died, or it raised all the same
         return level, f"{head} postponed for {_duration(event.delay_s)}{error}"
+    return _failed(event)
+
+
+def _failed(event: RunEnded | OutboxRefused) -> Sentence:
+    head, error = _head(event), f": {event.error}" if event.error else ""
     if event.verdict == "bury":
         return logging.ERROR, f"{head} buried after attempt {event.attempt}{error}"
     return logging.WARNING, f"{head} failed in attempt {event.attempt}, again in {_duration(event.delay_s)}{error}"
+
+
+def _head(event: RunEnded | OutboxRefused) -> str:
+    call = f" {event.id}" if event.id else ""
+    others = f" and {event.keys - 1} more" if event.keys > 1 else ""
+    return f"{event.queue}/{event.task} {event.key}{call}{others}"
 
 
 def _duration(seconds: float) -> str:
@@ -126,6 +136,7 @@ SENTENCES: dict[type, Any] = {
     ProcessReplaced: lambda e: (logging.INFO, f"process {e.number} (pid {e.pid}) {e.why}: another takes its place"),
     LeaseEnded: lambda e: (logging.ERROR, f"{what_was_lost(e.worker, e.forgotten)}; it goes on under a new id"),
     Reclaimed: _reclaimed,
+    OutboxRefused: _failed,
     SettlementRefused: lambda e: (
         logging.WARNING,
         f"{e.queue}: {len(e.keys)} runs ended after their claim was lost; others have taken them over",

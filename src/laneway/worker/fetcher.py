@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from .bus import Bus
     from .lane import Lane
     from .outage import Outage
+    from .refusals import Refusals
     from .share import Share
 
 #: While the runners have enough to do, so much time is left between two turns for settlements to gather.
@@ -46,6 +47,7 @@ class Fetcher:
         bus: Bus,
         outage: Outage,
         share: Share,
+        refusals: Refusals,
         *,
         worker_id: Callable[[], str],
         held_under: Callable[[], str],
@@ -74,6 +76,7 @@ class Fetcher:
             lane.queue,
             outage,
             share,
+            refusals,
             worker_id=worker_id,
             lost=lost,
             given_up=self._quit.is_set,

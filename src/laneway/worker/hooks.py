@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import queue
 import threading
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ..clock import Clock
+from ..context import Context
 from ..job import JobView, Kind, Payload
 from ..outcome import Settlement
 from .reading import Reader
+from .telling import Teller
 from .verdicts import Verdicts
 
 if TYPE_CHECKING:
@@ -18,14 +22,16 @@ if TYPE_CHECKING:
 
 
 class Hooks:
-    """Calls `retries_exhausted` for jobs that have just been buried: each task's with those of one turn."""
+    """Calls `retries_exhausted` for jobs that have just been buried, each task's with those of one turn, and error
+    handlers for runs whose outbox was refused."""
 
     def __init__(self, app: Laneway, clock: Clock) -> None:
         self._logger = app.logger
         self._reader = Reader(app)
         self._verdicts = Verdicts(app)
         self._clock = clock
-        self._waiting: queue.SimpleQueue[list[Settlement] | None] = queue.SimpleQueue()
+        self._teller = Teller(app, clock)
+        self._waiting: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._main, name="laneway-hooks", daemon=True)
 
     def start(self) -> None:
@@ -39,17 +45,30 @@ class Hooks:
 
     def told_buried(self, settlements: list[Settlement]) -> None:
         """These were buried, and that is stored."""
-        self._waiting.put(settlements)
+        self._waiting.put(partial(self._call_exhausted, settlements))
+
+    def told_error(self, error: BaseException, context: Context) -> None:
+        """A run has failed after it had ended: an error for the app's error handlers."""
+        self._waiting.put(partial(self._call_handlers, error, context))
 
     def _main(self) -> None:
-        while settlements := self._waiting.get():
-            for task, jobs in self._by_task(settlements):
-                try:
-                    assert task.options.retries_exhausted is not None
-                    task.options.retries_exhausted(jobs)
-                except BaseException:
-                    keys = ", ".join(job.key for job in jobs[:5])
-                    self._logger.exception("retries_exhausted of %s failed for %s", task.name, keys)
+        while call := self._waiting.get():
+            call()
+
+    def _call_exhausted(self, settlements: list[Settlement]) -> None:
+        for task, jobs in self._by_task(settlements):
+            try:
+                assert task.options.retries_exhausted is not None
+                task.options.retries_exhausted(jobs)
+            except BaseException:
+                keys = ", ".join(job.key for job in jobs[:5])
+                self._logger.exception("retries_exhausted of %s failed for %s", task.name, keys)
+
+    def _call_handlers(self, error: BaseException, context: Context) -> None:
+        try:
+            self._teller.handlers(error, context)
+        except BaseException:
+            self._logger.exception("an error handler failed")  # what is no Exception must not end this thread
 
     def _by_task(self, settlements: list[Settlement]) -> list[tuple[AnyTask, list[JobView]]]:
         """Those who want to know, each with the jobs that it is about."""

@@ -33,6 +33,7 @@ from .loop import AsyncLoop
 from .membership import Membership
 from .outage import Outage
 from .pulse import Pulse
+from .refusals import Refusals
 from .run import Run
 from .runner import Runner
 from .serving import queues_served
@@ -79,6 +80,7 @@ class Parts:
         worker_id = lambda: membership.id  # noqa: E731 - it changes when a lease is lost
         held_under = lambda: membership.held_under  # noqa: E731 - and so does this
         self.hooks = Hooks(app, clock)
+        refusals = Refusals(app, self.hooks.told_error)
         #: Whether nobody but this process keeps what it holds.
         keeps = holders_keep(app.broker)
         self.fetchers = [
@@ -88,6 +90,7 @@ class Parts:
                 self.bus,
                 self.outage,
                 shares[lane.queue],
+                refusals,
                 worker_id=worker_id,
                 held_under=held_under,
                 lost=lease_lost,

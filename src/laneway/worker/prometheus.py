@@ -31,6 +31,10 @@ NAMES: dict[str, tuple[str, str]] = {
     "jobs": ("jobs", "Jobs whose run has ended, by verdict; a batch counts each of its keys."),
     "enqueued": ("jobs_enqueued", "Jobs that these processes have stored, those enqueued by runs included."),
     "refused": ("settlements_refused", "Runs whose end came too late: others had taken them over."),
+    "outboxes_refused": (
+        "outboxes_refused",
+        "Runs that failed because the broker refused what they sent.",
+    ),
     "abandoned": ("runs_abandoned", "Runs that ended their worker."),
     "reclaimed": ("claims_reclaimed", "Claims of dead workers that were given back."),
     "leases_ended": ("leases_lost", "Times that a worker was taken for dead while it lived."),

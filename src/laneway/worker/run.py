@@ -6,6 +6,7 @@ claims of several keys of one shard. Plain data; the runner moves it along.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from ..job import Claim, NewJob, Payload, Started
@@ -31,6 +32,38 @@ def started_of(claims: list[Claim]) -> list[Started]:
     return [Started(claim.queue, claim.key, claim.token) for claim in claims]
 
 
+class Outbox(list[NewJob]):
+    """What the calls of a key have enqueued, in order, so that it can be told which of them did."""
+
+    __slots__ = ("_ends",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        #: Where in it the jobs of each call end.
+        self._ends: list[int] = []
+
+    @property
+    def calls(self) -> int:
+        """How many calls there were, those that enqueued nothing included."""
+        return len(self._ends)
+
+    def add(self, jobs: Iterable[NewJob]) -> None:
+        """The next call has enqueued these."""
+        self.extend(jobs)
+        self._ends.append(len(self))
+
+    def of(self, call: int) -> list[NewJob]:
+        """What one call has enqueued."""
+        return self[self._ends[call - 1] if call else 0 : self._ends[call]]
+
+    def before(self, call: int) -> Outbox:
+        """What those before it have."""
+        found = Outbox()
+        for number in range(call):
+            found.add(self.of(number))
+        return found
+
+
 class Calls:
     """How far a keyed claim has got: its calls are runs of their own, and are settled together."""
 
@@ -42,11 +75,16 @@ class Calls:
         #: How many calls, from the front, are finished.
         self.done = 0
         #: What those have enqueued.
-        self.outbox: list[NewJob] = []
+        self.outbox = Outbox()
         #: Seconds that have gone into running them.
         self.used_s = 0.0
         #: Whether the last of them has had its process die before: then nothing is run behind it.
         self.suspect = False
+
+    def finished(self, outbox: Iterable[NewJob] = ()) -> None:
+        """The call whose turn it was is done, and has enqueued this."""
+        self.done += 1
+        self.outbox.add(outbox)
 
     @property
     def current(self) -> Payload:

@@ -11,11 +11,11 @@ from ..broker import Answer, Turn
 from ..errors import BrokerError, EnqueueError, LeaseLost
 from ..failpoints import armed, reach
 from ..outcome import Settlement
-from .refusals import without_refused
 
 if TYPE_CHECKING:
     from ..app import Laneway
     from .outage import Outage
+    from .refusals import Refusals
     from .share import Share
 
 #: The first pause before a call is repeated, and the longest.
@@ -31,6 +31,7 @@ class Turns:
         queue: str,
         outage: Outage,
         share: Share,
+        refusals: Refusals,
         *,
         worker_id: Callable[[], str],
         lost: Callable[[str], None],
@@ -42,6 +43,7 @@ class Turns:
         self._queue = queue
         self._outage = outage
         self._share = share
+        self._refusals = refusals
         self._worker_id = worker_id
         self._lost = lost
         #: Whether it does not wait for a broker that is away.
@@ -69,9 +71,7 @@ class Turns:
                 # Under the new id these settlements are refused: the claims went with the old one.
                 turn = self._next(settlements, wanted)
             except EnqueueError as error:
-                # The broker refuses what a run has enqueued, and will again: that run has failed.
-                self._app.logger.error("%s: what a run enqueued cannot be stored: %s", self._queue, error)
-                settlements = without_refused(settlements, error)
+                settlements = self._refusals.fail(settlements, error)
                 turn = self._next(settlements, wanted)
             except Exception as error:
                 if not isinstance(error, BrokerError):

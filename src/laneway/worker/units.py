@@ -120,8 +120,7 @@ class Units:
 
     def go_on(self, calls: Calls, outbox: list[NewJob]) -> Run | None:
         """A call of a key has succeeded and enqueued this: read the next one."""
-        calls.done += 1
-        calls.outbox += outbox
+        calls.finished(outbox)
         return self._read_call(calls)
 
     # -- calls and batches -----------------------------------------------------------------------------
@@ -157,7 +156,7 @@ class Units:
                 context = Context(self._app, claim, call.task, calls.done)
                 return self._made(Run(lane, claim, call, context, began, calls, None, apart), slot)
             self._clear(slot)
-            calls.done += 1
+            calls.finished()
         lane.finish(done(claim, calls.outbox), calls.used_s)
         return None
 
