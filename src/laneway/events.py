@@ -52,3 +52,8 @@ class Names(msgspec.Struct, frozen=True):
 def copy_key(event_id: str, queue: str) -> str:
     """The key of the job that is a queue's copy of an event: two listeners of one app must not be one job."""
     return f"{event_id}@{queue}"
+
+
+def is_copy(key: str, queue: str) -> bool:
+    """Whether a plain job is an event's, by its key: its body is then a value, whatever it looks like."""
+    return key.endswith(f"@{queue}")

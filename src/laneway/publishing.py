@@ -235,7 +235,7 @@ class EventSender:
             [
                 NewJob(
                     queue=self.queue,
-                    key=new_id(),
+                    key=copy_key(new_id(), self.queue),  # so that it is known for a value where its listener is missing
                     body=body,
                     delay_s=options.delay_s,
                     perform_at=options.perform_at,

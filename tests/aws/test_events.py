@@ -109,6 +109,36 @@ def test_what_the_original_publishes_is_heard_and_what_is_published_here_it_can_
         assert {message["Body"] for message in messages if note_in(message).get("value")} == {'{"id":2}', "3", "4"}
 
 
+def test_what_is_sent_to_one_listener_keeps_its_id_and_runs_no_task_without_it(aws: Place) -> None:
+    with shop_on(aws) as app:
+        heard = Tally()
+
+        @app.listener("placed", source="shop", context=True, retry_in=lambda count: 0)
+        def on_placed(context: Context, value: Any) -> None:
+            heard.note((context.id, value))
+            if context.attempt == 1:
+                raise ValueError("no")
+
+        provide(aws, app)
+        ticket = {"_job_class": "tk", "_job_params": None}
+        handle = app.sender("placed", "shop").send(ticket)
+        with running(app):
+            heard.wait_for(2)
+            wait_until(lambda: aws.counts(on_placed.queue) == (0, 0, 0))
+        assert heard.ran == [(handle.id, ticket)] * 2
+        assert handle.id.endswith(f"@{on_placed.queue}")
+
+        other = Laneway(broker=app.broker, error_handlers=[lambda error, context: heard.note(str(error))])
+        other.task(name="tk")(lambda: heard.note("tk"))
+        app.sender("placed", "shop").send(ticket)
+        app.publish("placed", ticket)
+        with running(other, queues=[on_placed.queue]):
+            heard.wait_for(4)
+        assert [text.partition(" in this app")[0] for text in heard.ran[2:]] == [
+            f"There is no listener for the queue {on_placed.queue}"
+        ] * 2
+
+
 def test_the_trace_of_a_stranger_goes_on_in_each_listener(fake: FakeServer) -> None:
     """It says where it stands in one attribute, and knows nothing of ours."""
     exported, tracers = InMemorySpanExporter(), TracerProvider(shutdown_on_exit=False)

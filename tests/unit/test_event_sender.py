@@ -30,6 +30,8 @@ def test_a_sender_stores_plain_jobs_in_one_queue(app, broker):
     handle = sender.send({"b": 1, "a": 2}, attributes={"country": "DE"})
     more = sender.send_many([1, "two"])
     assert sender.queue == handle.queue == f"mail-{TOPIC}"
+    assert all(each.id.endswith(f"@mail-{TOPIC}") for each in (handle, *more)), "so it is known for a value"
+    assert len({handle.id, *(each.id for each in more)}) == 3
     assert repr(sender) == f"<EventSender to mail-{TOPIC}>"
     assert [(job.queue, job.key, job.payloads[0].body) for job in copies(app)] == [
         (f"mail-{TOPIC}", each.id, body)

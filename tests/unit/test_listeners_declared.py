@@ -16,7 +16,7 @@ from laneway import Context, DeclarationError, EnqueueError, Key, Laneway, Liste
 from laneway.brokers.aws.needs import needs_of
 from laneway.brokers.memory import MemoryBroker
 from laneway.cli.reading import Reader
-from laneway.events import Subscription
+from laneway.events import Subscription, copy_key
 from laneway.job import Claim, JobView, Kind, Payload
 
 if TYPE_CHECKING:
@@ -415,6 +415,9 @@ def test_the_command_line_tells_whose_jobs_they_are(app):
         job.queue = "default"
         [seen] = Reader(app).read([job])
         assert seen.task == ("other" if "other" in body else None)
+        job.key = copy_key("7", "default")
+        [seen] = Reader(app).read([job])
+        assert seen.task is None, "the value of an event, whose listener is not here"
 
 
 def test_aws_needs_a_standard_queue_for_it(app):

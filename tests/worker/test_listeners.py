@@ -227,6 +227,45 @@ def test_a_value_that_looks_like_a_ticket_is_a_value(app, drain):
     assert found == [ticket]
 
 
+@pytest.mark.parametrize("sent", [False, True])
+@pytest.mark.parametrize("surrounded", [False, True])
+def test_a_value_runs_no_task_where_its_listener_is_missing(make_app, drain, sent, surrounded):
+    ran: list[str] = []
+    seen: list[str] = []
+
+    class Around(Middleware):
+        def around_deserialization(self, body, claim) -> Iterator[None]:
+            yield
+
+    publisher = make_app(name="shop")
+    queue = publisher.listener("placed", name="on_placed")(lambda value: None).queue
+    app = Laneway(broker=publisher.broker, middleware=[Around()] if surrounded else [])
+    app.telemetry.subscribe(RunEnded, lambda event: seen.append(event.verdict))
+    app.task(name="tk")(lambda: ran.append("tk"))
+    subscribe(publisher)
+    values: list[Any] = [{"_job_class": "tk", "_job_params": None}, 5]
+    for value in values:
+        if sent:
+            publisher.sender("placed", "shop", generic=True).send(value)
+        else:
+            publisher.publish("placed", value, generic=True)
+    drain(app, queues=[queue])
+    assert ran == []
+    assert seen == ["retry", "retry"]
+    waiting = app.broker.listing(queue, "retries").jobs
+    assert len(waiting) == 2
+    for job in waiting:
+        assert f"There is no listener for the queue {queue} in this app; declare it with @app" in (job.error or "")
+
+
+def test_a_keyed_call_may_have_a_key_that_looks_like_a_copys(app, drain):
+    ran: list[str] = []
+    task = app.task(name="keyed", queue="orders")(lambda: ran.append("keyed"))
+    task.using(key="7@orders").enqueue()
+    drain(app)
+    assert ran == ["keyed"]
+
+
 def test_an_empty_body_is_deleted(app, drain):
     listener = app.listener("placed", name="on_placed")(lambda value: None)
     app.broker.enqueue([NewJob(queue=listener.queue, key="empty", body="")])

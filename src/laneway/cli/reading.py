@@ -13,6 +13,7 @@ import msgspec
 
 from ..app import Laneway
 from ..errors import ConfigError
+from ..events import is_copy
 from ..job import JobView, Kind
 from .target import load_imports
 
@@ -37,8 +38,11 @@ class Seen:
 
 
 def task_names(job: JobView) -> list[str | None]:
-    """The task of each payload at hand, by its ticket; None for a body that is none. Collected values name no task."""
-    return [] if job.kind is Kind.COLLECTING else [_task_name(payload.body) for payload in job.payloads]
+    """The task of each payload at hand, by its ticket; None for a body that is none. Collected values and those of
+    events name no task, whatever they look like."""
+    if job.kind is Kind.COLLECTING or (job.kind is Kind.PLAIN and is_copy(job.key, job.queue)):
+        return []
+    return [_task_name(payload.body) for payload in job.payloads]
 
 
 def _task_name(body: str) -> str | None:

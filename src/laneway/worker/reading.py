@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 from ..batch import Batch
 from ..config import TaskOptions
 from ..errors import TicketError
+from ..events import is_copy
 from ..job import Claim, Kind, Payload
 from ..middleware import overriding, surround
 from ..ticket import Call
@@ -52,14 +53,15 @@ class Reader:
     def call(self, payload: Payload, claim: Claim) -> Call | None:
         """The call that a payload describes; None if there is no use for it.
 
-        Whose queue it came from decides whether it is one: a listener's holds values, whatever they look like.
+        Whose queue it came from decides whether it is one, and its key: a listener's queue holds values, whatever they
+        look like, and an event's value must not run a task where the listener is missing.
         """
         body = payload.body
         if not body:
             return None
         if not self._around:
-            return self._read(body, claim.queue)
-        reached, call = surround(self._around, (body, claim), lambda: self._read(body, claim.queue))
+            return self._read(body, claim)
+        reached, call = surround(self._around, (body, claim), lambda: self._read(body, claim))
         if not reached:
             self._app.logger.warning("a middleware did not call on: job %s is taken as done", claim.key)
         return call if reached else None
@@ -116,14 +118,24 @@ class Reader:
                 return self.collector_of(claim.queue)
             if listener := self._listeners.get(claim.queue):
                 return listener
-            call = self._as_call(self._loads(payload.body))
+            call = self._ticket(payload.body, claim)
         except Exception:
             return None
         return None if call is None else call.task
 
-    def _read(self, body: str, queue: str) -> Call | None:
-        listener = self._listeners.get(queue)
-        return self._as_call(self._loads(body)) if listener is None else Call(listener, {"value": listener.load(body)})
+    def _read(self, body: str, claim: Claim) -> Call | None:
+        listener = self._listeners.get(claim.queue)
+        return self._ticket(body, claim) if listener is None else Call(listener, {"value": listener.load(body)})
+
+    def _ticket(self, body: str, claim: Claim) -> Call | None:
+        """The call that a ticket describes; raises TicketError for a body that is an event's value."""
+        queue = claim.queue
+        if claim.kind is Kind.PLAIN and is_copy(claim.key, queue):
+            raise TicketError(
+                f"There is no listener for the queue {queue} in this app; declare it with @app.listener, or delete the "
+                "job."
+            )
+        return self._as_call(self._loads(body))
 
     def _as_call(self, loaded: Any) -> Call | None:
         """What a serializer returned, as a call: it may also be an instance of a task class."""
