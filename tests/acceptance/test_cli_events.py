@@ -12,9 +12,11 @@ import msgspec
 import pytest
 
 from laneway import Laneway
+from laneway.broker import Broker
 from laneway.events import Subscription
+from laneway.job import WorkerView
 from laneway.urls import open_broker
-from tests.acceptance.cli import Shop
+from tests.acceptance.cli import Shop, answer
 from tests.acceptance.quick import Quick, quick
 
 pytestmark = pytest.mark.acceptance
@@ -132,9 +134,12 @@ def test_unsubscribe_ends_one_and_leaves_what_is_in_the_queue(web: Shop) -> None
     web.ok("subscribe", "shop.py")
     publish(web, "1", "2")
     web.write("shop.py", APP.replace('@app.listener("placed", source="web")\n', ""))
-    done = web.run("unsubscribe", "shop.py", "placed", "--source", "web")
+    done = web.run("unsubscribe", "shop.py", "placed", "--source", "web", "--yes")
     assert (done.returncode, done.stdout) == (0, f"The queue {BILL} gets no more of {TOPIC}.\n")
-    assert done.stderr == f"2 jobs of it are still there; laneway jobs --queue {BILL} lists them.\n"
+    assert done.stderr == (
+        f"2 jobs of it are still there; laneway jobs --queue {BILL} lists them, and a worker with the old code, "
+        f"-Q {BILL} and --no-subscribe runs them.\n"
+    )
     publish(web, "3")
     assert {each["queue"]: each["length"] for each in web.json("stats")["queues"]} == {BILL: 2, SHIP: 3}
     sentence = web.wrong("unsubscribe", "shop.py", "placed", "--source", "web")
@@ -147,6 +152,59 @@ def test_unsubscribe_warns_of_a_listener_that_is_still_there(web: Shop) -> None:
     assert done.returncode == 0
     assert "shop.py:app still listens to it (ship)" in done.stderr
     assert subscribed(web) == [BILL]
+
+
+def test_unsubscribe_takes_the_name_of_the_queue(web: Shop) -> None:
+    web.ok("subscribe", "shop.py")
+    with closing(open_broker(f"sqlite:///{web.database}")) as broker:
+        broker.subscribe(Subscription("eventboss-day_began", SHIP))
+    document = web.json("unsubscribe", "shop.py", "--queue", SHIP)
+    assert document == {"topics": ["eventboss-day_began", TOPIC], "queue": SHIP, "waiting": 0, "listens": True}
+    assert subscribed(web) == [BILL]
+    assert web.wrong("unsubscribe", "shop.py", "--queue", "no-such").startswith("The queue no-such is not subscribed")
+    for args in ([], ["placed", "--queue", BILL], ["--queue", BILL, "--source", "web"]):
+        assert web.wrong("unsubscribe", "shop.py", *args).startswith("Give EVENT, ")
+
+
+def test_unsubscribe_asks_before_it_ends_what_the_app_does_not_have(real: Shop) -> None:
+    """It may be that of another environment."""
+    real.ok("subscribe", "shop.py", LANEWAY_ENV="prod")
+    with closing(Laneway(f"sqlite:///{real.database}", name="web", env="prod")) as app:
+        app.publish_many("placed", [{"id": "1"}])
+    queue = f"{BILL}-prod"
+    end_it = ("unsubscribe", "shop.py", "--queue", queue)
+    assert real.wrong(*end_it) == (
+        f"The queue {queue} is still subscribed: shop.py:app, with no env, has no listener for it, though another "
+        "environment or version of it may. There is no terminal to ask at; say --yes if its subscription is to end."
+    )
+    code, said = answer(real, "n", *end_it)
+    assert code == 1
+    said = " ".join(said.split())
+    assert f"1 job waits there and will stay; what is published to {TOPIC}-prod from now on will not get there." in said
+    assert "Nothing was done." in said
+    assert subscribed(real) == [queue, f"{SHIP}-prod"]
+    assert answer(real, "y", *end_it)[0] == 0
+    assert subscribed(real) == [f"{SHIP}-prod"]
+
+
+def serves(broker: Broker, *queues: str) -> None:
+    now = time.time()
+    names = list(queues)
+    broker.join(
+        WorkerView(id="w", host="h", pid=1, queues=names, concurrency=1, lease_s=600.0, started_at=now, seen_at=now)
+    )
+
+
+def test_unsubscribe_asks_before_it_ends_what_a_worker_serves(web: Shop) -> None:
+    web.ok("subscribe", "shop.py")
+    with closing(open_broker(f"sqlite:///{web.database}")) as broker:
+        serves(broker, BILL)
+    sentence = web.wrong("unsubscribe", "shop.py", "placed", "--source", "web")
+    assert sentence.startswith(f"The queue {BILL} is still subscribed: a living worker serves it. There is no terminal")
+    assert subscribed(web) == [BILL, SHIP]
+    web.ok("unsubscribe", "shop.py", "placed", "--source", "web", "--yes")
+    web.ok("unsubscribe", "shop.py", "--queue", SHIP)
+    assert subscribed(web) == []
 
 
 def test_what_an_app_does_not_have_is_said(web: Shop) -> None:
@@ -242,8 +300,44 @@ def test_check_names_subscriptions_without_a_listener_and_what_waits_there(web: 
     [(level, text)] = notes(web, code=3)
     assert level == "problem"
     assert text == (
-        f"The queue {BILL} is subscribed to {TOPIC}, and shop.py:app has no listener for it; 3 jobs wait there. End "
-        "that with laneway unsubscribe shop.py:app web-placed, or declare the listener."
+        f"The queue {BILL} is subscribed to {TOPIC}, and shop.py:app has no listener for it; 3 jobs wait there, and no "
+        "worker serves it. Its listener was removed, or it belongs to another environment (env=…, LANEWAY_ENV) or to "
+        "another version of the app. Only if nobody is to hear it any more, end that with laneway unsubscribe "
+        f"shop.py:app --queue {BILL}."
     )
-    web.ok("unsubscribe", "shop.py:app", "web-placed")
+    web.ok("unsubscribe", "shop.py:app", "--queue", BILL, "--yes")
+    assert notes(web) == []
+
+
+def test_check_does_not_advise_to_cut_off_another_environment(web: Shop) -> None:
+    web.ok("subscribe", "shop.py", LANEWAY_ENV="prod")
+    with closing(Laneway(f"sqlite:///{web.database}", name="web", env="prod")) as app:
+        app.publish_many("placed", [{"id": "1"}], attributes={"country": "DE"})
+        serves(app.broker, f"{BILL}-prod", f"{SHIP}-prod")
+    [(level, text)] = [each for each in notes(web) if "prod" in each[1]]
+    assert (level, text) == (
+        "note",
+        f"The queue {BILL}-prod is subscribed to {TOPIC}-prod, and shop.py:app has no listener for it; 1 job waits "
+        "there. A worker serves it, so it belongs to another environment (env=…, LANEWAY_ENV) or to another version "
+        "of the app.",
+    )
+
+
+def test_check_names_what_nobody_hears_whoever_it_was_for(web: Shop) -> None:
+    """A removed listener with a destination of its own is known by nothing but its subscription."""
+    web.ok("subscribe", "shop.py")
+    publish(web, *map(str, range(20)))
+    web.write("shop.py", APP[: APP.rindex("@app.listener")])
+    assert notes(web) == [
+        (
+            "note",
+            f"The queue {SHIP} is subscribed to {TOPIC}, shop.py:app has no listener for it, and no worker serves it; "
+            "20 jobs wait there. Start the worker that has the listener; or, if there is none any more, end that with "
+            f"laneway unsubscribe shop.py:app --queue {SHIP}, and then drain it.",
+        )
+    ]
+    texts = [each["text"] for each in web.json("check", "shop.py")["findings"]]
+    assert not [text for text in texts if f"with -Q {SHIP}" in text], "it is said once what to do"
+    with closing(open_broker(f"sqlite:///{web.database}")) as broker:
+        serves(broker, SHIP)
     assert notes(web) == []

@@ -94,11 +94,11 @@ def test_check_names_a_subscription_without_a_listener(shop: Quick, fake: Place,
     text = APP.format(url=fake.url(prefix="p-"))
     shop.write("shop.py", text[: text.index("@app.listener")] + text[text.rindex("@app.listener") :])
     done = shop.run("check", "shop.py", "--json")
-    assert done.returncode == 3
-    [problem] = [each["text"] for each in msgspec.json.decode(done.stdout)["findings"] if each["level"] == "problem"]
-    assert problem.startswith(f"The queue {QUEUE} is subscribed to eventboss-web-placed, and shop.py:app has no ")
-    assert "2 jobs wait there" in problem
-    shop.ok("unsubscribe", "shop.py", "web-placed")
+    assert done.returncode == 0, "who serves it is not known without a table: it may be another environment's"
+    [note] = [each["text"] for each in msgspec.json.decode(done.stdout)["findings"] if "subscribed" in each["text"]]
+    assert note.startswith(f"The queue {QUEUE} is subscribed to eventboss-web-placed, and shop.py:app has no ")
+    assert "2 jobs wait there. Its listener was removed, or it belongs to another environment" in note
+    shop.ok("unsubscribe", "shop.py", "web-placed", "--yes")
     assert [each["queue"] for each in shop.json("subscriptions", "shop.py")["subscriptions"]] == [
         "shop-eventboss-web-paid"
     ]

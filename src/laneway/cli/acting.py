@@ -148,12 +148,15 @@ def check_keys_or_all(keys: Sequence[str], everything: bool, option: str = "--al
         raise ConfigError(f"Give keys or {option}, not both." if everything else f"Give the keys of jobs, or {option}.")
 
 
-def confirm(question: str, yes: bool) -> None:
-    """Ask before something is destroyed; without anybody to ask, refuse."""
+_UNASKED = "This cannot be undone, and there is no terminal to ask at; say --yes if you mean it."
+
+
+def confirm(question: str, yes: bool, *, unasked: str = _UNASKED) -> None:
+    """Ask before something is destroyed; without anybody to ask, refuse with the sentence `unasked`."""
     if yes:
         return
     if not sys.stdin.isatty():
-        raise ConfigError("This cannot be undone, and there is no terminal to ask at; say --yes if you mean it.")
+        raise ConfigError(unasked)
     if not click.confirm(question, err=True):
         click.echo("Nothing was done.", err=True)
         raise click.exceptions.Exit(GAVE_UP)

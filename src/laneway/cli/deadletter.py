@@ -156,6 +156,6 @@ def _left(run: Emptying, total: int) -> Iterator[str]:
     if run.unseen:
         yield (
             f"{run.unseen:,} of the {total:,} that were counted when it began were not seen. They may be hidden, for "
-            f"up to {run.hidden_s} s, by a receive whose answer was lost or by somebody else who looks at them, or were "
-            "taken meanwhile; do it again then."
+            f"up to {run.hidden_s} s, by a receive whose answer was lost or by somebody else who looks at them, or "
+            "were taken meanwhile; do it again then."
         )

@@ -13,7 +13,7 @@ from ..errors import BrokerAwayError, BrokerError, LanewayError
 from ..job import Kind, QueueStats, WorkerView
 from ..ticket import Serializer
 from .findings import Finding, Findings
-from .listening import Hearing
+from .listening import Hearing, living
 from .opening import database_of, find_queues, is_missing
 from .output import count
 from .reading import task_names
@@ -58,11 +58,12 @@ def _broker(app: Laneway, name: str) -> Findings:
         yield from (Finding("note" if text in changing.values() else "problem", text) for text in said)
         if len(changing) == len(said):
             yield Finding("ok", "The broker finds nothing wrong with itself.")
-        hearing = Hearing(app, broker)
-        stats, living = broker.stats(), _living(broker)
-        yield from _queues(app, stats, living, hearing)
+        workers = living(broker)
+        hearing = Hearing(app, broker, workers)
+        stats = broker.stats()
+        yield from _queues(app, stats, workers, hearing.named)
         yield from _bodies(app, broker, stored)
-        yield from hearing.findings(name, stats, {queue for worker in living or () for queue in worker.queues})
+        yield from hearing.findings(name, stats)
         yield from _shards(app, {queue: shards for queue, shards in stored.items() if queue not in changing})
     except LanewayError as error:
         yield Finding("problem", str(error))
@@ -82,9 +83,10 @@ def _missing_database(path: Path) -> Finding:
     return Finding("ok", f"There is no database {path} yet; a worker or the first job makes it.")
 
 
-def _queues(app: Laneway, stats: list[QueueStats], living: list[WorkerView] | None, hearing: Hearing) -> Findings:
-    declared = [*app.queues(), *hearing.unheard]
-    served = {queue for worker in living or () for queue in worker.queues}
+def _queues(app: Laneway, stats: list[QueueStats], workers: list[WorkerView] | None, named: set[str]) -> Findings:
+    """What there is to be said of each queue; whose those are that are `named` is said elsewhere."""
+    declared = {*app.queues(), *named}
+    served = {queue for worker in workers or () for queue in worker.queues}
     for queue in stats:
         if queue.queue not in declared and queue.length:
             yield Finding(
@@ -99,11 +101,11 @@ def _queues(app: Laneway, stats: list[QueueStats], living: list[WorkerView] | No
                 f"The queue {queue.queue} is paused and has jobs that are due; {late}. It goes on with "
                 f"laneway resume {queue.queue}.",
             )
-        elif queue.lag and living is not None and queue.queue not in served:
+        elif queue.lag and workers is not None and queue.queue not in served:
             yield Finding("note", f"The queue {queue.queue} has jobs that are due and no worker; {late}.")
         if queue.dead:
             yield Finding("note", f"The morgue of {queue.queue} holds {count(queue.dead, 'job')}; see laneway morgue.")
-        yield from _unserved(queue.queue, queue.shards, living or ())
+        yield from _unserved(queue.queue, queue.shards, workers or ())
 
 
 def _bodies(app: Laneway, broker: Broker, stored: dict[str, int]) -> Findings:
@@ -115,19 +117,9 @@ def _bodies(app: Laneway, broker: Broker, stored: dict[str, int]) -> Findings:
             yield from _strangers(app, broker, name)
 
 
-def _living(broker: Broker) -> list[WorkerView] | None:
-    """The workers that live; None where nobody keeps account of them."""
-    try:
-        return [worker for worker in broker.workers() if not worker.dead]
-    except BrokerAwayError:
-        raise
-    except BrokerError:
-        return None
-
-
-def _unserved(queue: str, shards: int, living: Iterable[WorkerView]) -> Findings:
+def _unserved(queue: str, shards: int, workers: Iterable[WorkerView]) -> Findings:
     """Shards that nobody serves, though others of their queue are served: a splitter has left them out."""
-    serving = [worker for worker in living if queue in worker.queues]
+    serving = [worker for worker in workers if queue in worker.queues]
     if not serving or any(queue not in worker.shards for worker in serving):
         return
     left_out = sorted(set(range(shards)).difference(*(worker.shards[queue] for worker in serving)))

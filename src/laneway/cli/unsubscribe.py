@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import click
 
+from ..app import Laneway
 from ..errors import ConfigError
+from ..events import Subscription
 from . import options
-from .listening import of_this_app, waiting
+from .acting import confirm
+from .listening import living, of_this_app, waiting
 from .opening import find_queues, open_target
 from .output import clean, count, show_json
 from .target import load_imports
@@ -17,52 +20,113 @@ from .target import load_imports
         "laneway unsubscribe shop.py order_created --source orders",
         "laneway unsubscribe shop.py day_began                 a generic event",
         "laneway unsubscribe shop.py order_created --source orders --destination old_shop",
+        "laneway unsubscribe shop.py --queue old_shop-eventboss-orders-order_created-prod",
         "laneway check shop.py                                 names subscriptions that nobody listens to",
     )
 )
 @options.target
-@click.argument("event")
+@click.argument("event", required=False)
 @click.option("--source", metavar="APP", help="Who publishes the event; a generic one has none.")
 @click.option("--destination", metavar="APP", help="Whose listener it was, if not this app's.")
-@options.together(options.url, options.as_json)
+@click.option("-Q", "--queue", metavar="QUEUE", help="The listener's queue, instead of EVENT: whatever it gets.")
+@options.together(options.yes, options.url, options.as_json)
 def unsubscribe(
-    target: str, event: str, source: str | None, destination: str | None, url: str | None, as_json: bool
+    target: str,
+    event: str | None,
+    source: str | None,
+    destination: str | None,
+    queue: str | None,
+    yes: bool,
+    url: str | None,
+    as_json: bool,
 ) -> None:
     """End the subscription of a listener's queue.
 
     Remove the listener from the code first: a worker that has it subscribes again when it starts. What is in the queue
-    stays there, so nothing is asked. Events that are published from now on do not get there.
+    stays there. Events that are published from now on do not get there: so it asks first if a living worker serves the
+    queue, or if the app has no such listener, because then it may be that of another environment or version.
     """
     found = open_target(target, url)
     app = found.app
     try:
         load_imports(app)
-        owner = destination or app.name
-        if owner is None:
-            raise ConfigError("Whose listener was it? Give the app a name, Laneway(name=…), or give --destination.")
-        topic, queue = app.names.topic(event, source), app.names.queue(owner, event, source)
-        if not app.broker.unsubscribe(topic, queue):
-            known = [each.queue for each in of_this_app(app, app.broker.subscriptions())]
-            there = f"there is {', '.join(known)}" if known else "nor has this app any other"
-            raise ConfigError(f"The queue {queue} is not subscribed to {topic}; {there}.")
+        queue, topics = _meant(app, event, source, destination, queue)
         find_queues(app, app.broker)
-        left = waiting(app.broker, queue)
         listens = app.registry.listener_of(queue)
+        doubts = [] if listens is not None else [_stranger(app, found.text)]
+        if any(queue in worker.queues for worker in living(app.broker) or ()):
+            doubts.append("a living worker serves it")
+        left = waiting(app.broker, queue)
+        if doubts:
+            _ask(queue, topics, " and ".join(doubts), left, yes)
+        ended = [topic for topic in topics if app.broker.unsubscribe(topic, queue)]
+        if not ended:  # somebody else has done so meanwhile
+            raise _not_subscribed(app, queue, " or ".join(topics))
     finally:
         app.close()
     if as_json:
-        show_json({"topic": topic, "queue": queue, "waiting": left, "listens": listens is not None})
+        show_json({"topics": ended, "queue": queue, "waiting": left, "listens": listens is not None})
         return
-    click.echo(clean(f"The queue {queue} gets no more of {topic}."))
+    click.echo(clean(f"The queue {queue} gets no more of {', '.join(ended)}."))
     if listens is not None:
-        click.echo(
-            clean(
-                f"{found.text} still listens to it ({listens.name}): remove that, or the next worker that starts "
-                "subscribes it again."
-            ),
-            err=True,
+        still = (
+            f"{found.text} still listens to it ({listens.name}): remove that, or the next worker that starts "
+            "subscribes it again."
         )
+        click.echo(clean(still), err=True)
     elif left:
-        click.echo(
-            clean(f"{count(left, 'job')} of it are still there; laneway jobs --queue {queue} lists them."), err=True
+        there = (
+            f"{count(left, 'job')} of it are still there; laneway jobs --queue {queue} lists them, and a worker with "
+            f"the old code, -Q {queue} and --no-subscribe runs them."
         )
+        click.echo(clean(there), err=True)
+
+
+def _meant(
+    app: Laneway, event: str | None, source: str | None, destination: str | None, queue: str | None
+) -> tuple[str, list[str]]:
+    """The queue, and the topics that it is subscribed to and that are meant."""
+    if (event is None) is (queue is None) or (queue is not None and (source or destination)):
+        raise ConfigError("Give EVENT, with --source and --destination if it has them, or --queue alone.")
+    if queue is not None:
+        topics = [each.topic for each in app.broker.subscriptions() if each.queue == queue]
+        if not topics:
+            raise _not_subscribed(app, queue, "anything")
+        return queue, topics
+    assert event is not None
+    owner = destination or app.name
+    if owner is None:
+        raise ConfigError("Whose listener was it? Give the app a name, Laneway(name=…), or give --destination.")
+    topic, queue = app.names.topic(event, source), app.names.queue(owner, event, source)
+    if not any(each.queue == queue for each in app.broker.subscriptions(topic)):
+        raise _not_subscribed(app, queue, topic)
+    return queue, [topic]
+
+
+def _not_subscribed(app: Laneway, queue: str, what: str) -> ConfigError:
+    known: list[Subscription] = of_this_app(app, app.broker.subscriptions())
+    there = f"there is {', '.join(each.queue for each in known)}" if known else "nor has this app any other"
+    return ConfigError(f"The queue {queue} is not subscribed to {what}; {there}.")
+
+
+def _stranger(app: Laneway, target: str) -> str:
+    """That an app does not have this listener, and what that may mean."""
+    env = f"env={app.env}" if app.env else "no env"
+    return f"{target}, with {env}, has no listener for it, though another environment or version of it may"
+
+
+def _ask(queue: str, topics: list[str], doubts: str, left: int, yes: bool) -> None:
+    stay = (
+        f"{count(left, 'job')} {'waits' if left == 1 else 'wait'} there and will stay"
+        if left
+        else "Nothing waits there"
+    )
+    confirm(
+        clean(
+            f"Of the queue {queue}: {doubts}. {stay}; what is published to {', '.join(topics)} from now on will not "
+            "get there. End that subscription?"
+        ),
+        yes,
+        unasked=f"The queue {queue} is still subscribed: {doubts}. There is no terminal to ask at; say --yes if its "
+        "subscription is to end.",
+    )
