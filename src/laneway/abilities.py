@@ -102,12 +102,19 @@ def check_app_on(broker: Broker, app: Laneway) -> list[str]:
     return [] if check_app is None else check_app(app)
 
 
-def provide(broker: Broker, app: Laneway, queues: Collection[str]) -> Sequence[str]:
-    """Have a broker make what is missing for these queues of an app, in development; what was made, a sentence each.
+class Provided(msgspec.Struct, frozen=True):
+    """What a broker has made in development, in a sentence; or what is there and otherwise than it should be."""
+
+    text: str
+    made: bool = True
+
+
+def provide(broker: Broker, app: Laneway, queues: Collection[str]) -> Sequence[Provided]:
+    """Have a broker make what is missing for these queues of an app, in development.
 
     Only one that does not make queues by itself has a method `provide`.
     """
-    make: Callable[[Laneway, Collection[str]], Sequence[str]] | None = getattr(broker, "provide", None)
+    make: Callable[[Laneway, Collection[str]], Sequence[Provided]] | None = getattr(broker, "provide", None)
     return () if make is None else make(app, queues)
 
 

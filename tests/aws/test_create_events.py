@@ -142,7 +142,8 @@ def test_in_development_a_worker_makes_what_its_queues_need(aws: Place) -> None:
         assert broker.queues() == {}  # somebody has looked, and found nothing
         made = broker.provide(app, [QUEUE, "mail"])
         assert len(made) == 5 + 4
-        assert all(text.endswith((" was made.", f" {QUEUE}.", f" {TOPIC}.")) for text in made)
+        assert all(each.made for each in made)
+        assert all(each.text.endswith((" was made.", f" {QUEUE}.", f" {TOPIC}.")) for each in made)
         assert broker.subscriptions() == [Subscription(TOPIC, QUEUE, GERMAN)]
         assert broker.queues() == {QUEUE: 1, "mail": 1}
         assert broker.provide(app, [QUEUE, "mail"]) == []
@@ -150,11 +151,32 @@ def test_in_development_a_worker_makes_what_its_queues_need(aws: Place) -> None:
             aws.queue_url("other")
 
 
-def test_in_development_what_is_otherwise_is_told(fake: Place) -> None:
+def test_in_development_what_is_otherwise_is_told_and_left(fake: Place) -> None:
+    fake.create_with_dead_letters(QUEUE, max_receives=4, MessageRetentionPeriod=1_209_600)
+    with opened(fake) as broker:
+        [told] = [each for each in broker.provide(shop(broker), [QUEUE]) if not each.made]
+        assert "after 4 receives, and a job of ship may be run 4 times" in told.text
+        assert broker.provide(shop(broker), [QUEUE]) == [told]
+
+
+def test_in_development_the_worker_sets_the_filter_and_nothing_else_is_said(fake: Place) -> None:
     with opened(fake) as broker:
         create(broker, shop(broker))
-        [told] = broker.provide(shop(broker, GERMAN), [QUEUE])
-        assert "another filter" in told
+        assert broker.provide(shop(broker, GERMAN), [QUEUE]) == []
+
+
+def test_in_development_a_queue_without_a_redrive_policy_gets_one(aws: Place) -> None:
+    """As the Ruby original's development mode makes them."""
+    aws.create_queue(QUEUE, MessageRetentionPeriod=1_209_600)
+    with opened(aws, table=None) as broker:
+        assert "was left as it is" in create(broker, shop(broker), dry_run=True)[3].text
+        texts = [each.text for each in broker.provide(shop(broker), [QUEUE]) if each.made]
+        assert f"The SQS queue {LETTERS}, for dead letters, was made." in texts
+        assert f"The SQS queue {QUEUE} was given a redrive policy, its dead letters in {LETTERS}." in texts
+        assert broker.provide(shop(broker), [QUEUE]) == []
+    redrive = json.loads(attributes(aws, QUEUE)["RedrivePolicy"])
+    assert redrive["deadLetterTargetArn"] == aws.arn(aws.queue_url(LETTERS))
+    assert int(redrive["maxReceiveCount"]) == 1_000
 
 
 def test_in_development_nobody_has_to_make_anything(aws: Place, caplog: pytest.LogCaptureFixture) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from laneway import Laneway, Worker
+from laneway.abilities import Provided
 from laneway.brokers.memory import MemoryBroker
 from laneway.config import WorkerOptions
 from laneway.errors import BrokerAwayError, BrokerError, ConfigError
@@ -186,11 +187,11 @@ class Refusing(MemoryBroker):
             raise self.error
         return super().subscribe(subscription)
 
-    def provide(self, app: Laneway, queues: Collection[str]) -> Sequence[str]:
+    def provide(self, app: Laneway, queues: Collection[str]) -> Sequence[Provided]:
         self.provided.append(list(queues))
         if self.cannot_provide is not None:
             raise self.cannot_provide
-        return [f"Made {len(queues)} queues."]
+        return [Provided(f"Made {len(queues)} queues."), Provided("One is otherwise.", made=False)]
 
 
 def test_what_cannot_be_subscribed_is_told_once_and_tried_again(
@@ -272,6 +273,40 @@ def test_they_are_written_again_when_the_broker_was_emptied() -> None:
         assert app.broker.subscriptions() == [BILL, SHIP]
 
 
+@pytest.mark.parametrize("refuses", [False, True])
+def test_one_that_somebody_has_removed_is_found_missing_and_written_again(
+    monkeypatch: pytest.MonkeyPatch, refuses: bool
+) -> None:
+    """Or told, if it cannot be."""
+    monkeypatch.setattr(subscribing, "LOOK_AGAIN_S", 0.001)
+    broker = Refusing(error=BrokerError("There is no topic eventboss-shop-placed."))
+    app = declare(Laneway(name="shop", broker=broker))
+    told = Told(app)
+    with Running(app):
+        told.wait(3)
+        broker.refused = {BILL.queue} if refuses else set()
+        assert broker.unsubscribe(BILL.topic, BILL.queue)
+        [*_, last] = told.wait(1)
+    assert last == (
+        SubscriptionFailed([BILL.queue], "There is no topic eventboss-shop-placed.")
+        if refuses
+        else Subscribed(BILL.topic, BILL.queue)
+    )
+    assert broker.asked.count(SHIP.queue) == 1, "the other was only looked at"
+
+
+def test_another_filter_is_not_written_over_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    """While workers are replaced, old and new ones would write theirs in turn."""
+    monkeypatch.setattr(subscribing, "LOOK_AGAIN_S", 0.0)
+    app = declare(Laneway(name="shop", broker=MemoryBroker()))
+    duty = subscribing.Subscribing(app, [BILL.queue, SHIP.queue])
+    duty.round()
+    newer = Subscription(SHIP.topic, SHIP.queue, {"country": ["FR"]})
+    app.broker.subscribe(newer)
+    duty.round()
+    assert app.broker.subscriptions() == [BILL, newer]
+
+
 # -- development ---------------------------------------------------------------------------------------
 
 
@@ -281,7 +316,8 @@ def test_in_development_what_is_missing_is_made_first(caplog: pytest.LogCaptureF
     app = declare(Laneway(name="shop", broker=broker, development=True))
     with Running(app, exclude=["ship"]):
         assert broker.provided == [["default", BILL.queue]]
-    assert "Made 2 queues." in caplog.messages
+    assert ("laneway", logging.INFO, "Made 2 queues.") in caplog.record_tuples
+    assert ("laneway", logging.WARNING, "One is otherwise.") in caplog.record_tuples
 
 
 def test_what_cannot_be_made_is_told_once_and_the_rest_goes_on(
@@ -294,7 +330,7 @@ def test_what_cannot_be_made_is_told_once_and_the_rest_goes_on(
     again = threading.Event()
     provide = broker.provide
 
-    def count(app: Laneway, queues: Collection[str]) -> Sequence[str]:
+    def count(app: Laneway, queues: Collection[str]) -> Sequence[Provided]:
         if len(broker.provided) > 3:
             again.set()
             broker.cannot_provide = None

@@ -42,9 +42,10 @@ def unsubscribe(
 ) -> None:
     """End the subscription of a listener's queue.
 
-    Remove the listener from the code first: a worker that has it subscribes again when it starts. What is in the queue
-    stays there. Events that are published from now on do not get there: so it asks first if a living worker serves the
-    queue, or if the app has no such listener, because then it may be that of another environment or version.
+    Remove the listener from the code first: a worker that has it subscribes again when it starts, and within ten
+    minutes while it runs. What is in the queue stays there. Events that are published from now on do not get there: so
+    it asks first if a living worker serves the queue, or if the app has no such listener, because then it may be that
+    of another environment or version.
     """
     found = open_target(target, url)
     app = found.app
@@ -70,7 +71,7 @@ def unsubscribe(
     click.echo(clean(f"The queue {queue} gets no more of {', '.join(ended)}."))
     if listens is not None:
         still = (
-            f"{found.text} still listens to it ({listens.name}): remove that, or the next worker that starts "
+            f"{found.text} still listens to it ({listens.name}): remove that, or a worker that has it "
             "subscribes it again."
         )
         click.echo(clean(still), err=True)

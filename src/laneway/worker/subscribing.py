@@ -1,14 +1,16 @@
-"""The subscriptions of the listeners that a worker serves: written when it starts, and until each is there.
+"""The subscriptions of the listeners that a worker serves: written when it starts, until each is there, and again when
+somebody has removed one.
 
 They are written before anything is fetched, so that whoever publishes when a worker has said that it runs reaches it.
-What cannot be subscribed is told once and tried again; the others go on. Nothing is ever removed here: that a listener
-is not served by this worker does not mean that nobody serves it. In development the broker first makes what is missing.
-A worker that is told not to write them leaves them as they are, and makes nothing for the queues of listeners.
+What cannot be subscribed is told once and tried again; the others go on. From time to time it looks whether they are
+there still. A filter that somebody has changed meanwhile is left then: it may be that of newer code. Nothing is ever
+removed here: that a listener is not served by this worker does not mean that nobody serves it. In development the
+broker first makes what is missing. A worker that is told not to write them leaves them as they are, and makes nothing
+for the queues of listeners.
 """
 
 from __future__ import annotations
 
-import math
 import threading
 import time
 from collections.abc import Callable, Collection
@@ -24,11 +26,13 @@ if TYPE_CHECKING:
 
 #: Seconds until what could not be subscribed is tried again.
 AGAIN_S = 60.0
+#: Seconds until it is looked again whether all are there.
+LOOK_AGAIN_S = 600.0
 _LOOK_S = 0.02
 
 
 class Subscribing:
-    """A duty: each round writes those subscriptions that are not known to be there."""
+    """A duty: each round writes those subscriptions that are not known to be there, and some look for all of them."""
 
     name = "writer of subscriptions"
 
@@ -45,6 +49,9 @@ class Subscribing:
         self._provides = app.development
         #: The kind of error that was told, for each queue; under "" when something could not be made.
         self._told: dict[str, type[Exception]] = {}
+        #: What was said of things that are otherwise than they should be.
+        self._warned: set[str] = set()
+        self._look_at = time.monotonic() + LOOK_AGAIN_S
         self._tried = threading.Event()
         #: Set by whoever runs it: has the next round be within so many seconds.
         self.sooner: Callable[[float], None] = lambda seconds: None
@@ -67,21 +74,40 @@ class Subscribing:
         self.sooner(0.0)
 
     def round(self) -> float:
-        """Write what is left. Returns the seconds until the next round; for ever, if none is needed."""
+        """Write what is left. Returns the seconds until the next round."""
         try:
+            if time.monotonic() >= self._look_at:
+                self._look()
             self._provide()
             self._subscribe()
         finally:
             self._tried.set()
         with self._lock:
-            return AGAIN_S if self._left or self._provides else math.inf
+            return AGAIN_S if self._left or self._provides else max(0.0, self._look_at - time.monotonic())
+
+    def _look(self) -> None:
+        """Find out which are gone, with a read for each topic. What cannot be looked at is written, or told."""
+        self._look_at = time.monotonic() + LOOK_AGAIN_S
+        self._provides = self._app.development
+        there: set[tuple[str, str]] = set()
+        try:
+            for topic in dict.fromkeys(each.topic for each in self._all.values()):
+                there |= {(each.topic, each.queue) for each in self._app.broker.subscriptions(topic)}
+        except LanewayError:
+            pass
+        with self._lock:
+            self._left |= {queue: each for queue, each in self._all.items() if (each.topic, each.queue) not in there}
 
     def _provide(self) -> None:
         if not self._provides:
             return
         try:
-            for sentence in provide(self._app.broker, self._app, self._queues):
-                self._app.logger.info("%s", sentence)
+            for provided in provide(self._app.broker, self._app, self._queues):
+                if provided.made:
+                    self._app.logger.info("%s", provided.text)
+                elif provided.text not in self._warned:
+                    self._warned.add(provided.text)
+                    self._app.logger.warning("%s", provided.text)
             self._provides = False
         except LanewayError as error:
             if self._is_news("", error):

@@ -9,7 +9,7 @@ from collections.abc import Collection, Generator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from ...abilities import Duty, Emptied, Gather
+from ...abilities import Duty, Emptied, Gather, Provided
 from ...broker import Answer, Listing, Order, Page, Resharding, Turn
 from ...clock import Clock, SystemClock
 from ...errors import BrokerError
@@ -129,8 +129,8 @@ class AWSBroker:
         """Those of a topic; or all of queues that are named after their topics, or known to this process."""
         return self.subscribing.subscriptions(topic)
 
-    def provide(self, app: Laneway, queues: Collection[str]) -> list[str]:
-        """In development: make what is missing for these queues. Returns what was made, a sentence each."""
+    def provide(self, app: Laneway, queues: Collection[str]) -> list[Provided]:
+        """In development: make what is missing for these queues. Says what was made, and what is otherwise."""
         return provide(self, app, queues)
 
     # -- a worker's verbs ------------------------------------------------------------------------------

@@ -1,6 +1,7 @@
 """Making what an app needs on AWS: its queues with their dead-letter queues, the waiter table, and what events need.
 
-It may be repeated: what exists is looked at and told, and never changed. Each thing is made after what it refers to, so
+It may be repeated: what exists is looked at and told, and never changed, but in development a queue without a redrive
+policy, which gets one. Each thing is made after what it refers to, so
 that a run that ends midway leaves nothing that points to nowhere, and the next one goes on.
 """
 
@@ -20,6 +21,7 @@ from .rules import (
     queue_attributes,
     receives_problem,
     redrive_of,
+    redrive_policy,
     retention_problem,
     size_problem,
     table_definition,
@@ -39,16 +41,25 @@ PAUSE_S = 0.5
 
 
 class Creation:
-    """Makes what is missing; with `dry_run` it only says so."""
+    """Makes what is missing; with `dry_run` it only says so.
+
+    `development`: for a worker, which also gives a queue the redrive policy that it lacks, and sets filters afterwards.
+    """
 
     def __init__(
-        self, broker: AWSBroker, *, dry_run: bool = False, pause: Callable[[float], None] = time.sleep
+        self,
+        broker: AWSBroker,
+        *,
+        dry_run: bool = False,
+        development: bool = False,
+        pause: Callable[[float], None] = time.sleep,
     ) -> None:
         self._broker = broker
         self._clients = broker.clients
         self._dry_run = dry_run
         self._pause = pause
-        self._events = EventCreation(broker, dry_run=dry_run)
+        self._development = development
+        self._events = EventCreation(broker, dry_run=dry_run, sets_filters=development)
 
     def carry_out(self, needs: Mapping[str, Need], *, tables: bool = True, publishes: Collection[str] = ()) -> Steps:
         """Make queues for plain and for keyed jobs, with their dead-letter queues, and the tables; for a listener its
@@ -77,6 +88,7 @@ class Creation:
         attributes = self._attributes(name)
         redrive = None if attributes is None else redrive_of(attributes)
         letters = self._broker.channels.dead_name_of(name)
+        arn = ""
         if attributes is None or redrive is None:
             if len(letters) > MAX_NAME:
                 yield Step(
@@ -92,6 +104,9 @@ class Creation:
         yield Step("exists", f"The SQS queue {name} exists.")
         yield from problems(retention_problem(name, attributes))
         yield from problems(size_problem(name, attributes, self._broker.settings.max_body))
+        if redrive is None and self._development:
+            yield from self._redrive(name, letters, arn)
+            return
         if redrive is None:
             yield Step(
                 "problem",
@@ -102,6 +117,13 @@ class Creation:
         yield from self._named_letters(name, attributes.get("QueueArn", ""), redrive.dead_letter_target_arn)
         if fifo in need.runs:
             yield from problems(receives_problem(name, redrive, need.runs[fifo], ", ".join(need.tasks(fifo))))
+
+    def _redrive(self, name: str, letters: str, letters_arn: str) -> Steps:
+        """Give a queue that has none its redrive policy."""
+        url = self._clients.sqs("get_queue_url", QueueName=name, **self._owner())["QueueUrl"]
+        policy = {"RedrivePolicy": redrive_policy(letters_arn)}
+        self._clients.sqs("set_queue_attributes", QueueUrl=url, Attributes=policy)
+        yield Step("made", f"The SQS queue {name} was given a redrive policy, its dead letters in {letters}.")
 
     def _named_letters(self, name: str, arn: str, letters_arn: str) -> Steps:
         """See that there is the dead-letter queue that a redrive policy names; one elsewhere is somebody else's."""
@@ -146,15 +168,17 @@ class Creation:
 
     def _attributes(self, name: str) -> dict[str, str] | None:
         """The attributes of an SQS queue; None if there is none."""
-        account = self._broker.settings.account
-        owner = {} if account is None else {"QueueOwnerAWSAccountId": account}
         try:
-            url = self._clients.sqs("get_queue_url", QueueName=name, **owner)["QueueUrl"]
+            url = self._clients.sqs("get_queue_url", QueueName=name, **self._owner())["QueueUrl"]
             answer = self._clients.sqs("get_queue_attributes", QueueUrl=url, AttributeNames=["All"])
         except MissingError:
             return None
         found: dict[str, str] = answer.get("Attributes", {})
         return found
+
+    def _owner(self) -> dict[str, str]:
+        account = self._broker.settings.account
+        return {} if account is None else {"QueueOwnerAWSAccountId": account}
 
     # -- tables ----------------------------------------------------------------------------------------
 

@@ -36,6 +36,11 @@ def redrive_of(attributes: Mapping[str, str]) -> Redrive | None:
     return msgspec.json.decode(policy, type=Redrive, strict=False) if policy else None
 
 
+def redrive_policy(dead_letters_arn: str) -> str:
+    """The redrive policy that a queue is given."""
+    return msgspec.json.encode(Redrive(dead_letters_arn, MAX_RECEIVES)).decode()
+
+
 def queue_attributes(settings: Settings, fifo: bool, dead_letters_arn: str | None) -> dict[str, str]:
     """What a queue is made with; `dead_letters_arn` None: it is a dead-letter queue itself."""
     attributes = {"MessageRetentionPeriod": str(RETENTION_S)}
@@ -44,8 +49,7 @@ def queue_attributes(settings: Settings, fifo: bool, dead_letters_arn: str | Non
     if fifo:
         attributes["FifoQueue"] = "true"
     if dead_letters_arn is not None:
-        policy = Redrive(dead_letters_arn, MAX_RECEIVES)
-        attributes["RedrivePolicy"] = msgspec.json.encode(policy).decode()
+        attributes["RedrivePolicy"] = redrive_policy(dead_letters_arn)
         if fifo:  # each key goes as fast as it can, whatever the others do
             attributes |= {"DeduplicationScope": "messageGroup", "FifoThroughputLimit": "perMessageGroupId"}
     return attributes
