@@ -106,6 +106,19 @@ def test_of_what_comes_into_an_empty_lane_as_many_go_first_as_on_a_visit():
     assert "a" in taken(bus, 3)
 
 
+def test_so_do_those_that_come_one_by_one_until_the_next_visit():
+    lanes = [Lane("a", 1), Lane("b", 1), Lane("event", 1)]
+    bus = Bus(lanes, 1)
+    for lane in lanes:
+        lane.weight = 10
+    for lane in lanes[:2]:
+        bus.put(lane, claims(lane.queue, 100))
+    taken(bus, 25)
+    for _ in range(3):
+        bus.put(lanes[2], claims("event", 1))
+        assert taken(bus, 2)[0] == "event"
+
+
 def test_an_empty_lane_with_too_much_unsettled_does_not_go_first():
     lanes = [Lane("a", 1), Lane("b", 1)]
     bus = still_bus(lanes, 1)

@@ -64,8 +64,11 @@ class Bus:
     def put(self, lane: Lane, units: Sequence[Unit]) -> None:
         """Add what a turn has brought; whoever looks finds it, and `summon` wakes the others."""
         lane.waiting.extend(units)
-        if units and lane.passed_over and len(self.lanes) > 1:
+        if not units or len(self.lanes) == 1:
+            return
+        if lane.passed_over:
             lane.passed_over, lane.owed = False, lane.weight
+        if lane.owed > 0 and lane not in self._owed:
             self._owed.append(lane)
 
     def summon(self, lane: Lane) -> None:
@@ -143,13 +146,14 @@ class Bus:
                         self._takes = lane.served = self._takes + 1
                         return lane, unit
             self._at += 1
-            self._credit = lanes[self._at % len(lanes)].weight
+            lane = lanes[self._at % len(lanes)]
+            self._credit, lane.owed = lane.weight, 0
             self._visit_ends = now + VISIT_S
         return None
 
     def _take_owed(self) -> tuple[Lane, Unit] | None:
-        """A unit of the first lane that was empty on its last visit. It is owed one visit until the next finds it empty
-        again, so it gets no more than the others."""
+        """A unit of the first lane that was empty on its last visit. Until the next one it may have as many as on a
+        visit, at once or one by one as they come; so it gets its share and no more."""
         while True:
             try:
                 lane = self._owed[0]

@@ -60,7 +60,7 @@ class Lane:
         self.due = True
         #: When something was last taken from it, counted in what is taken from the bus.
         self.served = 0
-        #: Whether its last visit found it empty: what comes next is owed a visit at once, of so many.
+        #: Whether its last visit found it empty; and of what has come since, how many need not wait for the next.
         self.passed_over = False
         self.owed = 0
         #: Seconds that a run takes, usually; 0 until one has been seen.
