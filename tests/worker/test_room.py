@@ -109,10 +109,22 @@ def test_a_runner_is_left_to_others_for_a_moment_only():
     assert room.is_over()
     assert not room.is_over(), "it is told once"
     assert (room.units(), room.due_in()) == (1, None)
-    place.b.due = False
-    assert room.units() == 1
-    place.b.due = True
-    assert room.units() == 0, "it begins anew when the other had what it needed"
+    room.taken()
+    assert room.units() == 0, "it has taken its turn, and leaves runners to others as before"
+
+
+def test_nothing_is_left_to_a_lane_whose_turns_fail():
+    place = Place(concurrency=1, busy=0)
+    place.a.served, place.b.fails = 7, True
+    assert place.units("a") == 1
+    place.bus.turned(place.b)
+    assert place.told == 1, "which says so"
+
+
+def test_a_lane_whose_turns_fail_does_not_keep_the_runners_busy():
+    place = Place()
+    place.a.capacity, place.a.fails = 10, True
+    assert place.units("b") == 0
 
 
 def test_others_are_told_when_there_is_a_flow_that_they_can_join():

@@ -205,7 +205,7 @@ class Bus:
             return
         with self._work:
             before, self._flowed = self._flowed, self.flows
-            leaves = not lane.due and self.idle > 0 and any(other.calls for other in self.lanes)
+            leaves = (lane.fails or not lane.due) and self.idle > 0 and any(other.calls for other in self.lanes)
             if leaves or self._flowed > before:
                 self.on_room()
 

@@ -80,7 +80,7 @@ class Fetcher:
             worker_id=worker_id,
             lost=lost,
             given_up=self._quit.is_set,
-            pause=self._quit.wait,
+            pause=self._rest,
             summon=self._summon,
         )
         gather = gather_of(app.broker)
@@ -285,6 +285,12 @@ class Fetcher:
         if taken is not None:
             self._take_in(*taken)
 
+    def _rest(self, seconds: float) -> None:
+        """Wait before a turn that failed is repeated; others need not leave it anything meanwhile."""
+        self._lane.fails = True
+        self._bus.turned(self._lane)
+        self._quit.wait(seconds)
+
     def _take_in(self, turn: Turn, answer: Answer) -> None:
         # Or else declared dead since the turn was taken: its claims are given back with all the others.
         mine = turn.worker == self._held_under()
@@ -292,6 +298,8 @@ class Fetcher:
             claim.worker = turn.worker
         self.holdings.take_in(turn.settlements, answer, keep=mine)
         self._lane.due = len(answer.claims) >= turn.limit
+        self._lane.fails = False
+        self._room.taken()
         self._brought = bool(answer.claims)
         self._lane.in_turn = 0
         units = self._share.units(answer.claims)

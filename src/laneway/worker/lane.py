@@ -58,6 +58,8 @@ class Lane:
         self._fixed_weight = weight
         #: Whether the queue may have more that is due: the last turn did not bring all, or the waker has seen it.
         self.due = True
+        #: Whether its turns fail at present.
+        self.fails = False
         #: When something was last taken from it, counted in what is taken from the bus.
         self.served = 0
         #: Whether its last visit found it empty; and of what has come since, how many need not wait for the next.
@@ -73,12 +75,12 @@ class Lane:
     @property
     def flows(self) -> bool:
         """Whether there is always something of it in hand, because it is run as quickly as that."""
-        return self.due and self.capacity > 0
+        return self.due and self.capacity > 0 and not self.fails
 
     @property
     def calls(self) -> bool:
         """Whether it has nothing in hand, and would fetch something."""
-        return self.due and not self.waiting
+        return self.due and not self.waiting and not self.fails
 
     def finish(self, settlement: Settlement, duration_s: float | None) -> None:
         """Note how a run ended; its fetcher records it with the next turn."""

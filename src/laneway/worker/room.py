@@ -41,7 +41,7 @@ class Room:
             return max(1, room)
         left = self._left_to_others() if lane.due and room > 0 else 0
         if not left:
-            self._since, self._over = None, False
+            self.taken()
             return room
         if self._since is None:
             self._since = self._monotonic()
@@ -59,6 +59,10 @@ class Room:
             return False
         self._over = True
         return True
+
+    def taken(self) -> None:
+        """A turn was taken: from now on it leaves runners to others again."""
+        self._since, self._over = None, False
 
     def _left_to_others(self) -> int:
         """How many runners others need: for what they have in hand, and for what they would fetch before this one."""
