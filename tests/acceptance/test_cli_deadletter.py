@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import pty
+import select
 import signal
 import sqlite3
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
@@ -19,7 +22,7 @@ from laneway.testing.conformance.kit import Hand, job
 from laneway.urls import open_broker
 from tests.acceptance.cli import CANARY, Shop, answer
 from tests.acceptance.quick import Quick, quick
-from tests.servers import RedisServer
+from tests.servers import RedisServer, wait_until
 
 pytestmark = pytest.mark.acceptance
 
@@ -128,6 +131,34 @@ def test_a_listener_that_is_not_there_is_named_with_those_that_are(web: Shop) ->
     )
 
 
+def test_those_that_are_there_are_named_as_they_are_given(web: Shop) -> None:
+    """Two that differ in their destination alone."""
+    web.write(
+        "shop.py",
+        APP + APP[APP.index("@app") : APP.rindex("@app")].replace("max", "name='till', destination='till', max"),
+    )
+    kill(web, 1)
+    sentence = web.wrong("deadletter", "reload", "paid", "--app", "shop.py")
+    assert sentence.endswith("listens to placed --source web, day_began, placed --source web --destination till.")
+
+
+def test_the_name_of_the_queue_does_without_an_app(web: Shop) -> None:
+    """An infix and an env are known to apps alone."""
+    queue = "shop-bus-web-placed-prod"
+    with closing(Laneway(f"sqlite:///{web.database}", name="web", infix="bus", env="prod")) as app:
+        app.broker.subscribe(Subscription("bus-web-placed-prod", queue))
+        app.publish_many("placed", [1, 2, 3])
+        bury(Hand(app.broker), queue)
+    url = ("--url", f"sqlite:///{web.database}")
+    assert "give one with --queue" in web.wrong("deadletter", "reload", *WHICH, "--destination", "shop", *url)
+    assert web.json("deadletter", "reload", "--queue", queue, *url, "--max", "2")["reloaded"] == 2
+    assert web.json("deadletter", "purge", "--queue", queue, *url, "--yes")["purged"] == 1
+    assert stats(web, queue) == (2, 0)
+    assert web.wrong("deadletter", "reload", "--queue", "no", *url) == f"There is no queue 'no'; there is {queue}."
+    for args in ([], ["placed", "--queue", queue], ["--queue", queue, "--destination", "shop"]):
+        assert web.wrong("deadletter", "reload", *args, *url).startswith("Give EVENT, ")
+
+
 def test_a_broker_that_ends_it_early_is_told_with_what_was_done(web: Shop) -> None:
     """A file that cannot be written to."""
     kill(web, 2)
@@ -221,3 +252,76 @@ def test_ctrl_c_ends_it_between_two_steps(broker: Broker) -> None:
     [stats] = broker.stats()
     assert (stats.length, stats.dead) == (500, 700)
     assert signal.getsignal(signal.SIGINT) is before
+
+
+# -- as a process --------------------------------------------------------------------------------------
+
+#: Waits in the second of its steps until it is told to go on; a progress bar shows at once.
+HALTING = APP.replace(
+    'app = Laneway(name="shop")',
+    """
+import time
+from pathlib import Path
+from laneway.brokers.sqlite import SQLiteBroker
+from laneway.cli import progress
+
+progress.PATIENCE_S = 0.0
+
+class Halting(SQLiteBroker):
+    steps = 0
+
+    def revive(self, queue, keys):
+        self.steps += 1
+        if self.steps == 2:
+            Path("halted").touch()
+            while not Path("go").exists():
+                time.sleep(0.005)
+        return super().revive(queue, keys)
+
+app = Laneway(name="shop", broker=Halting("laneway.db"))
+""",
+)
+
+
+def test_ctrl_c_ends_the_process_after_the_step_that_is_under_way(shop: Shop) -> None:
+    shop.write("shop.py", HALTING)
+    kill(shop, 2_200)
+    process = shop.start("deadletter", "reload", *WHICH, "--app", "shop.py")
+    wait_until((shop.folder / "halted").exists, log=str)
+    process.send_signal(signal.SIGINT)
+    (shop.folder / "go").touch()
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, out) == (1, f"Reloaded 1,000 dead letters of {QUEUE}.\n")
+    assert err == "It was interrupted; the others are as they were.\n"
+    assert stats(shop) == (1_000, 1_200)
+
+
+def test_a_terminal_is_shown_how_far_it_is(shop: Shop) -> None:
+    shop.write("shop.py", HALTING)
+    kill(shop, 1_200)
+    ours, theirs = pty.openpty()
+    process = shop.start(
+        "deadletter",
+        "reload",
+        *WHICH,
+        "--app",
+        "shop.py",
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        env=shop.environ | {"TERM": "xterm", "COLUMNS": "80"},
+    )
+    os.close(theirs)
+    said = b""
+    while b"500/1200" not in said:
+        assert select.select([ours], [], [], 60)[0], said
+        said += os.read(ours, 1024)
+    assert b"Reloaded" in said
+    (shop.folder / "go").touch()
+    with suppress(OSError):  # when the other side is closed
+        while more := os.read(ours, 1024):
+            said += more
+    os.close(ours)
+    assert process.wait(timeout=30) == 0
+    assert f"Reloaded 1,200 dead letters of {QUEUE}.".encode() in said
+    assert stats(shop) == (1_200, 0)

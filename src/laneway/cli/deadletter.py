@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from typing import Any, NamedTuple
 
 import click
 
 from ..abilities import is_found
 from ..app import Laneway
-from ..broker import Broker
 from ..errors import ConfigError, LanewayError
 from ..events import Names
+from ..listener import Listener
 from . import GAVE_UP, options
 from .acting import confirm, counted
 from .emptying import Emptying
-from .opening import opening
+from .opening import Place, known_queues, opening
 from .output import clean, count, show_json
 from .target import load_imports
 
 _options = options.together(
+    click.argument("event", required=False),
+    click.option("-Q", "--queue", metavar="QUEUE", help="The listener's queue, instead of EVENT."),
     click.option("--source", metavar="APP", help="Who publishes the event; a generic one has none."),
     click.option("--destination", metavar="APP", help="Whose listener it is; the app's own, if --app is given."),
     click.option("--max", "most", metavar="N", type=click.IntRange(1), help="No more than so many."),
@@ -36,7 +39,11 @@ _options = options.together(
 def deadletter() -> None:
     """Reload or purge the dead letters of a listener.
 
-    They are the morgue of its queue. Only what was dead when the command began is touched: what dies again meanwhile
+    They are the morgue of its queue, which is called {destination}-{infix}-{source}-{event}-{env}: infix and env are
+    those of the app that --app names, else eventboss and LANEWAY_ENV; a generic event has no source, and without an env
+    there is no end. Or give that name, with --queue. laneway stats lists the queues that there are.
+
+    Only what was dead when the command began is touched: what dies again meanwhile
     stays there. Ctrl-C ends it after the step that is under way.
     """
 
@@ -46,14 +53,15 @@ def deadletter() -> None:
         "laneway deadletter reload order_created --source orders --app shop.py",
         "laneway deadletter reload day_began --app shop.py     a generic event",
         "laneway deadletter reload order_created --source orders --destination shop --url redis://localhost",
+        "laneway deadletter reload --queue shop-eventboss-orders-order_created-prod --url redis://localhost",
         "laneway deadletter reload order_created --source orders --app shop.py --max 10",
     ),
 )
-@click.argument("event")
 @_options
 @options.together(options.app, options.url, options.as_json)
 def reload(
-    event: str,
+    event: str | None,
+    queue: str | None,
     source: str | None,
     destination: str | None,
     most: int | None,
@@ -66,7 +74,7 @@ def reload(
     They are due now, with all their retries and all that came beside them.
     """
     with opening(target, url) as place:
-        queue = _queue(place.broker, place.app, event, source, destination)
+        queue = _queue(place, Given(event, queue, source, destination))
         total = counted(place.broker, queue, "dead").get(queue, 0)
         run = Emptying(place.broker, queue, revive=True, total=total, most=most)
         _carry_out(run, queue, total, "reloaded", as_json)
@@ -78,11 +86,11 @@ def reload(
         "laneway deadletter purge order_created --source orders --app shop.py --max 100 --yes",
     ),
 )
-@click.argument("event")
 @_options
 @options.together(options.yes, options.app, options.url, options.as_json)
 def purge(
-    event: str,
+    event: str | None,
+    queue: str | None,
     source: str | None,
     destination: str | None,
     most: int | None,
@@ -93,7 +101,7 @@ def purge(
 ) -> None:
     """Delete dead letters for good. Asks first."""
     with opening(target, url) as place:
-        queue = _queue(place.broker, place.app, event, source, destination)
+        queue = _queue(place, Given(event, queue, source, destination))
         total = counted(place.broker, queue, "dead").get(queue, 0)
         if total:
             confirm(f"Delete {count(min(total, most or total), 'dead letter')} of {queue} for good?", yes)
@@ -101,14 +109,30 @@ def purge(
         _carry_out(run, queue, total, "purged", as_json)
 
 
-def _queue(broker: Broker, app: Laneway | None, event: str, source: str | None, destination: str | None) -> str:
+class Given(NamedTuple):
+    """Whose dead letters are meant, as it was given: by its event, or by its queue."""
+
+    event: str | None
+    queue: str | None
+    source: str | None
+    destination: str | None
+
+
+def _queue(place: Place, given: Given) -> str:
     """The listener's queue, which must be there."""
+    event, queue, source, destination = given
+    if (event is None) is (queue is None) or (queue is not None and (source or destination)):
+        raise ConfigError("Give EVENT, with --source and --destination if it has them, or --queue alone.")
+    app, broker = place.app, place.broker
     if app is not None:
         load_imports(app)
+    if event is None:
+        [found] = known_queues(broker, queue)
+        return found
     names = Names(env=os.environ.get("LANEWAY_ENV") or None) if app is None else app.names
     destination = destination or (app.name if app else None)
     if destination is None:
-        raise ConfigError("Whose listener is it? Give --app TARGET with the app's name, or --destination.")
+        raise ConfigError("Whose listener is it? Give --app TARGET with the app's name, or --destination, or --queue.")
     queue = names.queue(destination, event, source)
     if queue not in broker.queues() and not is_found(broker, queue):
         raise ConfigError(f"There is no queue {queue!r}, where {destination} would listen to {event}; {_hint(app)}.")
@@ -116,11 +140,20 @@ def _queue(broker: Broker, app: Laneway | None, event: str, source: str | None, 
 
 
 def _hint(app: Laneway | None) -> str:
-    listeners = app.listeners() if app is not None else []
-    if not listeners:
-        return "say --source if the event has one, and see laneway stats for the queues that there are"
-    known = (f"{each.event}{f' --source {each.source}' if each.source else ''}" for each in listeners)
-    return f"the app listens to {', '.join(known)}"
+    if app is None or not (listeners := app.listeners()):
+        return (
+            "say --source if the event has one, and --app if the app has an infix or an env; or see laneway stats for "
+            "the queues that there are, and give one with --queue"
+        )
+    return f"the app listens to {', '.join(_in_words(each, app.name) for each in listeners)}"
+
+
+def _in_words(listener: Listener[Any], name: str | None) -> str:
+    """How a listener is given on the command line, with an app of that name."""
+    source = f" --source {listener.source}" if listener.source else ""
+    return f"{listener.event}{source}" + (
+        f" --destination {listener.destination}" if listener.destination != name else ""
+    )
 
 
 def _carry_out(run: Emptying, queue: str, total: int, what: str, as_json: bool) -> None:
