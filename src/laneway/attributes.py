@@ -16,12 +16,18 @@ from .job import Headers
 MOST_ATTRIBUTES = 5
 
 _NAME = re.compile(r"(?!(?i:aws|amazon)\.)[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+)*")
+#: What tracing sends beside an event: an attribute of that name would end the trace, or be replaced by it.
+TRACES = ("traceparent", "tracestate", "baggage", "sentry-trace")
+#: Numbers of SNS have 38 digits.
+_TOO_LARGE = 1e38
 #: What SQS cannot carry: control characters, half characters, and the two that are none.
 _UNSENDABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
 
 
 def attribute_name_problem(name: object) -> str | None:
     """A sentence, if an attribute cannot be called so."""
+    if isinstance(name, str) and name.lower() in TRACES:
+        return f"an attribute cannot be called {name}, which is what tracing sends beside an event; use another name."
     if isinstance(name, str) and len(name) <= 256 and _NAME.fullmatch(name) and name.lower() != "laneway":
         return None
     return (
@@ -53,6 +59,11 @@ def texts_of(attributes: Attributes) -> Headers:
     return {name: _text(value) for name, value in attributes.items()}
 
 
+def bytes_of(attributes: Attributes) -> int:
+    """What they add to what is stored: their names and their texts."""
+    return sum(len(name) + len(text.encode()) for name, text in texts_of(attributes).items())
+
+
 def is_number(value: object) -> TypeGuard[int | float]:
     """Whether an attribute, or a condition on one, is a number: True and False are none."""
     return isinstance(value, (int, float)) and not isinstance(value, bool)
@@ -81,9 +92,10 @@ def _value_problem(name: str, value: Any) -> str | None:
         if any(_UNSENDABLE.search(text) for text in texts):
             return f"the attribute {name} holds control or half characters, which cannot be sent; leave them out."
         return None
-    if is_number(value) and math.isfinite(value) and abs(value) < 1e38:
-        return None
-    return (
-        f"the attribute {name} must be text, a number of 38 digits at most or a list of texts, not "
-        f"{'a number that is none' if isinstance(value, float) else type(value).__name__}."
-    )
+    given = type(value).__name__
+    if is_number(value):
+        if abs(value) < _TOO_LARGE:  # so asked, an int may be larger than any float
+            return None
+        is_none = isinstance(value, float) and not math.isfinite(value)
+        given = "a number that is none" if is_none else "a larger one"
+    return f"the attribute {name} must be text, a number of 38 digits at most or a list of texts, not {given}."

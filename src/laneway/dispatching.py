@@ -152,15 +152,15 @@ class Dispatching(Opening):
                 f"another queue{others}."
             )
 
-    def check_body(self, body: str, what: str, name: str = "") -> None:
-        """See that a broker can store a body; `what` is put together only for an error."""
+    def check_body(self, body: str, what: str, name: str = "", beside: int = 0) -> None:
+        """See that a broker can store a body with so many bytes beside it; `what` is put together only for an error."""
         if not isinstance(body, str):
             raise EnqueueError(f"{what.format(name)} must be text, not {type(body).__name__}.")
         limit = self.broker.max_body
-        if len(body) <= limit and body.isascii():
+        if len(body) + beside <= limit and body.isascii():
             return
         try:
-            size = len(body.encode())
+            size = len(body.encode()) + beside
         except UnicodeEncodeError:
             raise EnqueueError(f"{what.format(name)} holds half of a surrogate pair; give valid Unicode.") from None
         if size > limit:

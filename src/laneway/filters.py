@@ -8,7 +8,6 @@ All attributes must fit; of the conditions on one of them, one must.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -18,6 +17,9 @@ from .events import Attribute, Attributes, FilterPolicy
 #: The attributes that a filter may name, and its combinations of conditions: the limits of SNS.
 MOST_NAMES = 5
 MOST_COMBINATIONS = 150
+#: The numbers of a filter reach so far, either way, and have so many digits after the decimal point: those of SNS.
+LARGEST_NUMBER = 10**9
+MOST_DECIMALS = 5
 
 _COMPARISONS: dict[str, Callable[[float, float], bool]] = {
     "=": lambda one, other: one == other,
@@ -55,16 +57,21 @@ def filter_problem(policy: Any) -> str | None:
 def passes(policy: FilterPolicy | None, attributes: Attributes) -> bool:
     """Whether a subscription with this filter gets an event with these attributes.
 
-    A condition that is not known here lets it through: what was stored by a later version must not lose events.
+    What is not understood here lets it through: what was stored by a later version must not lose events.
     """
     if policy is None:
         return True
     return all(
-        any(_fits(condition, attributes.get(name)) for condition in conditions) for name, conditions in policy.items()
+        not (isinstance(conditions, list) and conditions)
+        or attribute_name_problem(name) is not None  # such as $or
+        or any(_fits(condition, attributes.get(name)) for condition in conditions)
+        for name, conditions in policy.items()
     )
 
 
 def _fits(condition: Any, given: Attribute | None) -> bool:
+    if _condition_problem(condition):
+        return True
     if isinstance(condition, dict) and "exists" in condition:
         return bool((given is not None) == condition["exists"])
     if given is None:
@@ -73,8 +80,7 @@ def _fits(condition: Any, given: Attribute | None) -> bool:
     if not isinstance(condition, dict):
         return any(_same(value, condition) for value in values)
     ((word, wanted),) = condition.items()
-    judge = _WORDS.get(word)
-    return judge is None or any(judge(value, wanted) for value in values)
+    return any(_WORDS[word](value, wanted) for value in values)
 
 
 def _same(value: Any, wanted: Any) -> bool:
@@ -120,6 +126,10 @@ def _weight(condition: Any) -> int:
 
 
 def _condition_problem(condition: Any) -> str | None:
+    if any(is_number(number) and abs(number) > LARGEST_NUMBER for number in _leaves(condition)):
+        return "its numbers must be from -10^9 to 10^9, as those of SNS; publish a text, or smaller ones."
+    if any(_is_small(number) and round(number, MOST_DECIMALS) != number for number in _leaves(condition)):
+        return f"its numbers may have {MOST_DECIMALS} digits after the decimal point, as those of SNS; round them."
     if _is_plain(condition):
         return None
     if not isinstance(condition, dict) or len(condition) != 1:
@@ -149,17 +159,28 @@ _GIVEN = {
 }
 
 
+def _leaves(condition: Any) -> list[Any]:
+    """Where a condition may have numbers."""
+    wanted = [*condition.values()] if isinstance(condition, dict) else [condition]
+    return [leaf for each in wanted for leaf in (each if isinstance(each, list) else [each])]
+
+
 def _is_text(value: Any) -> bool:
     return isinstance(value, str) and bool(value)
 
 
 def _is_plain(value: Any) -> bool:
-    return isinstance(value, str) or (is_number(value) and math.isfinite(value))
+    return isinstance(value, str) or _is_small(value)
+
+
+def _is_small(value: Any) -> bool:
+    """Whether it is a number that SNS takes; NaN is none. An int may be larger than any float."""
+    return is_number(value) and abs(value) <= LARGEST_NUMBER
 
 
 def _is_range(wanted: list[Any]) -> bool:
     words, numbers = wanted[::2], wanted[1::2]
-    if not all(is_number(number) and math.isfinite(number) for number in numbers):
+    if not all(map(_is_small, numbers)):
         return False
     if len(wanted) == 2:
         return words[0] in [*_COMPARISONS]

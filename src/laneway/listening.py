@@ -164,12 +164,12 @@ def _listener(
     about = f"Listener {name}: "
     if problem := parts_problem(event, source=source, destination=destination):
         raise DeclarationError(about + problem)
-    destination = app.name if destination is None else destination
-    if destination is None:
+    if app.name is None:
         raise DeclarationError(
-            f"{about}its queue is named after the app, which has no name; give it one with Laneway(name=…), or the "
-            "listener a destination=…."
+            f"{about}listening needs the app's name, which stands in the names of its queues; give it as "
+            "Laneway(name=…)."
         )
+    destination = app.name if destination is None else destination
     queue = app.names.queue(destination, event, source)
     if problem := queue_problem(queue) or (None if filter is None else filter_problem(filter)):
         raise DeclarationError(about + problem)

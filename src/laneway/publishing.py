@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from .abilities import relays
-from .attributes import checked, texts_of
+from .attributes import bytes_of, checked, texts_of
 from .codec import OneValue, Refused, encode
 from .config import name_problem
 from .dispatching import Dispatching
@@ -96,7 +96,7 @@ class Publishing(Dispatching):
         """
         topic = self._topic(event, generic)
         given = checked(attributes, f"Event {event}")
-        bodies = self.bodies(event, values, many)
+        bodies = self.bodies(event, values, given, many)
         beside = encode(given).decode() if given else ""  # one value with two attributes is two events, in any order
         found = [new_id() if ids is None else ids(topic, beside, body) for body in bodies]
         if relays(self.broker):
@@ -129,15 +129,20 @@ class Publishing(Dispatching):
         ]
         return Published(topic, found, jobs)
 
-    def bodies(self, event: str, values: Iterable[Any], many: str = "") -> list[str]:
-        """Values as they are stored. If they were given as `many`, the error names the one that was refused."""
+    def bodies(self, event: str, values: Iterable[Any], attributes: Attributes, many: str = "") -> list[str]:
+        """Values as they are stored, with these attributes beside each.
+
+        If they were given as `many`, the error names the one that was refused.
+        """
         made: list[str] = []
+        beside = bytes_of(attributes)
+        what = "Event {}: its value, with its attributes," if attributes else "Event {}: its value"
         if isinstance(values, (str, bytes, Mapping)) or not isinstance(values, Iterable):
             raise EnqueueError(f"Event {event}: {many} takes a list of values, not {type(values).__name__}.")
         try:
             for value in values:
                 body = _encoded(event, value)
-                self.check_body(body, "Event {}: its value", event)
+                self.check_body(body, what, event, beside)
                 made.append(body)
         except EnqueueError as error:
             if not many:
@@ -208,11 +213,11 @@ class EventSender:
 
     def send(self, value: Any, *, attributes: Attributes | None = None) -> Handle:
         """Store one job with this value."""
-        return self._send(self._app.bodies(self.event, [value]), attributes)[0]
+        return self._send([value], attributes)[0]
 
     def send_many(self, values: Iterable[Any], *, attributes: Attributes | None = None) -> list[Handle]:
         """Store a job for each value, all checked before any is stored."""
-        return self._send(self._app.bodies(self.event, values, "send_many"), attributes)
+        return self._send(values, attributes, "send_many")
 
     def using(
         self,
@@ -226,8 +231,9 @@ class EventSender:
         sending = self._sending.with_options(delay=delay, perform_at=perform_at, group=group, cancellable=cancellable)
         return EventSender(self._app, self.event, self.queue, sending)
 
-    def _send(self, bodies: list[str], attributes: Attributes | None) -> list[Handle]:
+    def _send(self, values: Iterable[Any], attributes: Attributes | None, many: str = "") -> list[Handle]:
         given = checked(attributes, f"Event {self.event}")
+        bodies = self._app.bodies(self.event, values, given, many)
         texts, options = texts_of(given), self._sending
         # Of a broker that takes them beside the body, it also says that the body is a value and no ticket.
         beside = given if relays(self._app.broker) else None

@@ -45,7 +45,7 @@ def test_there_may_be_none():
     assert checked(None, "Event e") == checked({}, "Event e") == {}
 
 
-@pytest.mark.parametrize("name", ["a", "A-b_c.1", "x" * 256, "traceparent", "awsome", "AWS"])
+@pytest.mark.parametrize("name", ["a", "A-b_c.1", "x" * 256, "trace", "awsome", "AWS"])
 def test_names_that_can_be(name):
     assert attribute_name_problem(name) is None
 
@@ -57,6 +57,12 @@ def test_names_that_cannot_be(name):
     with pytest.raises(EnqueueError) as caught:
         checked({name: "x"}, "Event e")
     assert str(caught.value).startswith("Event e: the name of an attribute must be 1 to 256 letters")
+
+
+@pytest.mark.parametrize("name", ["traceparent", "tracestate", "baggage", "sentry-trace", "Traceparent"])
+def test_names_that_tracing_uses(name):
+    with pytest.raises(EnqueueError, match=f"^Event e: an attribute cannot be called {name}, which is what tracing"):
+        checked({name: "x"}, "Event e")
 
 
 @pytest.mark.parametrize(
@@ -75,7 +81,9 @@ def test_names_that_cannot_be(name):
         (("a",), "not tuple"),
         (float("nan"), "not a number that is none"),
         (float("inf"), "not a number that is none"),
-        (10**40, "a number of 38 digits at most"),
+        (10**40, "a number of 38 digits at most or a list of texts, not a larger one"),
+        (10**400, "not a larger one"),
+        (-1e300, "not a larger one"),
     ],
 )
 def test_values_that_cannot_be(value, sentence):

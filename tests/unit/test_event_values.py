@@ -132,6 +132,25 @@ def test_what_would_not_survive_is_refused(app, broker, value, sentence):
     assert (broker.handed, app.broker.stats()) == ([], [])
 
 
+def test_attributes_are_within_what_the_broker_takes(app, broker):
+    most = broker.max_body
+    attributes = {"n": "ü" * 1_000, "number": 17, "tags": ["a", "b"]}
+    room = most - (1 + 2_000) - (6 + 2) - (4 + len('["a","b"]'))
+    sentence = f"Event placed: its value, with its attributes, is {most + 1} bytes, and this broker takes {most} at"
+    publishers = (app.publish, context_of(app).publish, app.sender("placed", "mail").send)
+    for value in ("x" * (room - 1), "x" * (room - 3) + "ü"):  # two bytes are the quotes
+        for publish in publishers:
+            arguments = (value,) if publish.__name__ == "send" else ("placed", value)
+            with pytest.raises(EnqueueError, match=sentence):
+                publish(*arguments, attributes=attributes)
+    with pytest.raises(EnqueueError, match="Event placed: its value, with its attributes, is 20000002 bytes"):
+        app.publish("placed", 1, attributes={"n": "x" * 20_000_000})
+    with pytest.raises(EnqueueError, match=r"^Item 1: .* its value, with its attributes, .*Nothing was"):
+        app.publish_many("placed", ["x", "x" * room], attributes=attributes)
+    assert broker.handed == []
+    app.publish("placed", "x" * (room - 2), attributes=attributes)
+
+
 @pytest.mark.parametrize("generic", [False, True])
 def test_an_app_without_a_name_cannot_publish(generic):
     app = Laneway("memory:")

@@ -68,11 +68,38 @@ def test_without_a_filter_everything_passes():
     assert passes(None, {"a": "x"})
 
 
-def test_a_condition_of_a_later_version_loses_nothing():
-    assert passes({"a": [{"cidr": "10.0.0.0/24"}]}, {"a": "10.0.1.7"})
+LATER: list[Any] = [
+    {"a": [{"cidr": "10.0.0.0/24"}]},
+    {"a": [{"anything-but": {"suffix": "x"}}]},
+    {"a": [{"anything-but": {"prefix": ["x", "y"]}}]},
+    {"a": [{"anything-but": None}]},
+    {"a": [{"prefix": {"equals-ignore-case": "x"}}]},
+    {"a": [{"prefix": "x", "suffix": "y"}]},
+    {"a": [{"exists": True, "prefix": "y"}]},
+    {"a": [{"exists": "yes"}]},
+    {"a": [{"numeric": ["!=", 5]}]},
+    {"a": [{"numeric": [">", 5, "<"]}]},
+    {"a": [{"numeric": [">", "5"]}]},
+    {"a": [{"suffix": 5}]},
+    {"a": [{}]},
+    {"a": [None]},
+    {"a": ["x", ["y"]]},
+    {"a": []},
+    {"a": "x"},
+    {"a": {"b": ["x"]}},
+    {"$or": [{"a": ["x"]}, {"b": [5]}]},
+    {"$or": ["x"]},
+]
 
 
-@pytest.mark.parametrize("conditions", [conditions for conditions, _, _ in CASES])
+@pytest.mark.parametrize("policy", LATER)
+@pytest.mark.parametrize("value", ["z", 5, ["z"], None])
+def test_what_a_later_version_has_stored_loses_nothing(policy, value):
+    assert passes(policy, attributes(value))
+    assert not passes({**policy, "b": ["y"]}, attributes(value)), "what is understood counts all the same"
+
+
+@pytest.mark.parametrize("conditions", [*(conditions for conditions, _, _ in CASES), [10**9, -1e9, 0.00001, 999.99999]])
 def test_conditions_that_can_be_are_taken(conditions):
     assert filter_problem({"a": conditions}) is None
 
@@ -111,6 +138,17 @@ def test_conditions_that_can_be_are_taken(conditions):
         ({"a": [{"numeric": ["<", 5, ">", 0]}]}, "numeric is given"),
         ({"a": [{"numeric": [">", 5, "<", 5]}]}, "numeric is given"),
         ({"a": [{"numeric": [">", 0, "<", 5, "=", 2]}]}, "numeric is given"),
+        ({"a": [10**9 + 1]}, "its numbers must be from -10^9 to 10^9, as those of SNS"),
+        ({"a": [10**400]}, "from -10^9 to 10^9"),
+        ({"a": [float("inf")]}, "from -10^9 to 10^9"),
+        ({"a": [{"numeric": ["<", -(10**400)]}]}, "from -10^9 to 10^9"),
+        ({"a": [{"anything-but": 1e300}]}, "from -10^9 to 10^9"),
+        ({"a": [{"anything-but": [5, 10**5000]}]}, "from -10^9 to 10^9"),
+        ({"a": [{"prefix": 10**5000}]}, "from -10^9 to 10^9"),
+        ({"a": [0.000001]}, "its numbers may have 5 digits after the decimal point"),
+        ({"a": [{"numeric": [">", 0, "<", 1.234567]}]}, "5 digits after the decimal point"),
+        ({"a": [{"numeric": [">", float("nan")]}]}, "numeric is given"),
+        ({"traceparent": ["x"]}, "an attribute cannot be called traceparent"),
         ({name: ["x"] for name in "abcdef"}, "may name 5 attributes, not 6"),
         ({"a": [*map(str, range(16))], "b": [*range(10)]}, "160 combinations of conditions, and 150 are the most"),
         ({"a": [{"anything-but": [*range(151)]}]}, "151 combinations"),

@@ -317,11 +317,13 @@ def test_a_queue_whose_dead_letters_would_have_too_long_a_name(app):
 
 def test_an_app_without_a_name():
     app = Laneway("memory:")
-    refused(
-        lambda: app.listener("login")(takes_any),
-        "Listener takes_any: its queue is named after the app, which has no name; give it one with Laneway(name=…)",
-    )
-    assert app.listener("login", destination="shop")(takes_any).queue == "shop-eventboss-login"
+    for destination in (None, "shop"):
+        refused(
+            lambda destination=destination: app.listener("login", destination=destination)(takes_any),
+            "Listener takes_any: listening needs the app's name, which stands in the names of its queues; give it as "
+            "Laneway(name=…).",
+        )
+    assert app.listeners() == []
 
 
 # -- its queue is its alone ----------------------------------------------------------------------------

@@ -11,14 +11,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from ... import events
-from ...attributes import texts_of
+from ...attributes import TRACES, texts_of
 from ...job import Headers
 
 #: So many of others go along beside ours.
 MOST = 9
-
-#: Headers that others understand, too: beside an event they go as attributes of their own.
-TRACES = ("traceparent", "tracestate", "baggage", "sentry-trace")
 
 Attributes = dict[str, Any]
 
