@@ -8,7 +8,8 @@
     ├── NotInBatchError      a handler named a key that its batch does not have
     ├── TimeLimitError       a run took longer than its task may
     ├── BrokerError          the broker answered, and refused
-    │   └── BrokerAwayError  the broker did not answer; trying again may help
+    │   ├── BrokerAwayError  the broker did not answer; trying again may help
+    │   └── NoQueueError     the broker has no such queue, and others may be there
     ├── LeaseLost            the broker has declared this worker dead        (signal)
     ├── Retry                a handler asks to be run again later            (signal)
     └── Bury                 a handler sends its job straight to the morgue  (signal)
@@ -79,6 +80,10 @@ class BrokerError(LanewayError):
 
 class BrokerAwayError(BrokerError):
     """The broker did not answer. The call may or may not have been carried out."""
+
+
+class NoQueueError(BrokerError):
+    """The broker has no such queue, and does not make it by itself."""
 
 
 class LeaseLost(LanewayError):

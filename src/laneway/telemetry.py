@@ -256,6 +256,21 @@ class BrokerBack(msgspec.Struct):
     away_s: float
 
 
+class QueueMissing(msgspec.Struct):
+    """The broker has no such queue, and does not make it by itself; it is looked for again, and the others go on."""
+
+    queue: str
+    error: str
+
+
+class QueueFound(msgspec.Struct):
+    """A queue that was missing is there."""
+
+    queue: str
+    #: Seconds since it was first missed.
+    away_s: float
+
+
 class DutyFailed(msgspec.Struct):
     """Something that a broker has done besides running jobs, such as polling a table, fails; it is tried again."""
 

@@ -13,7 +13,7 @@ import pytest
 
 from laneway.brokers.aws.channels import Channels
 from laneway.brokers.aws.clients import Clients
-from laneway.brokers.aws.trouble import AWSError, ConditionError, DeniedError, MissingError, explain
+from laneway.brokers.aws.trouble import AWSError, ConditionError, DeniedError, MissingError, MissingQueueError, explain
 from laneway.brokers.aws.urls import Settings
 from laneway.clock import ManualClock
 from laneway.errors import BrokerAwayError
@@ -168,8 +168,8 @@ def answer(code: str, status: int = 400, message: str = "words.") -> Any:
 @pytest.mark.parametrize(
     ("code", "status", "kind", "sentence"),
     [
-        ("com.amazonaws.sqs#QueueDoesNotExist", 400, MissingError, "create it with `laneway aws create`"),
-        ("AWS.SimpleQueueService.NonExistentQueue", 400, MissingError, "laneway aws create"),
+        ("com.amazonaws.sqs#QueueDoesNotExist", 400, MissingQueueError, "create it with `laneway aws create`"),
+        ("AWS.SimpleQueueService.NonExistentQueue", 400, MissingQueueError, "laneway aws create"),
         ("ConditionalCheckFailedException", 400, ConditionError, "condition"),
         ("ThrottlingException", 400, BrokerAwayError, "is asked more often than it allows"),
         ("Whatever", 429, BrokerAwayError, "is asked more often than it allows"),

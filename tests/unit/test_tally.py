@@ -12,6 +12,7 @@ from laneway.telemetry import (
     BrokerBack,
     JobsEnqueued,
     LeaseEnded,
+    OutboxRefused,
     ProcessEnded,
     Reclaimed,
     RunAbandoned,
@@ -151,6 +152,7 @@ def full(telemetry: Telemetry) -> None:
     telemetry.emit(start(3))
     telemetry.emit(JobsEnqueued("q", 1))
     telemetry.emit(SettlementRefused("q", ["a"]))
+    telemetry.emit(OutboxRefused("q", "t", "k", 1, "retry", 1.0, "e", ValueError()))
     telemetry.emit(Reclaimed(1, []))
     telemetry.emit(LeaseEnded("w"))
     telemetry.emit(BrokerAway("gone"))

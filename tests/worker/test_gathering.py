@@ -19,6 +19,7 @@ from laneway.worker.emptiness import look_s
 from laneway.worker.fetcher import Fetcher
 from laneway.worker.gathering import Gathering
 from laneway.worker.lane import Lane
+from laneway.worker.missing import MissingQueues
 from laneway.worker.outage import Outage
 from laneway.worker.refusals import Refusals
 from laneway.worker.share import Share
@@ -168,6 +169,7 @@ def fetcher_of(app: Laneway, lane: Lane, bus: Bus) -> Fetcher:
         lane,
         bus,
         Outage(app.telemetry),
+        MissingQueues(app.telemetry),
         share,
         Refusals(app, nothing),
         worker_id=lambda: "me",

@@ -16,6 +16,8 @@ from ..telemetry import (
     ProcessGivenUp,
     ProcessReplaced,
     ProcessStarted,
+    QueueFound,
+    QueueMissing,
     Reclaimed,
     RunEnded,
     SettlementRefused,
@@ -146,6 +148,11 @@ SENTENCES: dict[type, Any] = {
         f"the broker {'refuses' if e.refused else 'is away'}, trying again: {e.error}",
     ),
     BrokerBack: lambda e: (logging.INFO, f"the broker is back after {_duration(e.away_s)}"),
+    QueueMissing: lambda e: (
+        logging.ERROR,
+        f"the queue {e.queue} is missing, looking for it again; other queues go on: {e.error}",
+    ),
+    QueueFound: lambda e: (logging.INFO, f"the queue {e.queue} is there after {_duration(e.away_s)}"),
     DutyFailed: lambda e: (logging.ERROR, f"the {e.duty} fails, trying again; jobs go on without it: {e.error}"),
     Subscribed: lambda e: (logging.INFO, f"subscribed the queue {e.queue} to {e.topic}"),
     SubscriptionFailed: lambda e: (

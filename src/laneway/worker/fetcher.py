@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from ..app import Laneway
     from .bus import Bus
     from .lane import Lane
+    from .missing import MissingQueues
     from .outage import Outage
     from .refusals import Refusals
     from .share import Share
@@ -46,6 +47,7 @@ class Fetcher:
         lane: Lane,
         bus: Bus,
         outage: Outage,
+        missing: MissingQueues,
         share: Share,
         refusals: Refusals,
         *,
@@ -75,6 +77,7 @@ class Fetcher:
             app,
             lane.queue,
             outage,
+            missing,
             share,
             refusals,
             worker_id=worker_id,

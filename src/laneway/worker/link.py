@@ -66,6 +66,8 @@ class Beat(msgspec.Struct, tag="beat"):
     tally: dict[str, Any] | None = None
     #: When it began the last renewal of its lease that succeeded, on the monotonic clock.
     renewed_at: float = 0.0
+    #: Queues that are missing in the broker, and what it says.
+    missing: dict[str, str] = {}
 
 
 class Leaving(msgspec.Struct, tag="leaving"):

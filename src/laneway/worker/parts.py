@@ -17,7 +17,7 @@ from ..clock import Clock
 from ..config import WorkerOptions
 from ..job import Started
 from ..logs import EventLog
-from ..telemetry import BrokerAway, BrokerBack
+from ..telemetry import BrokerAway, BrokerBack, QueueFound, QueueMissing
 from . import schedulers, splitters
 from .apart import Apart
 from .bus import Bus
@@ -31,6 +31,7 @@ from .lease import Keeper
 from .link import Beat, Joined, Link
 from .loop import AsyncLoop
 from .membership import Membership
+from .missing import MissingQueues
 from .outage import Outage
 from .pulse import Pulse
 from .refusals import Refusals
@@ -76,6 +77,7 @@ class Parts:
         self.bus.on_room = self._wake_fetchers
         self.loop = AsyncLoop(self.bus, fatal)
         self.outage = Outage(app.telemetry, self.tell_beat)
+        self.missing = MissingQueues(app.telemetry, self.tell_beat)
         membership = self.membership = Membership(app, options, clock, shares, self.outage)
         worker_id = lambda: membership.id  # noqa: E731 - it changes when a lease is lost
         held_under = lambda: membership.held_under  # noqa: E731 - and so does this
@@ -89,6 +91,7 @@ class Parts:
                 lane,
                 self.bus,
                 self.outage,
+                self.missing,
                 shares[lane.queue],
                 refusals,
                 worker_id=worker_id,
@@ -136,8 +139,8 @@ class Parts:
         )
         apart = Apart(app, self.runner, self.pool)
         self.bus.grow = Crew(self.bus, self.runner, self.loop, apart, fatal, options.concurrency).grow
-        # That the broker is away a supervisor says, once for all.
-        unsaid = (BrokerAway, BrokerBack) if link else ()
+        # That the broker is away, or a queue missing, a supervisor says, once for all.
+        unsaid = (BrokerAway, BrokerBack, QueueMissing, QueueFound) if link else ()
         self.log = EventLog(app, verbose=options.verbose, slow_s=options.slow_s, unsaid=unsaid)
 
     def subscribe(self, unless: Callable[[], bool]) -> None:
@@ -185,7 +188,8 @@ class Parts:
         if self.link is not None:
             away = self.outage.error if self.outage else ""
             running, counted, renewed_at = len(self.runner.running), self.link.counted(), self.keeper.renewed_at
-            beat = Beat(self.processed, self.failed, running, away, self.outage.refused, counted, renewed_at)
+            missing = self.missing.errors
+            beat = Beat(self.processed, self.failed, running, away, self.outage.refused, counted, renewed_at, missing)
             self.link.tell(beat)
 
     def _counted(self) -> None:

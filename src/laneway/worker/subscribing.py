@@ -17,7 +17,7 @@ from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING
 
 from ..abilities import provide
-from ..errors import BrokerAwayError, LanewayError
+from ..errors import BrokerAwayError, LanewayError, NoQueueError
 from ..events import Subscription
 from ..telemetry import Subscribed, SubscriptionFailed
 
@@ -122,6 +122,8 @@ class Subscribing:
             error = away or self._write(subscription)
             if error is None:
                 continue
+            if isinstance(error, NoQueueError):
+                continue  # whoever fetches from it says so, once for all processes
             if isinstance(error, BrokerAwayError):
                 away = error  # to ask it for each of the others would take long
             if self._is_news(subscription.queue, error):

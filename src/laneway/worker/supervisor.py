@@ -26,6 +26,7 @@ from ..tally import Total
 from ..telemetry import ProcessEnded, ProcessGivenUp, ProcessReplaced, ProcessStarted
 from .child import Child
 from .ending import LAST_TURN_S
+from .missing import MissingQueues
 from .outage import Outage
 from .parenthood import kill_group, kill_marked, kill_tree
 from .renewals import Renewals
@@ -80,7 +81,9 @@ class Supervisor:
         self._places = [Place(number) for number in range(1, options.processes + 1)]
         #: All that have not ended, those that are being replaced too.
         self._children: list[Child] = []
-        self._outage = Outage(app.telemetry, refusals=max(1, len(queues_served(app, options))))
+        self._queues = queues_served(app, options)
+        self._outage = Outage(app.telemetry, refusals=max(1, len(self._queues)))
+        self._missing = MissingQueues(app.telemetry)
         self._renewals = Renewals(app, self._clock, options.lease_s, self._outage, lambda: tuple(self._children))
         self._log = EventLog(app, verbose=options.verbose, slow_s=options.slow_s)
         batches = [task.options.batch_size for queue in app.queues() if (task := app.registry.collector_of(queue))]
@@ -156,6 +159,8 @@ class Supervisor:
             self._outage.away(name, BrokerError(beat.away) if beat.refused else BrokerAwayError(beat.away))
         elif self._outage.waits(name):
             self._outage.back(name)
+        if beat.missing or self._missing.errors:
+            self._missing.missed_by(name, beat.missing)
         if self.total is not None and child.beat.tally is not None:
             self.total.told(child.pid, child.beat.tally)
 
@@ -216,6 +221,7 @@ class Supervisor:
             self.total.ended(child.pid)
         self._children.remove(child)
         self._outage.forget(f"process {child.pid}")
+        self._missing.forget(f"process {child.pid}")
         if child.leaving is None or code != 0:  # it has left runs behind, or whatever they have started
             kill_group(child.pid)
             kill_marked(child.mark)
@@ -371,6 +377,8 @@ class Supervisor:
             return "no process is serving"
         if self._outage.waits("lease") or all(child.beat.away for child in serving):
             return "the broker is away"
+        if all(all(queue in child.beat.missing for queue in self._queues) for child in serving):
+            return "its queues are missing in the broker"
         return None
 
     def not_live(self) -> str | None:

@@ -8,12 +8,13 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ..broker import Answer, Turn
-from ..errors import BrokerError, EnqueueError, LeaseLost
+from ..errors import BrokerError, EnqueueError, LeaseLost, NoQueueError
 from ..failpoints import armed, reach
 from ..outcome import Settlement
 
 if TYPE_CHECKING:
     from ..app import Laneway
+    from .missing import MissingQueues
     from .outage import Outage
     from .refusals import Refusals
     from .share import Share
@@ -30,6 +31,7 @@ class Turns:
         app: Laneway,
         queue: str,
         outage: Outage,
+        missing: MissingQueues,
         share: Share,
         refusals: Refusals,
         *,
@@ -42,6 +44,7 @@ class Turns:
         self._app = app
         self._queue = queue
         self._outage = outage
+        self._missing = missing
         self._share = share
         self._refusals = refusals
         self._worker_id = worker_id
@@ -73,6 +76,12 @@ class Turns:
             except EnqueueError as error:
                 settlements = self._refusals.fail(settlements, error)
                 turn = self._next(settlements, wanted)
+            except NoQueueError as error:
+                self._outage.back(self._queue)  # it answers
+                self._missing.miss(self._queue, str(error))
+                if self._given_up():
+                    return None
+                backoff_s = self._back_off(backoff_s)
             except Exception as error:
                 if not isinstance(error, BrokerError):
                     self._app.logger.exception("a turn on the queue %s failed", self._queue)
@@ -81,6 +90,7 @@ class Turns:
                     return None
                 backoff_s = self._back_off(backoff_s)
         self._outage.back(self._queue)
+        self._missing.found(self._queue)
         return turn, answer
 
     def _next(self, settlements: list[Settlement], wanted: int) -> Turn:

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ..errors import BrokerAwayError, BrokerError
+from ..errors import BrokerAwayError, BrokerError, NoQueueError
 
 if TYPE_CHECKING:
     from ..app import Laneway
@@ -56,7 +56,9 @@ class Waker:
 
     def _tell_refusal(self, error: Exception) -> None:
         """Say once that only waiting is refused: jobs are run all the same, but each is found a second late."""
-        if self._refusals is None or isinstance(error, BrokerAwayError) or not isinstance(error, BrokerError):
+        if self._refusals is None or not isinstance(error, BrokerError):
+            return
+        if isinstance(error, (BrokerAwayError, NoQueueError)):
             return
         self._refusals += 1
         if self._refusals > 1 and not self._outage:  # else everything is, and the fetchers have said so

@@ -18,7 +18,7 @@ from .aging import Limits
 from .clients import Clients
 from .messages import Channel
 from .rules import redrive_of
-from .trouble import AWSError, DeniedError, MissingError
+from .trouble import AWSError, DeniedError, MissingError, MissingQueueError
 from .urls import MAX_NAME, Settings
 
 #: Seconds after which a queue that was missing is looked for again, and after which a redrive policy is read again.
@@ -80,7 +80,7 @@ class Channels:
         """The SQS queue for the plain jobs of a queue, or for its keyed calls. Raises MissingError."""
         found = self._look(queue, fifo)
         if found is None:
-            raise MissingError(
+            raise MissingQueueError(
                 f"There is no SQS queue {self.name_of(queue, fifo)} {self._settings.where}, which the "
                 f"{'keyed' if fifo else 'plain'} tasks of the queue {queue} need; create it with `laneway aws create`.",
                 code="QueueDoesNotExist",
@@ -138,7 +138,7 @@ class Channels:
         base = self._settings.default if queue == DEFAULT_QUEUE else self._settings.prefix + queue
         name = base + FIFO_SUFFIX if fifo else base
         if len(name) > MAX_NAME:
-            raise MissingError(
+            raise MissingQueueError(
                 f"The SQS queue of {queue} would be called {name}, and SQS takes {MAX_NAME} characters at most; give "
                 "the queue a shorter name, or the URL a shorter prefix."
             )

@@ -12,7 +12,7 @@ from typing import Any
 
 from botocore import exceptions as botocore_errors
 
-from ...errors import BrokerAwayError, BrokerError, EnqueueError
+from ...errors import BrokerAwayError, BrokerError, EnqueueError, NoQueueError
 
 
 class AWSError(BrokerError):
@@ -26,6 +26,10 @@ class AWSError(BrokerError):
 
 class MissingError(AWSError):
     """There is no such queue, no such topic, or no such table."""
+
+
+class MissingQueueError(MissingError, NoQueueError):
+    """It is a queue that there is not, and others may be there."""
 
 
 class ConditionError(AWSError):
@@ -46,12 +50,12 @@ class DeniedError(AWSError):
     """Whoever the credentials belong to may not do this, or there are no credentials that AWS knows."""
 
 
+_NO_QUEUE = frozenset({"AWS.SimpleQueueService.NonExistentQueue", "QueueDoesNotExist"})
 _MISSING = frozenset(
     {
-        "AWS.SimpleQueueService.NonExistentQueue",
+        *_NO_QUEUE,
         "NotFound",
         "NotFoundException",
-        "QueueDoesNotExist",
         "ResourceNotFoundException",
         "TableNotFoundException",
     }
@@ -192,7 +196,8 @@ def _answered(response: Any, place: str, action: str) -> BrokerError:
     about = ": ".join(filter(None, [code, " ".join(str(told.get("Message") or "").split()).rstrip(".")]))
     if code in _MISSING:
         what = "topic or subscription" if action.startswith("sns:") else "queue or table"
-        return MissingError(f"{place} has no such {what}; create it with `laneway aws create` ({about}).", code=code)
+        kind = MissingQueueError if code in _NO_QUEUE else MissingError
+        return kind(f"{place} has no such {what}; create it with `laneway aws create` ({about}).", code=code)
     if code == "ConditionalCheckFailedException":
         return ConditionError(f"{place} did not write, because its condition does not hold ({about}).", code=code)
     if code in _THROTTLED or status == 429:
