@@ -55,6 +55,8 @@ bench: .venv/dev.stamp ## measure how fast jobs go in and out, what idling costs
 	.venv/bin/python bench/redis_memory.py
 	.venv/bin/python bench/redis_depth.py
 	.venv/bin/python bench/sqs_requests.py
+	.venv/bin/python bench/fairness.py
+	.venv/bin/python bench/events.py
 
 build: .venv/dev.stamp ## make the wheel and the sdist in dist/
 	.venv/bin/python -m build --no-isolation --outdir dist

@@ -31,7 +31,7 @@ def place(broker: str, *queues: str) -> Iterator[str]:
             server = FakeProcess.start()
             url = server.url()
             for queue in queues:
-                server.create_queues(queue)
+                server.create_queues(queue, MessageRetentionPeriod=1_209_600)
         else:
             kind = RedisServer if broker == "redis" else RedisCluster
             # Nothing on disk: else the disk is what is measured.
