@@ -102,6 +102,12 @@ def check_app_on(broker: Broker, app: Laneway) -> list[str]:
     return [] if check_app is None else check_app(app)
 
 
+def notes_on(broker: Broker, app: Laneway) -> list[str]:
+    """What is worth knowing of a broker for this very app, and no illness: where it says so, by a method `notes`."""
+    notes: Callable[[Laneway], list[str]] | None = getattr(broker, "notes", None)
+    return [] if notes is None else notes(app)
+
+
 class Provided(msgspec.Struct, frozen=True):
     """What a broker has made in development, in a sentence; or what is there and otherwise than it should be."""
 

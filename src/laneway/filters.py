@@ -8,6 +8,7 @@ All attributes must fit; of the conditions on one of them, one must.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -20,6 +21,9 @@ MOST_COMBINATIONS = 150
 #: The numbers of a filter reach so far, either way, and have so many digits after the decimal point: those of SNS.
 LARGEST_NUMBER = 10**9
 MOST_DECIMALS = 5
+
+#: Half of a character: no text that is sent or stored can hold it.
+_HALF = re.compile("[\ud800-\udfff]")
 
 _COMPARISONS: dict[str, Callable[[float, float], bool]] = {
     "=": lambda one, other: one == other,
@@ -46,6 +50,8 @@ def filter_problem(policy: Any) -> str | None:
         if not isinstance(conditions, list) or not conditions:
             return f"its filter must have a list of conditions for {name}, even of one; write {{{name!r}: […]}}."
         for condition in conditions:
+            if any(isinstance(each, str) and _HALF.search(each) for each in _leaves(condition)):
+                return f"its filter for {name} cannot be: it holds half of a surrogate pair; give valid Unicode."
             if problem := _condition_problem(condition):
                 return f"its filter for {name} cannot be: {problem}"
         combinations *= sum(map(_weight, conditions))

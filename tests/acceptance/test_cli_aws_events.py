@@ -83,6 +83,8 @@ def test_an_app_that_only_publishes(aws_console: Console) -> None:
     assert "Laneway(name=" in aws_console.wrong("aws", "create", aws_console.target, "--publishes", "sold")
     said = aws_console.ok("aws", "create", aws_console.target, "--publishes-generic", "sold")
     assert said == "made     The SNS topic eventboss-sold, for what the app publishes, was made.\n"
+    [allowed] = json.loads(aws_console.ok("aws", "iam", aws_console.target, "--publishes-generic", "sold"))["Statement"]
+    assert allowed["Resource"] == [f"arn:aws:sns:us-east-1:{ACCOUNT}:eventboss-sold"]
 
 
 def test_another_filter_ends_with_3_and_is_left_alone(made: Console) -> None:

@@ -6,10 +6,12 @@ import json
 
 import pytest
 
+from laneway import Laneway
 from laneway.brokers.aws.broker import AWSBroker
 from laneway.brokers.aws.iam import Found, policy
 from laneway.brokers.aws.iam import Place as Somewhere
 from laneway.brokers.aws.needs import needs_of
+from laneway.brokers.aws.trouble import AWSError
 from laneway.events import Subscription
 from tests.aws.allowing import guarded
 from tests.aws.listeners import GERMAN, QUEUE, TOPIC, create, shop
@@ -84,6 +86,34 @@ def test_a_policy_that_cannot_be_read(fake: Place, monkeypatch: pytest.MonkeyPat
         monkeypatch.setattr(broker.clients, "sqs", sqs)
         [sentence] = broker.check_app(app)
     assert "cannot be read" in sentence
+
+
+def test_a_policy_that_denies_it(aws: Place) -> None:
+    """No statement more would help: it is told, by whoever comes across it, and nothing is written."""
+    with opened(aws, table=None) as broker:
+        app = shop(broker)
+        create(broker, app)
+        url = aws.queue_url(QUEUE)
+        found = aws.sqs_client.get_queue_attributes(QueueUrl=url, AttributeNames=["Policy"])["Attributes"]["Policy"]
+        document = json.loads(found)
+        document["Statement"].append({**document["Statement"][0], "Sid": "no", "Effect": "Deny"})
+        aws.sqs_client.set_queue_attributes(QueueUrl=url, Attributes={"Policy": json.dumps(document)})
+        [sentence] = broker.check_app(app)
+        assert sentence.startswith(f"A statement in the access policy of the SQS queue {QUEUE} denies the SNS topic ")
+        assert [step.text for step in create(broker, app) if step.level != "exists"] == [sentence]
+        with pytest.raises(AWSError, match="denies the SNS topic"):
+            broker.subscribe(Subscription(TOPIC, QUEUE))
+        after = aws.sqs_client.get_queue_attributes(QueueUrl=url, AttributeNames=["Policy"])["Attributes"]["Policy"]
+    assert json.loads(after) == document
+
+
+@pytest.mark.parametrize("prefix", ["", "p-"])
+def test_a_prefix_is_told_of_where_somebody_listens(fake: Place, prefix: str) -> None:
+    with opened(fake, table=None, prefix=prefix) as broker:
+        assert broker.notes(Laneway(broker=broker, name="shop")) == []
+        notes = broker.notes(shop(broker))
+        assert len(notes) == bool(prefix)
+        assert all("The prefix p- of the URL stands before topics and listeners' queues" in note for note in notes)
 
 
 def test_too_few_receives(fake: Place) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from laneway.brokers.aws.broker import AWSBroker
-from laneway.brokers.aws.iam import ACTIONS, EVENTS, PUBLISHES, Found, Role, look, place_of, policy
+from laneway.brokers.aws.iam import ACTIONS, EVENTS, PUBLISHES, Found, Role, caller_of, look, place_of, policy
 from laneway.brokers.aws.iam import Place as Somewhere
 from laneway.brokers.aws.needs import Need, needs_of
 from laneway.errors import BrokerError, ConfigError
@@ -234,8 +234,10 @@ def test_without_an_account_it_is_asked_for(fake: Place, monkeypatch: pytest.Mon
         monkeypatch.setattr(broker.clients, "sqs", _away)
         found = look(broker.channels, NEEDS)
         assert found == Found()
+        assert place_of(broker.settings, found, None, lambda: caller_of(broker.clients)).account == ACCOUNT
+        monkeypatch.setattr(broker.clients, "sts", _away)
         with pytest.raises(ConfigError, match="--account"):
-            place_of(broker.settings, found, None)
+            place_of(broker.settings, found, None, lambda: caller_of(broker.clients))
         assert place_of(broker.settings, found, ACCOUNT).account == ACCOUNT
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from laneway.brokers.aws.policies import allowing, allows
+from laneway.brokers.aws.policies import allowing, allows, denies
 from laneway.brokers.aws.trouble import AWSError
 
 TOPIC = "arn:aws:sns:eu-central-1:123456789012:eventboss-shop-sold"
@@ -44,14 +44,14 @@ def policy(*statements: dict[str, Any]) -> str:
     ],
 )
 def test_a_statement_that_allows_it(changes: dict[str, Any]) -> None:
-    assert allows(policy(statement(Sid="before", Effect="Deny"), statement(**changes)), QUEUE, TOPIC)
+    elsewhere = statement(Sid="before", Effect="Deny", Resource=f"{QUEUE}-deadletter")
+    assert allows(policy(elsewhere, statement(**changes)), QUEUE, TOPIC)
     assert allows(json.dumps({"Statement": statement(**changes)}), QUEUE, TOPIC)
 
 
 @pytest.mark.parametrize(
     "changes",
     [
-        {"Effect": "Deny"},
         {"Principal": {"Service": "events.amazonaws.com"}},
         {"Principal": {"AWS": "arn:aws:iam::123456789012:root"}},
         {"Principal": None},
@@ -70,6 +70,37 @@ def test_a_statement_that_does_not(changes: dict[str, Any]) -> None:
     after = allowing(before, QUEUE, TOPIC)
     assert allows(after, QUEUE, TOPIC)
     assert json.loads(after)["Statement"][0] == statement(**changes)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"Principal": "*", "Action": "sqs:*", "Resource": "*", "Condition": None},
+        {"Principal": "*", "Condition": {"ArnNotEquals": {"aws:SourceArn": [OTHER, f"{OTHER}-2"]}}},
+        {"Principal": "*", "Condition": {"StringNotEquals": {"aws:SourceAccount": "999999999999"}}},
+    ],
+)
+def test_what_is_denied_no_other_statement_allows(changes: dict[str, Any]) -> None:
+    denying = policy(statement(), statement(Effect="Deny", **changes))
+    assert denies(denying, QUEUE, TOPIC)
+    assert not allows(denying, QUEUE, TOPIC)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"Condition": {"Bool": {"aws:SecureTransport": "false"}}},  # SNS does not come without TLS
+        {"Condition": {"ArnNotLike": {"aws:SourceArn": f"{TOPIC}*"}}},
+        {"Condition": {"ArnEquals": {"aws:SourceArn": OTHER}}},
+        {"Principal": {"AWS": "arn:aws:iam::123456789012:root"}, "Condition": None},
+        {"Action": "sqs:ReceiveMessage", "Condition": None},
+    ],
+)
+def test_what_is_denied_to_others_is_not_denied(changes: dict[str, Any]) -> None:
+    whole = policy(statement(Effect="Deny", **changes), statement())
+    assert not denies(whole, QUEUE, TOPIC)
+    assert allows(whole, QUEUE, TOPIC)
 
 
 @pytest.mark.parametrize("before", [None, ""])

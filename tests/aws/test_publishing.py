@@ -15,6 +15,7 @@ from laneway.brokers.aws.messages import ROOM, outgoing_of, size_of
 from laneway.brokers.aws.trouble import MissingError
 from laneway.brokers.aws.urls import MAX_NAME
 from laneway.errors import BrokerAwayError, EnqueueError
+from laneway.job import NewJob
 from laneway.outcome import done
 from laneway.testing.conformance.kit import Hand, bodies, job, keys
 from tests.aws.fake.server import FakeServer
@@ -168,6 +169,14 @@ def test_a_time_is_refused(fake: FakeServer) -> None:
         pytest.raises(EnqueueError, match="SNS hands on what is published at once; leave its"),
     ):
         broker.enqueue([event("e1", delay_s=5)])
+
+
+@pytest.mark.parametrize("sent", [event("e1", '"a\uffff"'), job("j1", '"a\uffff"', queue=MAILER, attributes={})])
+def test_a_character_that_sqs_does_not_take_is_told_of_the_value(fake: FakeServer, sent: NewJob) -> None:
+    with listening(fake) as broker, pytest.raises(EnqueueError) as refused:
+        broker.enqueue([sent])
+    told = "its value holds the character U+FFFF, which SQS does not take; leave it out of the value."
+    assert said(refused).endswith(told)
 
 
 def test_events_and_jobs_are_sent_together(aws: Place) -> None:

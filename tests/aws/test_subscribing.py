@@ -10,6 +10,7 @@ import pytest
 
 from laneway.brokers.aws.broker import AWSBroker
 from laneway.brokers.aws.trouble import DeniedError, MissingError
+from laneway.errors import ConfigError
 from laneway.events import FilterPolicy, Subscription
 from tests.aws.allowing import Guarded, guarded
 from tests.aws.operators import opened, said
@@ -244,3 +245,12 @@ def test_whoever_may_not_change_it_is_told_what_for(
     with pytest.raises(DeniedError, match=lacking) as error:
         worker.subscribe(Subscription(TOPIC, QUEUE, wanted))
     assert said(error).startswith(f"The queue {QUEUE} is not subscribed to {TOPIC} as its listener declares")
+
+
+def test_a_filter_that_cannot_be_written_is_refused_and_nothing_is_changed(fake: Place) -> None:
+    fake.create_with_dead_letters(QUEUE)
+    fake.create_topic(TOPIC)
+    with opened(fake, table=None) as broker:
+        with pytest.raises(ConfigError, match="cannot be written as JSON"):
+            broker.subscribe(Subscription(TOPIC, QUEUE, {"country": ["\ud800"]}))
+        assert broker.subscribing.door(QUEUE).policy is None

@@ -53,7 +53,7 @@ def _publishes(command: Callable[..., None]) -> Callable[..., None]:
 @aws.command(
     epilog=options.examples(
         "laneway aws create shop.py --dry-run",
-        "laneway aws create shop.py --url 'sqs://?region=eu-central-1&prefix=shop-&table=shop-waiter'",
+        "laneway aws create shop.py --url 'sqs://?region=eu-central-1&table=shop-waiter'",
         "laneway aws create shop.py --no-table         no delays of keyed jobs, no cancelling, no pausing",
         "laneway aws create shop.py --publishes sold --publishes returned",
         "laneway aws create shop.py --json",
@@ -117,7 +117,7 @@ def create(
     show_default=True,
     help="Whose policy: of those that run jobs, that enqueue them, or that look and act.",
 )
-@click.option("--account", metavar="ID", help="The account of the queues, if none of them can be asked.")
+@click.option("--account", metavar="ID", help="The account of the queues and topics, if none can be asked.")
 @_publishes
 @options.url
 def iam(
@@ -134,7 +134,7 @@ def iam(
     what it is said to publish, and nothing else. A worker that enqueues into queues of other apps needs the producer's
     policy for those as well. It sees whether its listeners are subscribed; who subscribes them is an operator.
     """
-    from ..brokers.aws.iam import look, place_of, policy
+    from ..brokers.aws.iam import caller_of, look, place_of, policy
 
     if account is not None and not (account.isascii() and account.isdigit() and len(account) == 12):
         raise ConfigError(f"An account is 12 digits, not {account!r}.")
@@ -143,7 +143,7 @@ def iam(
     needs = _needs(target, app, topics)
     try:
         found = look(broker.channels, needs)
-        place = place_of(broker.settings, found, account)
+        place = place_of(broker.settings, found, account, lambda: caller_of(broker.clients))
         show_json(policy(role, needs, broker, place, found, topics))
     finally:
         broker.close()

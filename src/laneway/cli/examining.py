@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
-from ..abilities import check_app_on, makes_queues
+from ..abilities import check_app_on, makes_queues, notes_on
 from ..app import Laneway
 from ..broker import Broker
 from ..errors import BrokerAwayError, BrokerError, LanewayError
@@ -56,6 +56,7 @@ def _broker(app: Laneway, name: str) -> Findings:
         # Being resharded takes its time; it is no illness.
         changing = {queue: text for text in said for queue in stored if text.startswith(_being_resharded(queue))}
         yield from (Finding("note" if text in changing.values() else "problem", text) for text in said)
+        yield from (Finding("note", text) for text in notes_on(broker, app))
         if len(changing) == len(said):
             yield Finding("ok", "The broker finds nothing wrong with itself.")
         workers = living(broker)

@@ -19,6 +19,7 @@ from ...urls import Url
 from .acting import Acting
 from .channels import Channels
 from .checking import check, check_app
+from .checking_events import notes_on_events
 from .clients import Clients
 from .declared import refusal
 from .emptying import Emptying
@@ -265,6 +266,10 @@ class AWSBroker:
     def check_app(self, app: Laneway) -> list[str]:
         """What an app's tasks and listeners need, and is missing or otherwise."""
         return check_app(self, app)
+
+    def notes(self, app: Laneway) -> list[str]:
+        """What is well, and may surprise."""
+        return notes_on_events(self, app)
 
     def repair(self) -> list[str]:
         """Nothing: SQS mends itself."""

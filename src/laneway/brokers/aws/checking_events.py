@@ -14,6 +14,7 @@ from .probing import denied
 from .trouble import AWSError, DeniedError, MissingError
 
 if TYPE_CHECKING:
+    from ...app import Laneway
     from .broker import AWSBroker
 
 _CREATE = "make it with laneway aws create TARGET"
@@ -31,12 +32,26 @@ def check_listener(broker: AWSBroker, name: str, wanted: Subscription) -> Iterat
         yield str(error)
 
 
+def notes_on_events(broker: AWSBroker, app: Laneway) -> list[str]:
+    """That a prefix cuts an app's listeners off from whoever has another."""
+    prefix = broker.settings.prefix
+    if not prefix or not app.listeners():
+        return []
+    return [
+        f"The prefix {prefix} of the URL stands before topics and listeners' queues, too: the listeners of this app "
+        "hear only what is published with the same prefix, and nothing of Eventboss for Ruby or JavaScript, which know "
+        "none."
+    ]
+
+
 def _door(broker: AWSBroker, name: str, wanted: Subscription) -> Iterator[str]:
     try:
         door = broker.subscribing.door(wanted.queue)
     except (DeniedError, MissingError):
         return  # that was said of the queue
-    if not broker.subscribing.is_open(door, wanted.topic):
+    if denied := broker.subscribing.is_denied(door, wanted.topic):
+        yield denied
+    elif not broker.subscribing.is_open(door, wanted.topic):
         yield (
             f"The access policy of the SQS queue {door.channel.name} does not let the SNS topic "
             f"{broker.topics.name(wanted.topic)} send to it, so that the listener {name} gets no events; {_SUBSCRIBE}."

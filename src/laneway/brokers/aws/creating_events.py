@@ -53,7 +53,9 @@ class EventCreation:
                 yield Step("problem", str(error))
                 return
             door, is_open, tie = None, False, None
-        if is_open:
+        if door is not None and (denied := self._subscribing.is_denied(door, wanted.topic)):
+            yield Step("problem", denied)
+        elif is_open:
             yield Step("exists", f"The SNS topic {topic} may send to the SQS queue {queue}.")
         elif self._dry_run or door is None:
             yield Step("missing", f"The SNS topic {topic} would be allowed to send to the SQS queue {queue}.")

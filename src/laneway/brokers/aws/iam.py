@@ -6,13 +6,14 @@ producers, workers and operators, and holds what they have called against this.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import msgspec
 
 from ...errors import BrokerError, ConfigError
 from .channels import Channels
+from .clients import Clients
 from .items import INDEX
 from .needs import Need
 from .rules import redrive_of
@@ -103,16 +104,28 @@ def look(channels: Channels, queues: Iterable[str]) -> Found:
     return found
 
 
-def place_of(settings: Settings, found: Found, account: str | None) -> Place:
-    """Where an app's queues are: as it was said, else as those say that exist."""
+def caller_of(clients: Clients) -> str | None:
+    """The account of the credentials, if there are any and STS can be asked."""
+    try:
+        account: str = clients.sts("get_caller_identity")["Account"]
+    except BrokerError:
+        return None
+    return account
+
+
+def place_of(
+    settings: Settings, found: Found, account: str | None, ask: Callable[[], str | None] = lambda: None
+) -> Place:
+    """Where an app's queues and topics are: as it was said, else as those say that exist, else as `ask` says."""
     arns = [arn.split(":") for arn in found.queues.values() if arn.count(":") == 5]
     region = settings.region or next((arn[3] for arn in arns), None)
-    account = account or settings.account or next((arn[4] for arn in arns), None)
+    account = account or settings.account or next((arn[4] for arn in arns), None) or ask()
     if region is None:
         raise ConfigError("A policy names the region of its queues; give the URL region=…, or set AWS_REGION.")
     if account is None:
         raise ConfigError(
-            "A policy names the account of its queues, and none of them could be asked for it; say it with --account."
+            "A policy names the account of its queues and topics, and neither a queue nor STS could be asked for it; "
+            "say it with --account."
         )
     return Place(region, account)
 

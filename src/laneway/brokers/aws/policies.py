@@ -1,7 +1,7 @@
 """What a queue's access policy says about a topic: whether it may send, and the policy in which it may. No calls.
 
 Statements that are there are kept. One that is written in a way that is not understood here counts as none, so that at
-worst a topic is allowed twice.
+worst a topic is allowed twice. What one of them denies no other can allow.
 """
 
 from __future__ import annotations
@@ -18,13 +18,19 @@ from .trouble import AWSError
 SEND = "sqs:SendMessage"
 SNS = "sns.amazonaws.com"
 
-#: What compares an ARN or an account with one, or with a pattern.
+#: What compares an ARN or an account with one, or with a pattern; and what wants it to be another.
 _COMPARE = frozenset({"arnequals", "arnlike", "stringequals", "stringlike"})
+_DIFFER = frozenset({"arnnotequals", "arnnotlike", "stringnotequals", "stringnotlike"})
 
 
 def allows(policy: str | None, queue_arn: str, topic_arn: str) -> bool:
     """Whether a queue's policy lets a topic send to it. Raises AWSError if it cannot be read."""
-    return any(_lets(statement, queue_arn, topic_arn) for statement in _statements(_read(policy, queue_arn)))
+    return _says("Allow", policy, queue_arn, topic_arn) and not denies(policy, queue_arn, topic_arn)
+
+
+def denies(policy: str | None, queue_arn: str, topic_arn: str) -> bool:
+    """Whether a queue's policy forbids a topic to send to it, whatever else it allows."""
+    return _says("Deny", policy, queue_arn, topic_arn)
 
 
 def allowing(policy: str | None, queue_arn: str, topic_arn: str) -> str:
@@ -73,10 +79,15 @@ def _sids(topic_arn: str) -> Iterator[str]:
 # -- reading a statement -------------------------------------------------------------------------------
 
 
-def _lets(statement: dict[str, Any], queue_arn: str, topic_arn: str) -> bool:
+def _says(effect: str, policy: str | None, queue_arn: str, topic_arn: str) -> bool:
+    statements = _statements(_read(policy, queue_arn))
+    return any(each.get("Effect") == effect and _is_about(each, queue_arn, topic_arn) for each in statements)
+
+
+def _is_about(statement: dict[str, Any], queue_arn: str, topic_arn: str) -> bool:
+    """Whether a statement is about what a topic sends to a queue."""
     return (
-        statement.get("Effect") == "Allow"
-        and any(_fits(SEND.lower(), str(action).lower()) for action in _list(statement.get("Action", [])))
+        any(_fits(SEND.lower(), str(action).lower()) for action in _list(statement.get("Action", [])))
         and any(_fits(queue_arn, str(resource)) for resource in _list(statement.get("Resource", [])))
         and _is_sns(statement.get("Principal"))
         and _holds(statement.get("Condition") or {}, topic_arn)
@@ -93,11 +104,12 @@ def _holds(condition: dict[str, Any], topic_arn: str) -> bool:
     """Whether all that a statement asks for is so when this topic sends."""
     known = {"aws:sourcearn": topic_arn, "aws:sourceaccount": topic_arn.split(":")[4]}
     for operator, wanted in condition.items():
-        if operator.lower() not in _COMPARE or not isinstance(wanted, dict):
+        differs = operator.lower() in _DIFFER
+        if not (differs or operator.lower() in _COMPARE) or not isinstance(wanted, dict):
             return False
         for key, patterns in wanted.items():
             value = known.get(key.lower())
-            if value is None or not any(_fits(value, str(pattern)) for pattern in _list(patterns)):
+            if value is None or any(_fits(value, str(pattern)) for pattern in _list(patterns)) is differs:
                 return False
     return True
 

@@ -88,7 +88,9 @@ def _problem(job: NewJob) -> str | None:
     if not job.body:
         return "its body is empty, which SQS does not take; give it one"
     if character := refused_character(job.body):
-        return f"its body holds the character {character}, which SQS does not take; escape it"
+        if job.to_topic or job.event or job.attributes is not None:
+            return f"its value holds the character {character}, which SQS does not take; leave it out of the value"
+        return f"its body holds the character {character}, which SQS does not take; leave it out, or escape it"
     if job.group and job.kind is Kind.PLAIN and not is_group(job.group):
         return f"its group must be 1 to 128 letters, digits and punctuation of ASCII on SQS, not {job.group!r}"
     return None

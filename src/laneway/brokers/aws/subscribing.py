@@ -11,14 +11,15 @@ from contextlib import contextmanager
 
 import msgspec
 
-from ...events import FilterPolicy, Subscription
+from ...events import Subscription
+from ..subscribing import write_filter
 from .channels import Channels
 from .clients import Clients
 from .messages import Channel
-from .policies import allowing, allows
+from .policies import allowing, allows, denies
 from .ties import BY_ATTRIBUTES, NO_FILTER, Terms, Tie, Ties
 from .topics import Topics
-from .trouble import DeniedError, MissingError, is_refusal
+from .trouble import AWSError, DeniedError, MissingError, is_refusal
 
 
 class Door(msgspec.Struct, frozen=True):
@@ -43,6 +44,7 @@ class Subscribing:
 
         Raises MissingError if there is no such queue or topic, and DeniedError for whoever may not look or change.
         """
+        write_filter(subscription)  # before anything is changed: it may hold what cannot be written
         door = self.door(subscription.queue)
         tie = self._ties.one(subscription.topic, subscription.queue)
         terms = None if tie is None else self._ties.terms(tie)
@@ -51,7 +53,7 @@ class Subscribing:
             if tie is None or terms is None:
                 self.make(subscription, door)
                 return True
-            return self.mend(tie, terms, subscription.filter) or opened
+            return self.mend(tie, terms, subscription) or opened
 
     def unsubscribe(self, topic: str, queue: str) -> bool:
         """End a subscription; the queue, and what its policy allows, stay. False: there was none."""
@@ -95,10 +97,22 @@ class Subscribing:
         """Whether a topic may send to a queue."""
         return allows(door.policy, door.arn, self._topics.arn(topic))
 
+    def is_denied(self, door: Door, topic: str) -> str | None:
+        """A sentence, if a queue's policy forbids a topic to send to it: to allow it would not help."""
+        if not denies(door.policy, door.arn, self._topics.arn(topic)):
+            return None
+        return (
+            f"A statement in the access policy of the SQS queue {door.channel.name} denies the SNS topic "
+            f"{self._topics.name(topic)} to send to it, so that no events get there, whatever else is allowed; take it "
+            "out, or have it except this topic."
+        )
+
     def open(self, door: Door, topic: str) -> bool:
-        """Let a topic send to a queue. False: it may already."""
+        """Let a topic send to a queue. False: it may already. Raises AWSError if the queue's policy forbids it."""
         if self.is_open(door, topic):
             return False
+        if denied := self.is_denied(door, topic):
+            raise AWSError(denied)
         policy = allowing(door.policy, door.arn, self._topics.arn(topic))
         self._clients.sqs("set_queue_attributes", QueueUrl=door.channel.url, Attributes={"Policy": policy})
         return True
@@ -106,24 +120,25 @@ class Subscribing:
     def make(self, subscription: Subscription, door: Door) -> None:
         """Subscribe a queue that is not subscribed, to messages without an envelope."""
         attributes = {"RawMessageDelivery": "true"}
-        if subscription.filter:
-            attributes["FilterPolicy"] = msgspec.json.encode(subscription.filter).decode()
+        if (text := write_filter(subscription)) is not None:
+            attributes["FilterPolicy"] = text
         to = {"TopicArn": self._topics.arn(subscription.topic), "Protocol": "sqs", "Endpoint": door.arn}
         try:
             self._clients.sns("subscribe", **to, Attributes=attributes)
         except MissingError as error:
             raise self._ties.no_topic(subscription.topic, error) from None
 
-    def mend(self, tie: Tie, terms: Terms, wanted: FilterPolicy | None) -> bool:
-        """Give a subscription this filter; how it delivers is left as it is. False: it has that filter."""
-        if terms.let_through(wanted):
+    def mend(self, tie: Tie, terms: Terms, subscription: Subscription) -> bool:
+        """Give a subscription its filter; how it delivers is left as it is. False: it has that filter."""
+        if terms.let_through(subscription.filter):
             return False
+        wanted = write_filter(subscription)
         if not wanted or not terms.by_attributes:
             self._set(tie, "FilterPolicy", NO_FILTER)
         if wanted:
             if not terms.by_attributes:  # SNS would hold the old filter against it, so that one is gone by now
                 self._set(tie, "FilterPolicyScope", BY_ATTRIBUTES)
-            self._set(tie, "FilterPolicy", msgspec.json.encode(wanted).decode())
+            self._set(tie, "FilterPolicy", wanted)
         return True
 
     def _set(self, tie: Tie, name: str, value: str) -> None:
