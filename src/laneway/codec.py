@@ -17,6 +17,7 @@ import msgspec
 
 from .annotations import annotation_of, annotations_of, as_text
 from .errors import DeclarationError
+from .targets import fields_of
 
 Params = dict[str, Any]
 
@@ -154,10 +155,10 @@ class Signature:
     def _compare(self, params: Params, back: Params) -> None:
         for name, value in params.items():
             if how := _bent(value, back[name]):
-                raise Refused(
-                    f"the argument {name} would come back with {how}; give plain JSON values, or annotate the "
-                    "parameter with its type, imported where it is also found at run time"
+                remedy = _remedy(
+                    how, "annotate the parameter with its type, imported where it is also found at run time"
                 )
+                raise Refused(f"the argument {name} would come back with {how}; give plain JSON values, or {remedy}")
 
     def unpack(self, data: bytes) -> Params:
         """Read params into arguments of the annotated types; raises Refused when they do not fit."""
@@ -194,7 +195,8 @@ class OneValue:
         if type(value) not in self._sure:
             back = self.unpack(data)
             if how := _bent(value, back):
-                raise Refused(f"the {self._what} would come back with {how}; give plain JSON values, or {self._remedy}")
+                remedy = _remedy(how, self._remedy)
+                raise Refused(f"the {self._what} would come back with {how}; give plain JSON values, or {remedy}")
             if self.kind is not Any:
                 data = encode(back)  # 1 and 1.0 are the same value where a float is meant, and so the same bytes
         return data.decode()
@@ -255,9 +257,30 @@ def _bent(value: Any, back: Any, depth: int = 1) -> str | None:
         pairs = [(value[key], back[key]) for key in value]
     elif isinstance(value, (list, tuple)) and type(value) is type(back) and len(value) == len(back):
         pairs = list(zip(value, back, strict=True))
+    elif _equal(value, back):
+        return None
+    elif type(value) is type(back):
+        return _bent_within(value, back, depth) or f"another {_describe(value)} than it was"
     else:
-        return None if _equal(value, back) else f"{_describe(back)} instead of {_describe(value)}"
+        return f"{_describe(back)} instead of {_describe(value)}"
     return next((how for one, other in pairs if (how := _bent(one, other, depth + 1))), None)
+
+
+def _bent_within(value: Any, back: Any, depth: int) -> str | None:
+    """Which field of an object differs, and how; its type may leave open what that field holds."""
+    given, found = fields_of(value) or {}, fields_of(back) or {}
+    for name, each in given.items():
+        if name in found and (how := _bent(each, found[name], depth + 1)):
+            return f"{how}{_IN_FIELD}{name}"
+    return None
+
+
+_IN_FIELD = " in its field "
+
+
+def _remedy(how: str, otherwise: str) -> str:
+    """What to do about what would be bent: the type of an object does not help if a field of it leaves its own open."""
+    return "annotate that field with its type" if " instead of " in how and _IN_FIELD in how else otherwise
 
 
 def _equal(value: Any, back: Any) -> bool:

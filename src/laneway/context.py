@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, overload
 
@@ -132,13 +133,27 @@ class Context:
 
         Returns the event's id. It goes to those who have subscribed now.
         """
-        app = self._app
-        found = app.published(event, [value], generic=generic, attributes=attributes, ids=self._run_ids())
+        return self._publish(event, [value], generic, attributes)[0]
+
+    def publish_many(
+        self, event: str, values: Iterable[Any], *, generic: bool = False, attributes: Attributes | None = None
+    ) -> list[str]:
+        """Publish an event for each value if and only if this run succeeds: `publish`, for many. Returns their ids.
+
+        All are checked before any is held back, and who has subscribed is asked once.
+        """
+        return self._publish(event, values, generic, attributes, "publish_many")
+
+    def _publish(
+        self, event: str, values: Iterable[Any], generic: bool, attributes: Attributes | None, many: str = ""
+    ) -> list[str]:
+        app, ids = self._app, self._run_ids()
+        found = app.published(event, values, generic=generic, attributes=attributes, ids=ids, many=many)
         if found.jobs:
             self._keep(found.jobs)
         else:
             app.tell_unheard(found)
-        return found.ids[0]
+        return found.ids
 
     def _outgoing(
         self, task: Any, args: tuple[Any, ...], kwargs: dict[str, Any], sending: Sending | None = None

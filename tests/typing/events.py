@@ -47,6 +47,7 @@ def right(context: Context) -> None:
     assert_type(app.publish("order_placed", 5, generic=True, attributes={"a": "x", "b": 5, "c": [*"ab"]}), str)
     assert_type(app.publish_many("order_placed", [Order("a")], attributes={"a": 0.5}), list[str])
     assert_type(context.publish("order_placed", Order("a"), attributes={"a": "x"}), str)
+    assert_type(context.publish_many("order_placed", [Order("a")], attributes={"a": "x"}), list[str])
     sender = app.sender("order_placed", "mail", generic=True)
     assert_type(sender, EventSender)
     assert_type(sender.send(5, attributes={"a": "x"}), Handle)

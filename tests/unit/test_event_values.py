@@ -96,6 +96,23 @@ def test_whatever_the_serializer_is():
     assert copies(app)[0].payloads[0].body == '"text"'
 
 
+@dataclass
+class Open:
+    """Its type does not say what is in it."""
+
+    id: str
+    inside: Any
+
+
+class OpenShape(msgspec.Struct):
+    inside: Any
+
+
+class OpenModel(BaseModel):
+    inside: Any
+
+
+WITHIN = "; give plain JSON values, or annotate that field with its type."
 LONG = "x" * 1_048_577
 
 
@@ -112,6 +129,14 @@ LONG = "x" * 1_048_577
         (Order, "type cannot be stored as JSON"),
         ("\ud800", "half of a surrogate pair"),
         (LONG, "Event placed: its value is 1048579 bytes, and this broker takes 1048576 at most"),
+        (Open("a", {1}), "with list instead of set in its field inside" + WITHIN),
+        (Open("a", float("nan")), "with null instead of float in its field inside" + WITHIN),
+        (Open("a", b"secret"), "with str instead of bytes in its field inside" + WITHIN),
+        (Open("a", (1, 2)), "with list instead of tuple in its field inside" + WITHIN),
+        (Open("a", Open("b", 1)), "with dict instead of Open in its field inside" + WITHIN),
+        (Open("a", {"b": [Shape("c", set())]}), "with dict instead of Shape in its field inside" + WITHIN),
+        (OpenShape({1}), "with list instead of set in its field inside" + WITHIN),
+        (OpenModel(inside=(1,)), "with list instead of tuple in its field inside" + WITHIN),
         (Order("a", datetime(2026, 1, 2), float("inf")), "Event placed: "),  # type: ignore[arg-type]  # it is wrong
     ],
 )
@@ -121,6 +146,7 @@ def test_what_would_not_survive_is_refused(app, broker, value, sentence):
     assert str(caught.value).startswith("Event placed: ")
     assert sentence in str(caught.value)
     assert str(caught.value).endswith(".")
+    assert "secret" not in str(caught.value)
     with pytest.raises(EnqueueError) as caught:
         app.publish_many("placed", ["good", value])
     assert str(caught.value).startswith("Item 1: Event placed: ")

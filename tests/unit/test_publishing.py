@@ -203,6 +203,26 @@ def test_a_run_holds_back_what_it_publishes(app, broker):
     assert len(context.outbox) == 2
 
 
+def test_a_run_holds_back_many_and_asks_once_who_has_subscribed(app, broker, monkeypatch):
+    asked: list[str | None] = []
+    subscriptions = broker.subscriptions
+    monkeypatch.setattr(broker, "subscriptions", lambda topic=None: (asked.append(topic), subscriptions(topic))[1])
+    context = context_of(app)
+    one, two = context.publish_many("placed", iter([1, "two"]), attributes={"country": "DE"})
+    assert [(job.key, job.event, job.body, job.headers) for job in context.outbox] == [
+        (f"{id}@{queue}", id, body, {"country": "DE"}) for id, body in ((one, "1"), (two, '"two"')) for queue in "ab"
+    ]
+    assert asked == [TOPIC]
+    assert broker.handed == []
+    assert context.publish_many("placed", []) == []
+    with pytest.raises(EnqueueError, match=r"^Item 1: Event placed: .* Nothing was stored\."):
+        context.publish_many("placed", [1, {2}])
+    with pytest.raises(EnqueueError, match="Event placed: publish_many takes a list of values, not str"):
+        context.publish_many("placed", "text")
+    assert len(context.publish_many("placed", [3], generic=True)) == 1
+    assert len(context.outbox) == 4, "nobody has subscribed to the generic one"
+
+
 def test_copies_count_as_what_a_run_may_enqueue(app):
     context = context_of(app)
     context.outbox = [NewJob(queue="q", key=str(number), body="x") for number in range(OUTBOX_LIMIT - 1)]
@@ -258,6 +278,12 @@ def test_a_repeated_run_publishes_under_the_same_ids():
             context.publish("placed", 1, attributes={"country": country})
         return {job.key: {**(job.attributes or {})} for job in context.outbox}
 
+    def together(*values: int) -> list[tuple[str, str]]:
+        context = context_of(app_on(Relaying()))
+        context.publish_many("placed", values)
+        return [(job.body, job.key) for job in context.outbox]
+
+    assert together(1, 2, 2) == published(1, 2, 2)
     assert with_attributes("DE", "FR", "FR") == with_attributes("FR", "DE", "FR")
     first = published(1, 2, 2)
     assert sorted(published(2, 1, 2)) == sorted(first)
