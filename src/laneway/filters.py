@@ -166,9 +166,11 @@ _GIVEN = {
 
 
 def _leaves(condition: Any) -> list[Any]:
-    """Where a condition may have numbers."""
-    wanted = [*condition.values()] if isinstance(condition, dict) else [condition]
-    return [leaf for each in wanted for leaf in (each if isinstance(each, list) else [each])]
+    """The texts and numbers in a condition, however deep."""
+    if not isinstance(condition, (dict, list)):
+        return [condition]
+    within = condition.values() if isinstance(condition, dict) else condition
+    return [leaf for each in within for leaf in _leaves(each)]
 
 
 def _is_text(value: Any) -> bool:

@@ -217,6 +217,24 @@ def test_a_policy_names_the_very_queues_and_tables(fake: Place) -> None:
         assert not any("*" in resource for resource in statement["Resource"])
 
 
+def test_a_listener_has_no_fifo_queue(fake: Place) -> None:
+    with opened(fake) as broker:
+        app = shop(broker)
+
+        @app.task(queue="mail")
+        def send() -> None: ...
+
+        made = policy("worker", needs_of(app), broker, Somewhere(REGION, ACCOUNT), Found())["Statement"]
+    statements = {each["Sid"]: each for each in made}
+    found = [*statements["LanewayQueues"]["Resource"], *statements["LanewayDeadLetters"]["Resource"]]
+    names = [each.rpartition(":")[2] for each in found]
+    tasks = ["mail", "mail.fifo", "mail-deadletter", "mail-deadletter.fifo"]
+    assert sorted(names) == sorted([QUEUE, f"{QUEUE}-deadletter", *tasks])
+    sought = statements["LanewayLookedFor"]
+    assert sought["Action"] == ["sqs:GetQueueUrl"], "that there is none is found out by looking"
+    assert sought["Resource"] == [f"arn:aws:sqs:{REGION}:{ACCOUNT}:{QUEUE}.fifo"]
+
+
 def test_queues_that_exist_say_where_they_are(fake: Place) -> None:
     fake.create_queue(
         "q", RedrivePolicy=f'{{"deadLetterTargetArn":"{fake.arn(fake.create_queue("graves"))}","maxReceiveCount":9}}'

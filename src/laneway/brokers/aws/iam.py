@@ -66,6 +66,8 @@ EVENTS: dict[Role, tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]] = {
 }
 #: To the topics of what an app publishes; an operator does not publish.
 PUBLISHES: dict[Role, tuple[str, ...]] = {"producer": ("sns:Publish",), "worker": ("sns:Publish",), "operator": ()}
+#: To the FIFO queues of listeners: there are none, and that is found out by looking.
+_LOOK_FOR = ("sqs:GetQueueUrl",)
 #: IAM has no names for subscriptions, so what is done to one must be allowed for all.
 _ALL = ["*"]
 
@@ -140,7 +142,7 @@ def policy(
 ) -> dict[str, Any]:
     """The policy document for a role; `publishes` are the topics of what the app publishes, or patterns of them."""
     channels, tables = broker.channels, broker.tables
-    names = [channels.name_of(queue, fifo) for queue in needs for fifo in (False, True)]
+    names = [channels.name_of(need.queue, fifo) for need in needs.values() for fifo in need.kinds]
     queues = [found.queues.get(name) or place.arn("sqs", name) for name in names]
     letters = [found.letters.get(name) or place.arn("sqs", channels.dead_name_of(name)) for name in names]
     waiters = dict.fromkeys(place.arn("dynamodb", f"table/{tables.name(queue)}") for queue in needs)
@@ -149,11 +151,13 @@ def policy(
     heard = [need.subscription for need in needs.values() if need.subscription is not None]
     topics = [place.arn("sns", broker.topics.name(each.topic)) for each in heard]
     doors = [channels.name_of(each.queue, False) for each in heard]
+    sought = [place.arn("sqs", channels.name_of(each.queue, True)) for each in heard]
     hearing = [found.queues.get(name) or place.arn("sqs", name) for name in doors]
     told = [place.arn("sns", broker.topics.name(topic)) for topic in publishes]
 
     granted = (
         ("LanewayQueues", ACTIONS[role][0], queues),
+        ("LanewayLookedFor", _LOOK_FOR, sought),
         ("LanewayDeadLetters", ACTIONS[role][1], letters),
         ("LanewayTables", ACTIONS[role][2], indexed),
         ("LanewayListeners", EVENTS[role][0], topics),
