@@ -192,7 +192,7 @@ class WorkerStarted(msgspec.Struct):
     queues: list[str]
     #: Jobs that it runs at once.
     concurrency: int
-    #: How many tasks its app has.
+    #: How many tasks and listeners its app has.
     tasks: int
 
 

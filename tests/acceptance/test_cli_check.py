@@ -38,7 +38,20 @@ def test_app_with_jobs_is_well(shop: Shop) -> None:
 
 def test_app_without_tasks_is_unwell(shop: Shop) -> None:
     shop.write("empty.py", "from laneway import Laneway\napp = Laneway()\n")
-    assert "has no tasks" in unwell(shop, "empty")
+    assert "has no tasks and no listeners" in unwell(shop, "empty")
+
+
+def test_an_app_that_only_publishes_or_only_listens_is_well(shop: Shop) -> None:
+    shop.write("publishes.py", "from laneway import Laneway\napp = Laneway(name='shop')\n")
+    assert "publishes:app has no tasks and no listeners: it can publish" in shop.ok("check", "publishes")
+    shop.write(
+        "listens.py",
+        "from laneway import Laneway\napp = Laneway(name='shop')\n"
+        "@app.listener('sold', source='stock')\ndef ship(order: int) -> None: ...\n",
+    )
+    said = shop.run("check", "listens").stdout
+    assert "listens:app has 1 listener: ship." in said
+    assert "task: ship" not in said
 
 
 def test_imports_that_fail_are_unwell(shop: Shop) -> None:

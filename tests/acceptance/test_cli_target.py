@@ -105,7 +105,9 @@ def test_target_that_does_not_exist(shop: Shop) -> None:
 def test_app_without_tasks_is_an_error(shop: Shop) -> None:
     shop.write("empty.py", "from laneway import Laneway\napp = Laneway()\n")
     for command in ("worker", "dev"):
-        assert shop.wrong(command, "empty").startswith("empty:app has no tasks; declare one with @app.task")
+        assert shop.wrong(command, "empty").startswith(
+            "empty:app has no tasks and no listeners; declare one with @app.task"
+        )
 
 
 def test_imports_of_the_app_are_loaded_and_named_when_they_fail(shop: Shop) -> None:

@@ -92,7 +92,7 @@ def test_start_and_stop_are_there(noisy, drain):
     app, *_ = noisy
     with Log(app) as log:
         drain(app, concurrency=3)
-    assert re.search(r"worker \w{32} started: 3 tasks, queues default, 3 jobs at once", log.text)
+    assert re.search(r"worker \w{32} started: 3 tasks and listeners, queues default, 3 jobs at once", log.text)
     assert "stopped (0 done, 0 failed)" in log.text
 
 

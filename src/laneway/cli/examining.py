@@ -35,11 +35,20 @@ def _tasks(app: Laneway, name: str) -> Findings:
         load_imports(app)
     except LanewayError as error:
         yield Finding("problem", str(error))
-    tasks = [task.name for task in app.registry]
+    listeners = [listener.name for listener in app.listeners()]
+    tasks = [task.name for task in app.registry if task not in app.listeners()]
     if tasks:
         yield Finding("ok", f"{name} has {count(len(tasks), 'task')}: {', '.join(tasks)}.")
+    if listeners:
+        yield Finding("ok", f"{name} has {count(len(listeners), 'listener')}: {', '.join(listeners)}.")
+    if tasks or listeners:
+        return
+    if app.name:
+        yield Finding(
+            "ok", f"{name} has no tasks and no listeners: it can publish, and has nothing for a worker to run."
+        )
     else:
-        yield Finding("problem", f"{name} has no tasks; declare one with @app.task.")
+        yield Finding("problem", f"{name} has no tasks and no listeners; declare one with @app.task or @app.listener.")
 
 
 def _broker(app: Laneway, name: str) -> Findings:

@@ -128,8 +128,8 @@ def prepare(target: Target) -> None:
     load_imports(target.app)
     if not len(target.app.registry):
         raise ConfigError(
-            f"{target.text} has no tasks; declare one with @app.task or @app.listener, or name the modules "
-            "that do in Laneway(imports=[…])."
+            f"{target.text} has no tasks and no listeners; declare one with @app.task or @app.listener, or name the "
+            "modules that do in Laneway(imports=[…])."
         )
 
 

@@ -127,7 +127,8 @@ def _stopped(event: WorkerStopped) -> Sentence:
 SENTENCES: dict[type, Any] = {
     WorkerStarted: lambda e: (
         logging.INFO,
-        f"worker {e.worker} started: {e.tasks} tasks, queues {', '.join(e.queues)}, {e.concurrency} jobs at once",
+        f"worker {e.worker} started: {e.tasks} tasks and listeners, queues {', '.join(e.queues)}, "
+        f"{e.concurrency} jobs at once",
     ),
     WorkerStopping: _stopping,
     WorkerWaiting: _waiting,

@@ -124,7 +124,8 @@ class Worker:
         self.app.load()
         if not len(self.app.registry):
             raise ConfigError(
-                "The app has no tasks; declare some with @app.task, or name their modules in imports=[…]."
+                "The app has no tasks and no listeners; declare some with @app.task or @app.listener, or name their "
+                "modules in imports=[…]."
             )
         parts = self._parts = Parts(
             self.app, self.options, self._clock, self._link, die=self._die, lease_lost=self._lease_lost
