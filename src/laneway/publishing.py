@@ -68,7 +68,8 @@ class Publishing(Dispatching):
     ) -> list[str]:
         """Publish an event for each value, all checked before any is stored. Returns their ids.
 
-        If storing fails midway, the error's `unstored` has the places of the values that were not published.
+        Each event is stored whole; many are stored together on SQLite, on Redis and AWS step by step. If storing fails
+        midway, the error's `unstored` has the places of the values that were not published.
         """
         return self._publish(self.published(event, values, generic=generic, attributes=attributes, many="publish_many"))
 

@@ -19,7 +19,7 @@ def blocks(page: str) -> list[str]:
     return re.findall(r"^```python\n(.*?)^```", text, flags=re.MULTILINE | re.DOTALL)
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/guide.md", "docs/brokers.md"])
+@pytest.mark.parametrize("page", ["README.md", "docs/guide.md", "docs/brokers.md", "docs/testing.md"])
 def test_the_code_on_the_page_runs(page, tmp_path, monkeypatch):
     monkeypatch.setenv("LANEWAY_URL", f"sqlite:///{tmp_path / 'docs.db'}")
     names: dict[str, object] = {"__name__": "docs"}

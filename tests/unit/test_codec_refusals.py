@@ -85,7 +85,7 @@ def test_a_value_that_would_not_come_back_is_refused(app, refused, value, senten
         (
             Loose,
             Loose((1, 2)),
-            "list instead of tuple in its field anything; give plain JSON values, or annotate that field",
+            "list instead of tuple in its field anything; give plain JSON",
         ),
         (Model, {"x": "secret"}, "ValidationError was raised by its type - at `$.value`"),
         (Picky, {"x": -4711}, "KeyError was raised by its type"),
@@ -94,7 +94,7 @@ def test_a_value_that_would_not_come_back_is_refused(app, refused, value, senten
         (
             Classy,
             Classy(1, "secret"),
-            "another str than it was in its field hidden; give plain JSON values, or annotate the parameter",
+            "another str than it was in its field hidden",
         ),
         (tuple[int, ...], [1, 2], "tuple instead of list"),
         (list[object], [object()], "object cannot be stored as JSON"),

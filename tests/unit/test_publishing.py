@@ -219,7 +219,10 @@ def test_a_run_holds_back_many_and_asks_once_who_has_subscribed(app, broker, mon
         context.publish_many("placed", [1, {2}])
     with pytest.raises(EnqueueError, match="Event placed: publish_many takes a list of values, not str"):
         context.publish_many("placed", "text")
+    told: list[EventsPublished] = []
+    app.telemetry.subscribe(EventsPublished, told.append)
     assert len(context.publish_many("placed", [3], generic=True)) == 1
+    assert told == [EventsPublished(GENERIC, 1, 0)], "at once, for there is nothing to hold back"
     assert len(context.outbox) == 4, "nobody has subscribed to the generic one"
 
 
