@@ -19,7 +19,7 @@ demo: .venv/run.stamp ## see jobs running, live
 	.venv/bin/laneway demo
 
 test: .venv/dev.stamp ## run the tests; ARGS="-k retry" picks some, ARGS="-n 0" runs one at a time
-	.venv/bin/python -m pytest -n 3 $(ARGS)
+	.venv/bin/python -m pytest -n 4 $(ARGS)
 
 # It costs a few cents. AWS_ENDPOINT_URL leads to another server, such as moto's.
 test-aws: .venv/dev.stamp ## run the tests of SQS, DynamoDB and SNS on your AWS account, under names of their own

@@ -102,16 +102,16 @@ def emptied_cluster(redis_cluster: RedisCluster) -> Iterator[MakeBroker]:
 
 
 def test_the_memory_broker_is_the_model() -> None:
-    hold_against_the_model(MemoryBroker, 300)
+    hold_against_the_model(MemoryBroker, 200)
 
 
 def test_the_sqlite_broker_is_the_model(wiped: Wiped) -> None:
-    hold_against_the_model(wiped.on, 200)
+    hold_against_the_model(wiped.on, 120)
 
 
 def test_the_redis_broker_is_the_model(emptied: MakeBroker) -> None:
-    hold_against_the_model(emptied, 100)
+    hold_against_the_model(emptied, 60)
 
 
 def test_the_redis_broker_on_a_cluster_is_the_model(emptied_cluster: MakeBroker) -> None:
-    hold_against_the_model(emptied_cluster, 50)
+    hold_against_the_model(emptied_cluster, 30)

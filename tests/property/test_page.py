@@ -14,6 +14,6 @@ PAGE = Path(__file__).parent.parent.parent / "docs" / "testing.md"
 
 def test_the_code_on_the_page_runs() -> None:
     blocks = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
-    assert len(blocks) == 3
+    assert len(blocks) == 4
     for number, block in enumerate(blocks):
         exec(compile(block, f"testing.md block {number + 1}", "exec"), {"__name__": "page"})
