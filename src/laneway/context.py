@@ -119,8 +119,8 @@ class Context:
     def enqueue(self, task: Any, /, *args: Any, **kwargs: Any) -> Handle:
         """Enqueue a job if and only if this run succeeds.
 
-        It goes to the queue given with `using`, else to the task's own, else to the running job's (from within a
-        collecting task or a listener, whose queue is its alone: to `default`).
+        It goes to the queue given with `using`, else to the task's own, never to the running job's by itself. A plain
+        task follows its parent with `task.using(queue=context.queue)`.
 
         SQS cannot store it in the step that ends this run: there it is sent just before, and is sent though the run is
         repeated if the worker dies in between. A repeated run sends the same jobs again under the same ids, as long as
@@ -158,7 +158,7 @@ class Context:
     def _outgoing(
         self, task: Any, args: tuple[Any, ...], kwargs: dict[str, Any], sending: Sending | None = None
     ) -> NewJob:
-        return self._app.outgoing(task, args, kwargs, fallback=self.queue, sending=sending, ids=self._run_ids())
+        return self._app.outgoing(task, args, kwargs, sending=sending, ids=self._run_ids())
 
     def _run_ids(self) -> RunIds | None:
         """What makes the ids of what this run sends, if a repeated run must send it under the same."""

@@ -65,7 +65,6 @@ class Outgoing(Dispatching):
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
         *,
-        fallback: str = DEFAULT_QUEUE,
         sending: Sending | None = None,
         ids: RunIds | None = None,
     ) -> NewJob:
@@ -94,11 +93,10 @@ class Outgoing(Dispatching):
         except Refused as error:
             raise EnqueueError(f"Task {task.name}: {error}.") from None
         self.check_body(body, "Task {}: its body", task.name)
-        queue = options.queue or task.options.queue
-        if queue is None:
-            # What the run of a collecting task or a listener enqueues cannot go to its queue, which is its alone.
-            queue = fallback if self.registry.owner_of(fallback) is None else DEFAULT_QUEUE
-        elif options.queue is not None:
+        # Never the running job's: keys are exclusive within a queue, and one key in two queues would run twice at once.
+        queue = options.queue or task.options.queue or DEFAULT_QUEUE
+        if options.queue is not None:
+            task.ensure_movable()
             self.see_free(queue, "Task {}: its job", task.name)
         if key is None:
             job = NewJob(

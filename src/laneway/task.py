@@ -107,19 +107,30 @@ class Task(Generic[P, Call, Result]):
     ) -> Task[P, Call, Result]:
         """The same task with options for what is enqueued through it; used again, it adds to them.
 
-        Calls with the same `key` run in order and one at a time; it comes before a parameter marked with Key.
+        Calls with the same `key` run in order and one at a time; it comes before a parameter marked with Key. Keys are
+        exclusive within a queue, so a task with such a parameter takes no `queue` here.
 
         `group` names a tenant, or whatever else must not crowd out others, on SQS fair queues: 1 to 128 letters, digits
         or punctuation marks, for jobs without a key. `cancellable` has SQS keep a delay of any length in the
         table, where it can be cancelled until it is over. Other brokers ignore both: they hand out jobs in order, and
         cancel what has not begun.
         """
+        if queue is not None:
+            self.ensure_movable()
         other: Task[P, Call, Result] = object.__new__(type(self))
         other.__dict__.update(self.__dict__)
         other.sending = self.sending.with_options(
             queue=queue, delay=delay, perform_at=perform_at, key=key, group=group, cancellable=cancellable
         )
         return other
+
+    def ensure_movable(self) -> None:
+        """Raise EnqueueError if calls of this task must not be given another queue: a key in two queues runs twice."""
+        if self.keys:
+            raise EnqueueError(
+                f"Task {self.name}: it has a Key parameter, and keys are exclusive within a queue; leave queue out, and "
+                "declare it with @app.task(queue=…)."
+            )
 
     def call(self, *args: P.args, **kwargs: P.kwargs) -> TaskCall:
         """The task with these arguments, as a serializer's `loads` may return it."""

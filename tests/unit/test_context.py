@@ -51,14 +51,14 @@ def test_what_it_enqueues_is_held_back(context, tasks, stored):
     ]
 
 
-def test_the_queue_is_the_one_used_else_the_tasks_own_else_the_running_jobs(context, tasks):
+def test_the_queue_is_the_one_used_else_the_tasks_own_and_never_inherited(context, tasks):
     context.enqueue(tasks["plain"])
     context.enqueue(tasks["mail"])
     context.enqueue(tasks["mail"].using(queue="fast"))
     context.enqueue(SendMail("a"))
     context.using(queue="fast").enqueue(SendMail("a"))
     context.using(delay=60).enqueue(SendMail("a"))
-    assert [job.queue for job in context.outbox] == ["slow", "mail", "fast", "slow", "fast", "slow"]
+    assert [job.queue for job in context.outbox] == ["default", "mail", "fast", "default", "fast", "default"]
     assert [job.delay_s for job in context.outbox] == [0, 0, 0, 0, 0, 60]
 
 

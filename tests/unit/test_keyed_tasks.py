@@ -69,6 +69,33 @@ def test_a_plain_ticket_has_no_id(app, noop):
     assert (job.kind, job.identity, job.body) == (Kind.PLAIN, "", '{"_job_class":"noop","_job_params":null}')
 
 
+@pytest.mark.parametrize(
+    "send",
+    [
+        lambda charge: charge.using(queue="other"),
+        lambda charge: charge.using(queue="money"),
+        lambda charge: charge.using(key="b", queue="other"),
+        lambda charge: charge.app.using(queue="other").enqueue(Ship("a")),
+        lambda charge: charge.app.using(queue="other").enqueue_many([Ship("a")]),
+        lambda charge: _context(charge).enqueue(charge.using(queue="other"), "a"),
+        lambda charge: _context(charge).using(queue="other").enqueue(Ship("a")),
+    ],
+)
+def test_a_task_with_a_key_parameter_stays_in_its_queue(charge, refused, send):
+    with refused("it has a Key parameter, and keys are exclusive within a queue; leave queue out"):
+        send(charge)
+
+
+def test_an_ad_hoc_key_may_name_its_queue(noop):
+    handle = noop.using(key="a", queue="other").enqueue()
+    assert (handle.queue, handle.key) == ("other", "a")
+
+
+def _context(task):
+    claim = Claim("other", 1, "job-1", 7, 0.0, 2, 4, 0, [Payload("{}")], None, {})
+    return Context(task.app, claim, task)
+
+
 def test_a_handle_is_about_its_call(app, charge):
     first, second = charge.enqueue("a"), charge.using(delay=60).enqueue("a")
     assert (first.status(), second.status()) == ("queued", "delayed")

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 from pydantic import BaseModel
 
-from laneway import Context, DeclarationError, EnqueueError, Key, Laneway, Listener, TicketError
+from laneway import Context, DeclarationError, EnqueueError, Laneway, Listener, TicketError
 from laneway.brokers.aws.needs import needs_of
 from laneway.brokers.memory import MemoryBroker
 from laneway.cli.reading import Reader
@@ -375,12 +375,9 @@ def test_a_listener_on_a_tasks_queue(app, kind):
 def test_nothing_is_sent_there_by_name(app):
     queue = app.listener("login", name="on_login")(takes_any).queue
 
-    @app.task
-    def charge(order: Annotated[str, Key] = "a") -> None: ...
-
     for send in (
         lambda: app.task(name="t")(lambda: None).using(queue=queue).enqueue(),
-        lambda: charge.using(queue=queue).enqueue(),
+        lambda: app.task(name="u")(lambda: None).using(key="a", queue=queue).enqueue(),
         lambda: app.enqueue_body("{}", queue=queue),
     ):
         with pytest.raises(EnqueueError) as caught:

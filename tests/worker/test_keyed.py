@@ -11,6 +11,7 @@ import pytest
 from laneway import Bury, Context, Key, Middleware, Retry
 from laneway.job import Kind
 from laneway.telemetry import RunEnded, RunStarted
+from tests.one_key_two_senders import assert_exclusive
 from tests.worker.conftest import PATIENCE_S, Running, dead, stats
 
 
@@ -43,6 +44,10 @@ def test_calls_due_earlier_run_earlier(app, drain):
         note.using(perform_at=at).enqueue("a", number)
     assert drain(app) == 0
     assert seen == [2, 3, 1]
+
+
+def test_a_key_that_two_queues_enqueue_runs_once_at_a_time(app):
+    assert_exclusive(app)
 
 
 @pytest.mark.parametrize(("threads", "keys"), [(2, 50), (5, 99)])

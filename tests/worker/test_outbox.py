@@ -71,7 +71,7 @@ def test_enqueueing_through_the_task_is_sent_at_once(app, drain):
     assert app.broker.stats()[0].dead == 3
 
 
-def test_a_job_goes_to_the_queue_said_else_declared_else_the_running_one(app, drain):
+def test_a_job_goes_to_the_queue_said_else_declared_and_never_to_the_running_one_by_itself(app, drain):
     seen = []
 
     @app.task(context=True)
@@ -87,10 +87,11 @@ def test_a_job_goes_to_the_queue_said_else_declared_else_the_running_one(app, dr
         context.enqueue(loose)
         context.enqueue(settled)
         context.enqueue(loose.using(queue="said"))
+        context.enqueue(loose.using(queue=context.queue))
 
     parent.enqueue()
     drain(app, queues=["parents", "own", "said", "default"])
-    assert sorted(seen) == [("loose", "parents"), ("loose", "said"), ("settled", "own")]
+    assert sorted(seen) == [("loose", "default"), ("loose", "parents"), ("loose", "said"), ("settled", "own")]
 
 
 def test_delays_count_from_the_end_of_the_run(app, drain):
