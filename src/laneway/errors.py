@@ -5,6 +5,7 @@
     ├── DeclarationError     a task is declared in a way that cannot work
     ├── EnqueueError         a job was refused; nothing was stored, or but a part of a list (see `unstored`)
     ├── TicketError          a stored body does not describe a task of this app, or no payload of it
+    │   └── NotATicketError  a stored body is no ticket at all: its job is buried at once
     ├── NotInBatchError      a handler named a key that its batch does not have
     ├── TimeLimitError       a run took longer than its task may
     ├── BrokerError          the broker answered, and refused
@@ -105,3 +106,7 @@ class Bury(LanewayError):
 
     def __init__(self, reason: str = "asked to be buried") -> None:
         super().__init__(reason)
+
+
+class NotATicketError(TicketError, Bury):
+    """A stored body is no ticket at all. No deploy can mend it, so its job is buried at once."""

@@ -18,7 +18,7 @@ from .keys import UNSET
 from .listener import Listener
 from .sending import Sender, Sending
 from .task import Runnable, Task, TicketTask
-from .ticket import Serializer
+from .ticket import Serializer, execute_after
 
 
 class Outgoing(Dispatching):
@@ -53,11 +53,14 @@ class Outgoing(Dispatching):
         return Sender(self, sending)
 
     def enqueue_body(self, body: str, *, queue: str = DEFAULT_QUEUE) -> Handle:
-        """Store a body as it is, for the serializer to make sense of when it is run."""
+        """Store a body as it is, for the serializer to make sense of when it is run.
+
+        A ticket that says `_execute_after` waits until then.
+        """
         self.check_body(body, "The body")
-        queue = Sending().with_options(queue=queue).queue or DEFAULT_QUEUE
+        options = Sending().with_options(queue=queue, perform_at=execute_after(body))
         self.see_free(queue, "A body")
-        return self.send([NewJob(queue=queue, key=new_id(), body=body)])[0]
+        return self.send([NewJob(queue=queue, key=new_id(), body=body, perform_at=options.perform_at)])[0]
 
     def outgoing(
         self,

@@ -128,8 +128,8 @@ class Task(Generic[P, Call, Result]):
         """Raise EnqueueError if calls of this task must not be given another queue: a key in two queues runs twice."""
         if self.keys:
             raise EnqueueError(
-                f"Task {self.name}: it has a Key parameter, and keys are exclusive within a queue; leave queue out, and "
-                "declare it with @app.task(queue=…)."
+                f"Task {self.name}: it has a Key parameter, and keys are exclusive within a queue; leave queue out, "
+                "and declare it with @app.task(queue=…)."
             )
 
     def call(self, *args: P.args, **kwargs: P.kwargs) -> TaskCall:

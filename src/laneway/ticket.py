@@ -2,7 +2,8 @@
 
     {"_job_class":"Name","_job_params":{…}|null}
 
-and, for a keyed call, `"_job_id":"…"` at its end: so two equal calls of a key are two payloads.
+and, for a keyed call, `"_job_id":"…"` at its end: so two equal calls of a key are two payloads. A ticket that the Ruby
+original has delayed says `"_execute_after":…`, unix seconds.
 
 The format is that of the Ruby original, which reads ours as we read its. A ticket is only ever looked up among
 the registered tasks: it never imports a module and never builds a class that was not declared.
@@ -11,12 +12,13 @@ the registered tasks: it never imports a module and never builds a class that wa
 from __future__ import annotations
 
 import inspect
+import math
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from .codec import Params, Refused, encode
-from .errors import TicketError
+from .errors import NotATicketError, TicketError
 from .job import Kind
 
 if TYPE_CHECKING:
@@ -42,7 +44,28 @@ class _Ticket(msgspec.Struct):
     params: msgspec.Raw = msgspec.field(name="_job_params", default_factory=lambda: msgspec.Raw(b"null"))
 
 
+class _Delayed(msgspec.Struct):
+    name: str = msgspec.field(name="_job_class")
+    after: Any = msgspec.field(name="_execute_after", default=None)
+
+
 _read = msgspec.json.Decoder(_Ticket).decode
+_read_delayed = msgspec.json.Decoder(_Delayed).decode
+#: What msgspec raises for a text that it cannot decode.
+DECODE_ERRORS = (msgspec.DecodeError, RecursionError, UnicodeEncodeError)
+
+
+def execute_after(body: str) -> int | None:
+    """The time before which a ticket must not run, in unix seconds; None if it says none, or if it is no ticket."""
+    if "_execute_after" not in body:
+        return None
+    try:
+        after = _read_delayed(body).after
+    except DECODE_ERRORS:
+        return None
+    if isinstance(after, bool) or not isinstance(after, (int, float)) or not math.isfinite(after):
+        return None
+    return math.ceil(after)
 
 
 def takes_id(serializer: Serializer) -> bool:
@@ -77,13 +100,16 @@ class Serializer:
         return (head + task.pack(params) + b',"_job_id":' + encode(id) + b"}").decode()
 
     def loads(self, body: str) -> Call | Any | None:
-        """Return the call that `body` describes, None for an empty one; raises TicketError when it describes none."""
+        """Return the call that `body` describes, None for an empty one; raises TicketError when it describes none.
+
+        A NotATicketError buries the job at once; after any other error it is retried, because a deploy may mend it.
+        """
         if not body:
             return None
         try:
             ticket = _read(body)
-        except (msgspec.DecodeError, RecursionError, UnicodeEncodeError) as error:
-            raise TicketError(f"The body is not a ticket: {error}.") from None
+        except DECODE_ERRORS as error:
+            raise NotATicketError(f"The body is not a ticket: {error}.") from None
         task = self.registry.find(ticket.name)
         if task is None:
             if other := self.registry.not_by_tickets(ticket.name):

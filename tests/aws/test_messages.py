@@ -15,7 +15,6 @@ from laneway.brokers.aws.messages import (
     Outgoing,
     again,
     entry_of,
-    execute_after,
     fitted,
     group_of,
     is_group,
@@ -27,6 +26,7 @@ from laneway.brokers.aws.messages import (
     with_execute_after,
 )
 from laneway.job import Kind, NewJob
+from laneway.ticket import execute_after
 
 pytestmark = pytest.mark.unit
 
@@ -200,9 +200,9 @@ def test_a_ticket_carries_its_time(body: str, with_it: str) -> None:
 
 
 def test_a_time_in_a_ticket_is_rounded_up_and_may_be_nonsense() -> None:
-    assert execute_after('{"_execute_after":5.2}') == 6
-    for wrong in ('"5"', "null", "true", "{}"):
-        assert execute_after(f'{{"_execute_after":{wrong}}}') is None
+    assert execute_after('{"_job_class":"A","_execute_after":5.2}') == 6
+    for wrong in ('"5"', "null", "true", "{}", "1e999"):
+        assert execute_after(f'{{"_job_class":"A","_execute_after":{wrong}}}') is None
 
 
 def test_what_is_no_ticket_goes_by_its_note() -> None:

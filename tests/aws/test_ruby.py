@@ -10,6 +10,7 @@ from laneway import Laneway
 from laneway.brokers.aws.items import RUBY
 from tests.aws.servers import FakeServer, MotoServer
 from tests.aws.working import Tally, app_on, running, wait_until
+from tests.scenarios import a_ticket_waits_for_its_time
 
 #: As its README writes them, with spaces; another serializer of theirs adds keys of its own.
 TICKETS = [
@@ -79,6 +80,27 @@ def test_a_ticket_of_the_ruby_original_waits_hop_by_hop_and_keeps_what_is_in_it(
         ]  # fmt: skip
         assert waiting.attributes["origin"]["StringValue"] == "rails"
         assert tally.ran == ["clean"]
+
+
+def test_a_ticket_of_the_ruby_original_waits_for_its_time(aws: MotoServer | FakeServer) -> None:
+    aws.create_queues("default")
+    with app_on(aws) as app:
+        a_ticket_waits_for_its_time(app)
+
+
+def test_a_body_that_is_no_ticket_is_buried_at_once(aws: MotoServer | FakeServer) -> None:
+    aws.create_queues("default")
+    with app_on(aws) as app:
+        tally = Tally()
+        declare(app, tally)
+        for body in ("no ticket", '{"Records":[]}', TICKETS[0]):
+            aws.sqs_client.send_message(QueueUrl=aws.queue_url("default"), MessageBody=body)
+        with running(app):
+            tally.wait_for(1)
+            wait_until(lambda: aws.counts("default") == (0, 0, 0))
+        buried = app.broker.listing("default", "dead").jobs
+        assert sorted(job.payloads[0].body for job in buried) == ["no ticket", '{"Records":[]}']
+        assert all("The body is not a ticket" in (job.error or "") for job in buried)
 
 
 def test_tickets_written_here_have_the_bytes_that_the_ruby_original_reads(aws: MotoServer | FakeServer) -> None:

@@ -12,13 +12,14 @@ import pytest
 from laneway.brokers.aws import batches
 from laneway.brokers.aws.channels import Channels
 from laneway.brokers.aws.clients import Clients
-from laneway.brokers.aws.messages import ROOM, Message, Note, Outgoing, again, execute_after, outgoing_of, read, size_of
+from laneway.brokers.aws.messages import ROOM, Message, Note, Outgoing, again, outgoing_of, read, size_of
 from laneway.brokers.aws.sending import Dispatch, Sender
 from laneway.brokers.aws.tables import Tables
 from laneway.brokers.aws.trouble import MissingError, RefusedError
 from laneway.clock import ManualClock, SystemClock
 from laneway.errors import BrokerAwayError, BrokerError, EnqueueError
 from laneway.job import Kind, NewJob
+from laneway.ticket import execute_after
 from tests.aws.proxy import ERROR_500, LOST, REQUEST_THROTTLED, RESET, FaultProxy, Partly
 from tests.aws.servers import FakeServer, MotoServer, Place
 

@@ -11,7 +11,7 @@ from laneway import Context, Key
 from laneway.brokers.aws import letters
 from tests.aws.servers import FakeServer, MotoServer
 from tests.aws.working import PATIENCE_S, Tally, app_on, running, wait_until
-from tests.one_key_two_senders import assert_exclusive
+from tests.scenarios import a_key_runs_once_at_a_time
 
 
 def test_jobs_run_and_are_gone(aws: MotoServer | FakeServer) -> None:
@@ -83,7 +83,7 @@ def test_a_key_that_two_queues_enqueue_runs_once_at_a_time(aws: MotoServer | Fak
     aws.create_queues("default")
     aws.create_queues("web")
     with app_on(aws) as app:
-        assert_exclusive(app)
+        a_key_runs_once_at_a_time(app)
 
 
 def test_keys_run_side_by_side(fake: FakeServer) -> None:

@@ -7,7 +7,7 @@ from contextlib import closing
 import pytest
 
 from laneway import Laneway
-from tests.one_key_two_senders import assert_exclusive
+from tests.scenarios import a_key_runs_once_at_a_time
 from tests.servers import RedisCluster, RedisServer
 
 pytestmark = pytest.mark.unit
@@ -15,9 +15,9 @@ pytestmark = pytest.mark.unit
 
 def test_a_key_that_two_queues_enqueue_runs_once_at_a_time(redis_server: RedisServer) -> None:
     with closing(Laneway(redis_server.url)) as app:
-        assert_exclusive(app)
+        a_key_runs_once_at_a_time(app)
 
 
 def test_so_it_does_on_a_cluster(redis_cluster: RedisCluster) -> None:
     with closing(Laneway(redis_cluster.url)) as app:
-        assert_exclusive(app)
+        a_key_runs_once_at_a_time(app)

@@ -74,6 +74,13 @@ def test_a_body_is_stored_as_it_is(app, stored):
     assert (job.queue, job.key, job.payloads[0].body) == ("uploads", handle.id, notification("a.png"))
 
 
+def test_a_ticket_that_says_when_is_stored_for_then(app, stored):
+    app.enqueue_body('{"_job_class":"resize","_job_params":null,"_execute_after":4000000000.5}')
+    app.enqueue_body('{"Records":[],"_execute_after":4000000000}')  # no ticket: what it says is its serializer's
+    delayed, queued = stored()
+    assert (delayed.status, delayed.perform_at, queued.status) == ("delayed", 4_000_000_001, "queued")
+
+
 @pytest.mark.parametrize(
     ("body", "queue", "sentence"),
     [
@@ -82,8 +89,9 @@ def test_a_body_is_stored_as_it_is(app, stored):
         ("x" * 1_048_577, "default", "The body is 1048577 bytes, and this broker takes 1048576 at most"),
         ("{}", "no such name", "queue must be 1 to 80 letters"),
         ("{}", 5, "queue must be 1 to 80 letters"),
+        ('{"_job_class":"resize","_execute_after":1900000000000}', "default", "milliseconds"),
     ],
-    ids=range(5),
+    ids=range(6),
 )
 def test_a_body_that_cannot_be_stored_is_refused(app, refused, body, queue, sentence):
     with refused(sentence):

@@ -95,7 +95,7 @@ def test_a_job_that_cannot_be_read_ends_without_having_started(app, drain):
     app.enqueue_body("nonsense")
     drain(app)
     (event,) = seen
-    assert (event.run, event.task, event.verdict) == (0, "?", "retry")
+    assert (event.run, event.task, event.verdict) == (0, "?", "bury")
 
 
 def test_a_run_says_how_long_it_has_waited(bench):

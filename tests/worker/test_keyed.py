@@ -11,7 +11,7 @@ import pytest
 from laneway import Bury, Context, Key, Middleware, Retry
 from laneway.job import Kind
 from laneway.telemetry import RunEnded, RunStarted
-from tests.one_key_two_senders import assert_exclusive
+from tests.scenarios import a_key_runs_once_at_a_time
 from tests.worker.conftest import PATIENCE_S, Running, dead, stats
 
 
@@ -47,7 +47,7 @@ def test_calls_due_earlier_run_earlier(app, drain):
 
 
 def test_a_key_that_two_queues_enqueue_runs_once_at_a_time(app):
-    assert_exclusive(app)
+    a_key_runs_once_at_a_time(app)
 
 
 @pytest.mark.parametrize(("threads", "keys"), [(2, 50), (5, 99)])

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Annotated
 
 import pytest
 
-from laneway import Bury, Context, Retry, Serializer
+from laneway import Bury, Context, Key, NotATicketError, Retry, Serializer
+from laneway.job import Kind, NewJob
 from tests.worker.conftest import dead, stats
 
 
@@ -148,11 +150,10 @@ def test_a_cancelled_error_in_a_handler_is_a_failure(app, drain):
 @pytest.mark.parametrize(
     ("body", "sentence"),
     [
-        ("no json", "TicketError: The body is not a ticket"),
         ('{"_job_class":"os.system","_job_params":{"command":"true"}}', "There is no task named 'os.system'"),
         ('{"_job_class":"add","_job_params":{"a":"x"}}', "The params do not fit the task add"),
         ('{"_job_class":"add","_job_params":{"a":1,"b":2}}', "The params do not fit the task add"),
-        ("[1,2]", "The body is not a ticket"),
+        ('{"_job_class":"add","_job_params":[1]}', "The params do not fit the task add"),
     ],
 )
 def test_what_cannot_be_run_fails_like_any_other_job(app, drain, body, sentence):
@@ -169,6 +170,42 @@ def test_what_cannot_be_run_fails_like_any_other_job(app, drain, body, sentence)
     [job] = app.broker.find("default", handle.id)
     assert (job.status, job.retry_count) == ("delayed", 0)
     assert sentence in job.error
+
+
+@pytest.mark.parametrize(
+    "body", ["no json", "[1,2]", "null", "{}", '{"_job_params":{"a":1}}', '{"_job_class":5}', "[" * 5000]
+)
+def test_a_body_that_is_no_ticket_is_buried_at_once(make_app, drain, body):
+    told = []
+    app = make_app(error_handlers=[lambda error, context: told.append(type(error))])
+
+    @app.task
+    def add(a: int) -> None: ...
+
+    handle = app.enqueue_body(body)
+    add.enqueue(1)
+    assert drain(app) == 0
+    [job] = dead(app)
+    assert (job.key, job.attempt) == (handle.id, 1)
+    assert job.error.startswith("NotATicketError: The body is not a ticket: ")
+    assert told == [NotATicketError]
+    assert stats(app).processed == 1, "the worker lives"
+
+
+def test_a_call_of_a_key_that_is_no_ticket_is_buried_alone(app, drain):
+    ran = []
+
+    @app.task
+    def add(key: Annotated[str, Key], a: int) -> None:
+        ran.append(a)
+
+    add.enqueue("k", 1)
+    app.broker.enqueue([NewJob(queue="default", key="k", body="no json", kind=Kind.KEYED, identity="broken")])
+    add.enqueue("k", 2)
+    assert drain(app) == 0
+    assert ran == [1, 2]
+    [job] = dead(app)
+    assert [payload.body for payload in job.payloads] == ["no json"]
 
 
 def test_exhausted_retries_are_told_after_they_are_settled(app, drain):

@@ -13,6 +13,7 @@ import pytest
 
 from laneway import ConfigError, Context, Serializer
 from laneway.telemetry import RunEnded, RunStarted
+from tests.scenarios import a_ticket_waits_for_its_time
 from tests.worker.conftest import dead, stats
 
 
@@ -203,3 +204,7 @@ def test_a_decorator_that_hides_that_a_task_is_async_changes_nothing(app, drain)
     drain(app)
     assert sorted(seen) == [1, 2]
     assert len(dead(app)) == 1
+
+
+def test_a_ticket_of_the_ruby_original_waits_for_its_time(app):
+    a_ticket_waits_for_its_time(app)

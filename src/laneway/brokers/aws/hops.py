@@ -6,12 +6,12 @@ event, is never read and never written: its time is in its note. It never decide
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from ...codec import encode
+from ...ticket import DECODE_ERRORS, execute_after
 
 if TYPE_CHECKING:
     from .messages import Note
@@ -24,20 +24,18 @@ class _Ticket(msgspec.Struct):
     """What is looked for in a ticket, whoever wrote it and whatever he put there."""
 
     id: Any = msgspec.field(name=_JOB_ID, default=None)
-    after: Any = msgspec.field(name=_AFTER, default=None)
     task: Any = msgspec.field(name="_job_class", default=None)
 
 
 _read = msgspec.json.Decoder(_Ticket).decode
 _read_parts = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
-_UNREADABLE = (msgspec.DecodeError, RecursionError, UnicodeEncodeError)
 
 
 def _ticket(body: str) -> _Ticket | None:
     """The ticket, if the body is one or at least an object of JSON."""
     try:
         return _read(body)
-    except _UNREADABLE:
+    except DECODE_ERRORS:
         return None
 
 
@@ -53,22 +51,13 @@ def task_in(body: str) -> str | None:
     return ticket.task if ticket is not None and isinstance(ticket.task, str) else None
 
 
-def execute_after(body: str) -> int | None:
-    """The time that a ticket carries from hop to hop, in unix seconds."""
-    ticket = _ticket(body) if _AFTER in body else None
-    after = None if ticket is None else ticket.after
-    if isinstance(after, bool) or not isinstance(after, (int, float)) or not math.isfinite(after):
-        return None
-    return math.ceil(after)
-
-
 def with_execute_after(body: str, at: int | None) -> str:
     """The ticket with this time in it, or with none. What is no object of JSON stays as it is."""
     if at is None and _AFTER not in body:
         return body
     try:
         parts = _read_parts(body)
-    except _UNREADABLE:
+    except DECODE_ERRORS:
         return body
     parts.pop(_AFTER, None)
     if at is not None:

@@ -19,7 +19,6 @@ from ...job import Headers, Kind, NewJob
 from ..common import storable
 from .envelopes import unwrapped
 from .foreign import MOST, packed, published, texts, unpacked
-from .hops import execute_after as execute_after  # what a message carries is all found here
 from .hops import id_in
 from .hops import waits_until as waits_until
 from .hops import with_execute_after as with_execute_after

@@ -15,10 +15,11 @@ import msgspec
 from ...clock import Clock
 from ...errors import EnqueueError
 from ...job import Kind, NewJob
+from ...ticket import execute_after
 from .batches import Sent, rounds, send_batch, split
 from .channels import Channels
 from .clients import Clients
-from .hops import carries_time, execute_after, with_execute_after
+from .hops import carries_time, with_execute_after
 from .items import Waiting
 from .messages import Channel, Outgoing, entry_of, fitted, group_of, outgoing_of, size_of
 from .progress import Progress

@@ -1,11 +1,10 @@
-"""One key that a web process and a job in another queue both enqueue: its calls must never run side by side.
-
-For the tests of every broker.
-"""
+"""What must hold on every broker, seen with a worker that runs jobs. The tests of each broker call these."""
 
 from __future__ import annotations
 
+import math
 import threading
+import time
 from typing import Annotated
 
 from laneway import Context, Handle, Key, Laneway, Worker
@@ -15,8 +14,8 @@ from laneway.config import WorkerOptions
 PATIENCE_S = 60.0
 
 
-def assert_exclusive(app: Laneway) -> None:
-    """Enqueue a call from outside, a second one from a job of the queue `web`, and run both with one worker.
+def a_key_runs_once_at_a_time(app: Laneway) -> None:
+    """A key that a web process and a job of another queue both enqueue never runs twice at once.
 
     The first call holds its key until the job of the queue `web` has ended and later jobs of every queue have run: a
     second call in another queue would have begun by then.
@@ -62,3 +61,27 @@ def assert_exclusive(app: Laneway) -> None:
         worker.stop(PATIENCE_S)
     assert overlaps == []
     assert [handle.queue for handle in stored] == ["default"]
+
+
+def a_ticket_waits_for_its_time(app: Laneway) -> None:
+    """A ticket that the Ruby original has delayed, `_execute_after`, does not run earlier."""
+    ran: list[tuple[str, float]] = []
+    both = threading.Semaphore(0)
+
+    @app.task
+    def note(name: str) -> None:
+        ran.append((name, time.time()))
+        both.release()
+
+    after = math.ceil(time.time()) + 2
+    app.enqueue_body(f'{{"_job_class":"note","_job_params":{{"name":"late"}},"_execute_after":{after}}}')
+    app.enqueue_body('{"_job_class":"note","_job_params":{"name":"past"},"_execute_after":1000}')
+    worker = Worker(app, WorkerOptions(concurrency=5))
+    worker.start()
+    try:
+        for _ in range(2):
+            assert both.acquire(timeout=PATIENCE_S)
+    finally:
+        worker.stop(PATIENCE_S)
+    assert [name for name, _ in ran] == ["past", "late"]
+    assert ran[1][1] >= after, (ran, after)
