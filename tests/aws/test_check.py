@@ -82,6 +82,22 @@ def test_dangerous_settings_are_told(aws: Place) -> None:
     assert len(said) == 5
 
 
+def test_more_runs_than_sqs_allows_receives_are_told(fake: Place) -> None:
+    """No redrive policy can mend that: a maxReceiveCount is 1,000 at most."""
+    fake.create_with_dead_letters("q", max_receives=1_000)
+    with opened(fake, table=None) as broker:
+        app = Laneway(broker=broker)
+
+        @app.task(queue="q", max_retry_count=1_000)
+        def send(to: str) -> None: ...
+
+        [sentence] = broker.check_app(app)
+        assert sentence == (
+            "The SQS queue q moves a message to its dead letters after 1000 receives, and a job of send may be run "
+            "1001 times; SQS allows a maxReceiveCount of 1000 at most: set max_retry_count to 998 or less."
+        )
+
+
 def test_missing_dead_letters_are_told(fake: Place) -> None:
     fake.create_queue("q", MessageRetentionPeriod=1_209_600)
     with opened(fake, table=None) as broker:

@@ -13,8 +13,8 @@ from .urls import Settings
 
 #: As long as SQS keeps a message at most: 14 days.
 RETENTION_S = 1_209_600
-#: Laneway counts failures itself. SQS is to step in only for a message that nobody can even settle: what is postponed
-#: or given back is received again as well.
+#: The most that SQS allows. Laneway counts failures itself. SQS is to step in only for a message that no worker can
+#: even settle: what is postponed or given back is received again as well.
 MAX_RECEIVES = 1_000
 
 HASH, RANGE, TIME = "scheduler", "job_id", "perform_at"
@@ -99,9 +99,16 @@ def size_problem(name: str, attributes: Mapping[str, str], max_body: int) -> Ite
 def receives_problem(name: str, redrive: Redrive, runs: int, task: str) -> Iterator[str]:
     """A sentence if SQS itself would bury a job before its retries are used up."""
     if redrive.max_receive_count <= runs:
+        if runs < MAX_RECEIVES:
+            advice = f"set the maxReceiveCount of its redrive policy to {MAX_RECEIVES}"
+        else:
+            advice = (
+                f"SQS allows a maxReceiveCount of {MAX_RECEIVES} at most: set max_retry_count to {MAX_RECEIVES - 2} or "
+                "less"
+            )
         yield (
             f"The SQS queue {name} moves a message to its dead letters after {redrive.max_receive_count} receives, and "
-            f"a job of {task} may be run {runs} times; set the maxReceiveCount of its redrive policy to {MAX_RECEIVES}."
+            f"a job of {task} may be run {runs} times; {advice}."
         )
 
 
