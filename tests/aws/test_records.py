@@ -116,6 +116,24 @@ def test_a_job_waits_is_cancelled_moved_and_deleted(aws: Place) -> None:
         assert broker.status("q", "later") == "gone"
 
 
+def test_what_has_ended_can_no_longer_be_cancelled_or_moved(aws: Place) -> None:
+    """As on every broker the answer is False. What may be in its SQS queue is still an error."""
+    with recording(aws) as broker:
+        broker.enqueue([job("cancelled", delay_s=60, cancellable=True), call("k", "x", delay_s=60)])
+        put(broker, "done", "dead")
+        hand = Hand(broker)
+        claims = {claim.key: claim for _ in range(2) for claim in hand.claim(limit=10)}
+        hand.settle(done(claims["done"]), buried(claims["dead"], "no"))
+        assert broker.cancel("q", "cancelled")
+        assert broker.cancel("q", "k", "x")
+        for where in (("cancelled",), ("k", "x"), ("done",), ("dead",)):
+            assert not broker.cancel("q", *where)
+            assert not broker.reschedule("q", *where, delay_s=60)
+        assert broker.revive("q", ["dead"]) == 1
+        with pytest.raises(BrokerError, match="is not in the table"):
+            broker.cancel("q", "dead")
+
+
 def test_a_job_dies_is_revived_and_deleted(aws: Place) -> None:
     with recording(aws) as broker:
         put(broker, "a", "b")

@@ -259,6 +259,14 @@ def test_a_queue_that_is_gone_is_told_and_looked_for_again(rig: Rig) -> None:
     assert rig.channels.existing("q") == [rig.channels.of("q", True)]
 
 
+def test_a_queue_that_was_missing_takes_jobs_as_soon_as_it_is_made(rig: Rig) -> None:
+    with pytest.raises(MissingError, match="no SQS queue new"):
+        rig.sender.enqueue([job("k", queue="new")])
+    rig.server.create_queue("new")
+    rig.sender.enqueue([job("k", queue="new")])
+    assert rig.ids("new") == ["k"]
+
+
 # -- failures -----------------------------------------------------------------------------------------
 
 AGAIN = {"SenderFault": False, "Code": "InternalError", "Message": "Try again."}

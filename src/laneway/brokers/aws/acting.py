@@ -1,7 +1,7 @@
 """What people do to delayed jobs: cancel, move, run, bury, delete. It can be done to those that wait in a table alone.
 
-SQS lets nobody reach into a queue. For what is not in the table `cancel` and `reschedule` say so, rather than that it
-is gone: it may be delayed by SQS itself.
+No request reaches a message inside an SQS queue. For what is not in the table `cancel` and `reschedule` say so, rather
+than that it is gone: it may be delayed by SQS itself. With `records=on` a record may tell that it has ended.
 """
 
 from __future__ import annotations
@@ -48,7 +48,8 @@ class Acting:
     # -- one job ---------------------------------------------------------------------------------------
 
     def cancel(self, queue: str, key: str, identity: str | None = None) -> bool:
-        """Remove a job or, with `identity`, one call of a keyed one. False while it is being sent to its queue.
+        """Remove a job or, with `identity`, one call of a keyed one. False while it is being sent to its queue, and
+        when a record tells that it has ended.
 
         If a poller has died with it in its hands, it may have been sent, and runs all the same.
         """
@@ -66,7 +67,8 @@ class Acting:
         delay_s: float = 0.0,
         perform_at: float | None = None,
     ) -> bool:
-        """Move a job to another time. False while it is being sent to its queue.
+        """Move a job to another time. False while it is being sent to its queue, and when a record tells that it has
+        ended.
 
         What is due before a poller can be sure to come by goes to its queue at once, where it cannot be cancelled;
         what leaves the table no sooner than it is due stays, and may be late, unless this process has the poller.
@@ -96,13 +98,18 @@ class Acting:
             items = [item for item in table.get_all([identity]).values() if item.queue == queue]
         else:
             items = list(self._found(table, queue, [key]))
-        if not items:
+        if not items and not self._has_ended(table, identity or key):
             raise BrokerError(
                 f"The job {identity or key!r} is not in the table {table.name}, where it could be {done}: it is in its "
                 "SQS queue, running or gone. Enqueue with using(cancellable=True) what may have to be, and any delay "
                 "is spent in the table."
             )
         return table, items
+
+    def _has_ended(self, table: Table, id: str) -> bool:
+        """Whether a record tells that a job has ended. Without one it may be in its SQS queue."""
+        record = table.record_of(id) if self._tables.keeps_records else None
+        return record is not None and record.status != "queued"
 
     # -- many jobs -------------------------------------------------------------------------------------
 

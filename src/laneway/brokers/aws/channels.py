@@ -1,8 +1,8 @@
 """Which SQS queues belong to a Laneway queue: the standard one for plain jobs, the FIFO one for keyed calls, and where
 either has its dead letters.
 
-They are looked up by name (GetQueueUrl), never listed. What is not there is looked for again after a while; nothing is
-ever made here: `creating` does that.
+They are looked up by name (GetQueueUrl), never listed. What is not there is looked for again when a job is sent to it,
+and by workers after a while; nothing is ever made here: `creating` does that.
 """
 
 from __future__ import annotations
@@ -77,15 +77,22 @@ class Channels:
             return list(self._known)
 
     def of(self, queue: str, fifo: bool) -> Channel:
-        """The SQS queue for the plain jobs of a queue, or for its keyed calls. Raises MissingError."""
-        found = self._look(queue, fifo)
+        """The SQS queue for the plain jobs of a queue, or for its keyed calls. Raises MissingError.
+
+        One that was missing is looked for again at once: the caller has a job for it, and it may have been made.
+        """
+        found = self._look(queue, fifo, again=True)
         if found is None:
-            raise MissingQueueError(
-                f"There is no SQS queue {self.name_of(queue, fifo)} {self._settings.where}, which the "
-                f"{'keyed' if fifo else 'plain'} tasks of the queue {queue} need; create it with `laneway aws create`.",
-                code="QueueDoesNotExist",
-            )
+            raise self.missing(queue, fifo)
         return found
+
+    def missing(self, queue: str, fifo: bool) -> MissingQueueError:
+        """The error that says that there is no such SQS queue."""
+        return MissingQueueError(
+            f"There is no SQS queue {self.name_of(queue, fifo)} {self._settings.where}, which the "
+            f"{'keyed' if fifo else 'plain'} tasks of the queue {queue} need; create it with `laneway aws create`.",
+            code="QueueDoesNotExist",
+        )
 
     def existing(self, queue: str) -> list[Channel]:
         """The SQS queues that a queue has now: the standard one, the FIFO one, both or none."""
@@ -152,10 +159,11 @@ class Channels:
 
     # -- looking up ------------------------------------------------------------------------------------
 
-    def _look(self, queue: str, fifo: bool) -> Channel | None:
+    def _look(self, queue: str, fifo: bool, *, again: bool = False) -> Channel | None:
+        """What is known of an SQS queue, or what AWS says. `again`: that it was missing does not count."""
         with self._lock:
             held = self._found.get((queue, fifo))
-        if held is not None and (held.channel is not None or self._clock.monotonic() < held.until):
+        if held is not None and (held.channel is not None or (not again and self._clock.monotonic() < held.until)):
             return held.channel
         name = self.name_of(queue, fifo)
         given = self._settings.default_url if queue == DEFAULT_QUEUE else None

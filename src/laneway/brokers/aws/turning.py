@@ -181,7 +181,7 @@ class Turns:
         if problem is not None:
             raise problem
         if limit and not buffers:
-            self._channels.of(turn.queue, False)  # raises: there is neither queue
+            raise self._channels.missing(turn.queue, False)  # there is neither queue
         if self._inline and limit:
             self._receivers.receive(buffers, limit)
         with self._stock.changed:
