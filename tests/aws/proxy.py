@@ -86,6 +86,8 @@ class FaultProxy(Place):
         self.log: list[Call] = []
         #: Called with each call before anything happens to it, in its connection's thread: it may wait.
         self.before: Callable[[Call], None] = lambda call: None
+        #: The same when the server has carried it out, before the client gets the answer.
+        self.after: Callable[[Call], None] = lambda call: None
         self._rules: list[Rule] = []
         self._lock = threading.Lock()
         self._closed = False
@@ -223,6 +225,7 @@ class FaultProxy(Place):
         server.request(method, path, body, kept)
         answer = server.getresponse()
         content = answer.read()
+        self.after(call)
         if fault == LOST:
             return False
         if failed and answer.status == 200 and isinstance(fault, Partly):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import threading
 from collections import defaultdict
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -11,7 +13,7 @@ from laneway.brokers.aws.groups import Groups
 from laneway.brokers.aws.holding import Held
 from laneway.brokers.aws.messages import Channel, Message, Note
 from laneway.job import Claim, Kind
-from laneway.outcome import buried, done, failed, postponed, released
+from laneway.outcome import Settlement, buried, done, failed, postponed, released
 from laneway.testing.conformance.kit import attempts, bodies, call, calls, keys
 from tests.aws.places import Place
 from tests.aws.rig import Bench, Rig, bench, virtual_server
@@ -156,6 +158,34 @@ def test_what_was_not_begun_goes_back_or_waits_for_the_next_turn(bench: Bench, f
     claim = hand.one()
     assert bodies(claim) == ["a", "b", "c", "d"][finished:]
     assert set(attempts(claim).values()) == {1}
+
+
+@pytest.mark.parametrize("shuffled", [False, True])
+@pytest.mark.parametrize("settlement", [released, lambda claim: failed(claim, "no", 5, 0.0)])
+def test_what_was_sent_behind_a_call_that_goes_back_does_not_overtake_it(
+    bench: Bench, settlement: Callable[[Claim], Settlement], shuffled: bool
+) -> None:
+    """SQS hands out both at once, to the receiver of this very process, while the settlement is still under way."""
+    rig, server, clock = bench.virtual()
+    server.faults.reordered = float(shuffled)
+    calls(rig, "k", "a")  # type: ignore[arg-type]
+    hand = rig.hand()
+    claim = hand.one()
+    calls(rig, "k", "b", "c")  # type: ignore[arg-type]
+    received: list[str] = []
+
+    def watch(operation: str, params: dict[str, Any], answer: dict[str, Any] | None) -> None:
+        if operation == "receive_message" and answer is not None:
+            received.extend(each["Body"] for each in answer.get("Messages", ()))
+        if operation == "change_message_visibility_batch" and answer is not None and not received:
+            rig.wait(["q"], 0.0)
+
+    with rig.watched(watch):
+        hand.settle(settlement(claim))
+    assert sorted(received) == ["a", "b", "c"]
+    assert hand.claim() == []
+    clock.advance(1.1)
+    assert bodies(hand.one()) == ["a", "b", "c"]
 
 
 def test_a_claim_whose_time_is_up_is_refused_whole(bench: Bench) -> None:

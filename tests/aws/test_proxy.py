@@ -133,6 +133,15 @@ def test_items_of_a_batch_stay_unprocessed(proxy: FaultProxy, server: Place) -> 
     assert answer["UnprocessedKeys"] == {"t": {"Keys": [item("a")], "ConsistentRead": True}}
 
 
+def test_an_answer_can_be_kept_back_when_the_call_has_been_carried_out(proxy: FaultProxy, server: Place) -> None:
+    url = proxy.queue_url("q")
+    stored: list[tuple[int, int, int]] = []
+    proxy.after = lambda call: stored.append(server.counts("q"))
+    proxy.sqs_client.send_message(QueueUrl=url, MessageBody="one")
+    proxy.after = lambda call: None
+    assert stored == [(1, 0, 0)]
+
+
 def test_the_end_cuts_what_waits(fake: FakeServer) -> None:
     proxy = FaultProxy(fake.endpoint)
     url = proxy.create_queue("q")

@@ -7,6 +7,9 @@ import signal
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
 from random import Random
 from statistics import median
@@ -23,7 +26,9 @@ pytestmark = pytest.mark.chaos
 
 LEASE_S = 2.0
 KILLS = 20 if LARGE else 1
-RESTARTS = 50 if LARGE else 2
+RESTARTS = 50 if LARGE else 3
+#: By so much the answer is late when a worker gives something back.
+SLOW_S = 0.2
 TABLE = "jobs"
 KILLED = Size(100_000, 1_000, 50, 0.002) if LARGE else Size(200, 20, 5, 0.02)
 
@@ -155,21 +160,51 @@ def test_a_child_that_is_stopped_is_ended_before_others_take_over(sqs: Site) -> 
     assert sqs.dead() == []
 
 
-def test_restarting_with_term_under_load_repeats_nothing(sqs: Site) -> None:
+@contextmanager
+def more_calls(site: Site, keys: int) -> Iterator[None]:
+    """Calls of the same keys, sent one after another all the time."""
+    stop = threading.Event()
+
+    def send() -> None:
+        for seq in count():
+            if stop.wait(0.3):
+                return
+            site.put_calls(keys, 1, prefix="m", first=seq, takes_s=0.01)
+
+    with ThreadPoolExecutor(1) as pool:
+        sending = pool.submit(send)
+        try:
+            yield
+        finally:
+            stop.set()
+        sending.result()
+
+
+def test_restarting_with_term_under_load_repeats_nothing(sqs: Site, server: FakeProcess) -> None:
+    """A busy worker gives calls back, and receives them again, with what was sent since, before SQS has answered."""
     chance, pause = Random(22), threading.Event()
-    sqs.put("work", 60, takes_s=0.05)
-    sqs.put_calls(10, 5, takes_s=0.02)
-    server = start(sqs).serving()
-    for number in range(RESTARTS):
-        sqs.put("work", 60, takes_s=chance.choice([0.01, 0.05, 0.3]))
-        sqs.put_calls(10, 3, prefix=f"r{number}-", takes_s=0.02)
-        new = start(sqs).serving()
-        pause.wait(chance.random())
-        server.signal("SIGTERM")
-        assert server.ends() == 0, server.log()
-        server = new
-    drained(sqs)
-    assert server.stop() == 0
+
+    def slowly(call: Call) -> None:
+        if any(entry.get("VisibilityTimeout") == 0 for entry in call.params.get("Entries", ())):
+            pause.wait(SLOW_S)
+
+    with FaultProxy(server.endpoint) as proxy:
+        proxy.after = slowly
+        url = proxy.url(table=TABLE, wait=1)
+        sqs.put("work", 60, takes_s=0.05)
+        sqs.put_calls(10, 5, takes_s=0.02)
+        old = start(sqs, LANEWAY_URL=url).serving()
+        with more_calls(sqs, 30):
+            for number in range(RESTARTS):
+                sqs.put("work", 60, takes_s=chance.choice([0.01, 0.05, 0.3]) if LARGE else 0.3)
+                sqs.put_calls(10, 3, prefix=f"r{number}-", takes_s=0.02)
+                new = start(sqs, LANEWAY_URL=url).serving()
+                pause.wait(chance.random())
+                old.signal("SIGTERM")
+                assert old.ends() == 0, old.log()
+                old = new
+        drained(sqs)
+        assert old.stop() == 0
     print(f"{RESTARTS} restarts; {len(sqs.accepted)} jobs, {sqs.repeats()} repeats")
     assert sqs.findings() == []
     assert (sqs.repeats(), sqs.attempts(), sqs.dead()) == (0, {1}, [])

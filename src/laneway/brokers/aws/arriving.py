@@ -62,19 +62,24 @@ class Arrivals:
         self._changes.carry_out([Change(message, 0) for message in messages])
 
     def _sort(self, messages: Sequence[Message]) -> tuple[list[Message], list[Message], list[Change]]:
-        """Those that are new, those that say the same as one of these, and what becomes of those that nobody needs."""
+        """Those that are new, those that say the same as one of these, and what becomes of the rest."""
         fresh: dict[str, Message] = {}
         doubles: list[Message] = []
         others: list[Change] = []
+        #: Keys of which a call is being given back, so that nothing behind it may run before it.
+        leaving: set[str] = set()
         with self._stock.changed:
-            for message in messages:
+            for message in sorted(messages, key=lambda each: each.sequence):
                 held = self._stock.holding.get(message)
                 if held is not None and held.is_leaving:
                     others.append(Change(message, MOMENT_S))  # what is being settled cannot take it along any more
+                    leaving.add(message.note.key)
                 elif held is not None:
                     held.meet(message)
                 elif self._stock.holding.is_ended(message):
                     others.append(Change(message))  # if this fails it comes once more, and is known still
+                elif message.channel.fifo and message.note.key in leaving:
+                    others.append(Change(message, 0))  # its group stays blocked: the call before it is hidden
                 elif fresh.setdefault(message.note.id, message) is not message:
                     doubles.append(message)
         return list(fresh.values()), doubles, others
