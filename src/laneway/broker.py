@@ -257,7 +257,11 @@ class Broker(Protocol):
         ...
 
     def run_now(self, queue: str, keys: Sequence[str]) -> int:
-        """Have queued jobs be due now, retries included, as `reschedule` does. Returns how many."""
+        """Have queued jobs be due now, retries included, as `reschedule` does. Returns how many.
+
+        All calls of a keyed job are due then; one that failed stays first. A job that is due already counts, and keeps
+        its place.
+        """
         ...
 
     def bury_failed(self, queue: str, keys: Sequence[str]) -> int:

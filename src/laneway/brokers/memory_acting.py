@@ -58,16 +58,21 @@ def reschedule(queue: Queue, key: str, identity: str | None, at: float) -> bool:
         job.not_before = None
         queue.set_due(job, at)
     elif identity is None:
-        for entry in job.payloads.first(len(job.payloads)):
-            if entry.score > at:
-                entry.perform_at = at
-                job.payloads.move(entry, at)
+        _hasten(job, at)
         job.not_before = at if at > job.payloads.smallest else None
-        job.latest = None if job.latest is None else min(job.latest, at)
         queue.set_due(job, at)
     else:
         _reschedule_call(queue, job, identity, at)
     return True
+
+
+def _hasten(job: Job, at: float) -> None:
+    """Have the calls of a key that are due later be due then."""
+    for entry in job.payloads.first(len(job.payloads)):
+        if entry.score > at:
+            entry.perform_at = at
+            job.payloads.move(entry, at)
+    job.latest = None if job.latest is None else min(job.latest, at)
 
 
 def _reschedule_aside(job: Job, identity: str, at: float) -> bool:
@@ -95,11 +100,15 @@ def _reschedule_call(queue: Queue, job: Job, identity: str, at: float) -> None:
 
 
 def run_now(queue: Queue, key: str, now: float) -> bool:
-    """Have a queued job be due now; one that is due already stays as it is."""
+    """Have a queued job be due now, with all its calls; one that is due already keeps its place."""
     job = queue.by_key.get(key)
     if job is None or job.worker is not None:
         return False
-    return job.perform_at <= now or reschedule(queue, key, None, now)
+    if job.perform_at > now:
+        return reschedule(queue, key, None, now)
+    if job.kind is Kind.KEYED:
+        _hasten(job, now)
+    return True
 
 
 def end_failed(queue: Queue, key: str, now: float, *, bury: bool) -> bool:

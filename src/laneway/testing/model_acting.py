@@ -94,22 +94,31 @@ def reschedule(state: KeyState, identity: str | None, at: float) -> KeyState | N
 
 def _rest_until(state: KeyState, row: Row, at: float) -> KeyState:
     """A keyed job as a whole: it rests until then, and calls that were due later are due then."""
+    queued, row = _hastened(state.queued, row, at)
+    rests = at > min(entry.score for entry in queued)
+    return replace(state, queued=queued, row=replace(row, perform_at=at, not_before=at if rests else None))
+
+
+def _hastened(queued: Entries, row: Row, at: float) -> tuple[Entries, Row]:
+    """Calls of a keyed job that were due later are due then."""
     queued = in_order(
         row.kind,
-        [replace(each, score=at, perform_at=at) if each.score > at else each for each in state.queued],
+        [replace(each, score=at, perform_at=at) if each.score > at else each for each in queued],
     )
-    rests = at > min(entry.score for entry in queued)
-    latest = None if row.latest is None else min(row.latest, at)
-    row = replace(row, perform_at=at, not_before=at if rests else None, latest=latest)
-    return replace(state, queued=queued, row=row)
+    return queued, replace(row, latest=None if row.latest is None else min(row.latest, at))
 
 
 def run_now(state: KeyState, now: float) -> KeyState | None:
-    """Have a queued job be due now, unless it is already. None: it is not queued."""
+    """Have a queued job be due now, with all its calls; what is due already keeps its place. None: it is not queued."""
     row = state.row
     if row is None or row.worker is not None:
         return None
-    return reschedule(state, None, now) if row.perform_at > now else state
+    if row.perform_at > now:
+        return reschedule(state, None, now)
+    if row.kind is not Kind.KEYED:
+        return state
+    queued, row = _hastened(state.queued, row, now)
+    return replace(state, queued=queued, row=row)
 
 
 def bury_failed(state: KeyState, now: float) -> KeyState | None:

@@ -75,11 +75,17 @@ def reschedule(db: Any, sql: Sql, queue: int, key: str, identity: str | None, at
 
 
 def run_now(db: Any, sql: Sql, queue: int, key: str, now: float) -> bool:
-    """Queued → queued, due now unless it is due already."""
+    """Queued → queued, due now with all its calls; what is due already keeps its place."""
     job = _job(db, sql, queue, key)
     if job is None or job.running:
         return False
-    return job.perform_at <= now or reschedule(db, sql, queue, key, None, now)
+    if job.perform_at > now:
+        return reschedule(db, sql, queue, key, None, now)
+    if job.kind is Kind.KEYED:
+        db.execute(sql["hasten_payloads"], {"id": job.id, "perform_at": now})
+        unmoved = {"perform_at": job.perform_at, "not_before": job.not_before}
+        db.execute(sql["reschedule"], {"id": job.id, "latest": now, **unmoved})
+    return True
 
 
 def take_failed(db: Any, sql: Sql, queue: int, key: str, now: float, *, keep: bool) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from ...broker import Broker
 from ...clock import ManualClock
 from ...job import Kind
@@ -148,6 +150,40 @@ class Morgue(Kit):
         before = broker.find("q", "a")
         assert broker.run_now("q", ["a"]) == 1
         assert broker.find("q", "a") == before
+
+    def test_running_a_key_now_takes_its_delayed_calls_along(self, broker: Broker, clock: ManualClock) -> None:
+        """Also if its first call is due already: the key keeps its place, and the due calls keep their order."""
+        due = clock.now() - 5
+        calls(broker, "k", "later", perform_at=clock.now() + 3_600)
+        calls(broker, "k", "b", perform_at=clock.now() - 2)
+        calls(broker, "k", "a", perform_at=due)
+        calls(broker, "k", "soon", delay_s=60)
+        assert broker.run_now("q", ["k"]) == 1
+        assert only(broker, "k").perform_at == due
+        assert scores(only(broker, "k")) == {"a": due, "b": due + 3, "later": clock.now(), "soon": clock.now()}
+        assert [broker.status("q", "k", id) for id in ("a", "later", "soon")] == ["queued"] * 3
+        calls(broker, "k", "new")
+        hand = Hand(broker)
+        claim = hand.one()
+        assert bodies(claim) == ["a", "b", "later", "soon", "new"]
+        assert hand.settle(done(claim)) == []
+        assert broker.find("q", "k") == []
+
+    @pytest.mark.parametrize("rest_s", [0.0, 60.0])
+    def test_running_a_key_now_keeps_its_failed_call_first(
+        self, broker: Broker, clock: ManualClock, rest_s: float
+    ) -> None:
+        """Whether or not its retry is due already; nothing of the failure is forgotten."""
+        calls(broker, "k", "head", "next")
+        hand = Hand(broker)
+        hand.settle(failed(hand.one(), "no", 5, rest_s))
+        calls(broker, "k", "later", delay_s=3_600)
+        calls(broker, "k", "early", perform_at=-5.0)
+        assert broker.run_now("q", ["k"]) == 1
+        view = only(broker, "k")
+        assert (bodies(view), view.perform_at) == (["head", "early", "next", "later"], clock.now())
+        claim = hand.one()
+        assert (bodies(claim), claim.retry_count, claim.error) == (["head", "early", "next", "later"], 0, "no")
 
     def test_what_failed_can_be_buried_without_waiting(self, broker: Broker, clock: ManualClock) -> None:
         """A plain job, the head of a key, all of a collecting one; with the error and the count that they have."""

@@ -3,7 +3,8 @@
 --@include jobs
 --@include settling
 --@include acting
--- Have queued jobs be due now, retries included. Those that are due already stay as they are, and count.
+-- Have queued jobs be due now, with all their calls, retries included. A job that is due already keeps its place, and
+-- counts.
 --
 -- KEYS  the tag
 -- args  keys
@@ -25,6 +26,8 @@ return act_on_each(function(key)
   end
   if job.at > now then
     reschedule(job, nil, now)
+  elseif job.kind == KEYED then
+    hasten(job, now)
   end
   return true
 end)

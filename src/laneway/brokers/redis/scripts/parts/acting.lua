@@ -18,6 +18,15 @@ local function calls_after(job, at)
   return entries_of(job, call('ZRANGEBYSCORE', order_key(job), string.format('(%.17g', at), '+inf', 'WITHSCORES'))
 end
 
+-- Have the calls of a keyed job that are due later be due then.
+local function hasten(job, at)
+  change(job)
+  for _, later in ipairs(calls_after(job, at)) do
+    move_call(job, later, at)
+  end
+  job.latest = job.latest and math.min(job.latest, at)
+end
+
 -- Have a queued job be due at another time: one call of it or, without `entry`, all of it.
 local function reschedule(job, entry, at)
   change(job)
@@ -25,11 +34,8 @@ local function reschedule(job, entry, at)
   if job.kind ~= KEYED then
     job.rest, job.at = nil, at
   elseif not entry then
-    for _, later in ipairs(calls_after(job, at)) do
-      move_call(job, later, at)
-    end
+    hasten(job, at)
     job.rest = at > smallest_score(job) and at or nil
-    job.latest = job.latest and math.min(job.latest, at)
     job.at = at
   else
     if entry.score == HEAD then
