@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from laneway.shards import shard_of
 from tests.acceptance.cli import Shop
 
 pytestmark = pytest.mark.acceptance
@@ -29,3 +30,12 @@ def test_worker_says_what_is_wrong_with_its_node(shop: Shop, options: tuple[str,
     assert done.returncode != 0
     assert sentence in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_the_worker_of_a_node_ends_without_what_others_serve(shop: Shop) -> None:
+    keys = shop.put("resize", 20)
+    shop.ok("worker", "shop", "--until-empty", "--nodes", "2", "--node", "1")
+    left = [key for key in keys if shop.status("default", key) == "queued"]
+    assert left == [key for key in keys if shard_of(key, 5) % 2 == 0]
+    shop.ok("worker", "shop", "--until-empty", "-w", "2", LANEWAY_NODES="2", LANEWAY_NODE="0")
+    assert {shop.status("default", key) for key in keys} == {"gone"}

@@ -15,6 +15,7 @@ from laneway.outcome import done
 from laneway.testing.conformance.kit import Hand, job, put
 from tests.redis.conftest import Opener
 from tests.servers import RedisCluster
+from tests.worker.nodes import check_others_jobs_do_not_keep_a_worker, check_what_runs_keeps_those_who_serve_its_shard
 
 pytestmark = pytest.mark.unit
 
@@ -32,6 +33,14 @@ def broker(redis_cluster: RedisCluster, open_url: Opener) -> RedisBroker:
     for queue in ("q", "far", "other"):
         broker.declare(queue, 2)
     return broker
+
+
+def test_it_ends_though_something_is_due_for_another_node(app: Laneway) -> None:
+    check_others_jobs_do_not_keep_a_worker(app)
+
+
+def test_it_does_not_end_while_a_job_of_its_shards_runs(app: Laneway) -> None:
+    check_what_runs_keeps_those_who_serve_its_shard(app)
 
 
 @pytest.mark.parametrize("queue", ["default", "far"])

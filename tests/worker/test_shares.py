@@ -19,6 +19,7 @@ from laneway.testing.faulty import FaultyBroker
 from laneway.worker import schedulers, splitters
 from laneway.worker.share import Share
 from tests.worker.conftest import PATIENCE_S, Running, stats
+from tests.worker.nodes import check_others_jobs_do_not_keep_a_worker, check_what_runs_keeps_those_who_serve_its_shard
 
 KEYS = [str(number) for number in range(40)]
 
@@ -395,3 +396,30 @@ def test_a_process_that_serves_nothing_says_so(make_app, drain, caplog):
         "none of the 5 shards of the queue default is this process's to serve; look at its splitter, or at "
         "LANEWAY_NODES and LANEWAY_NODE"
     ]
+
+
+def test_a_worker_ends_though_something_is_due_for_another_node(app):
+    check_others_jobs_do_not_keep_a_worker(app)
+
+
+def test_a_worker_does_not_end_while_a_job_of_its_shards_runs(app):
+    check_what_runs_keeps_those_who_serve_its_shard(app)
+
+
+def test_a_paused_queue_does_not_keep_the_worker_of_a_node(app, drain):
+    @app.task
+    def work(key: Annotated[str, Key]) -> None: ...
+
+    work.enqueue_many([(key,) for key in KEYS])
+    app.broker.pause("default")
+    assert drain(app, splitter=by_node(2, 1)) == 0
+    assert stats(app).length == len(KEYS)
+
+
+def test_a_worker_without_shards_ends(app, drain):
+    @app.task
+    def work(key: Annotated[str, Key]) -> None: ...
+
+    work.enqueue_many([(key,) for key in KEYS])
+    assert drain(app, splitter=by_node(9, 7)) == 0
+    assert stats(app).length == len(KEYS)

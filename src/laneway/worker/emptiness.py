@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from ..abilities import gather_of, is_undelivered, makes_queues
@@ -10,6 +10,10 @@ from ..errors import LanewayError
 
 if TYPE_CHECKING:
     from ..broker import Broker
+    from ..job import JobView, QueueStats
+
+#: The queues that a worker serves, each with the shards that it may claim from; None: all of them.
+Served = Mapping[str, Collection[int] | None]
 
 #: How often it looks; and where requests are counted.
 LOOK_S, LOOK_SELDOM_S = 0.05, 1.0
@@ -20,23 +24,42 @@ def look_s(broker: Broker) -> float:
     return LOOK_S if gather_of(broker).count <= 1 else LOOK_SELDOM_S
 
 
-def is_empty(broker: Broker, names: set[str], unfinished: Callable[[], bool]) -> bool:
-    """Whether nothing is due or runs in these queues, here or elsewhere, and all that runs have sent is stored."""
+def is_empty(broker: Broker, served: Served, unfinished: Callable[[], bool]) -> bool:
+    """Whether nothing is due or runs in what is served, here or elsewhere, and all that runs have sent is stored."""
     try:
-        before = _idle(broker, names, unfinished)
+        before = _idle(broker, served, unfinished)
         # What was in one shard when the others were looked at may have got into another one since, by a run.
-        return before is not None and not is_undelivered(broker, names) and before == _idle(broker, names, unfinished)
+        return before is not None and not is_undelivered(broker, served) and before == _idle(broker, served, unfinished)
     except LanewayError:
         return False  # the fetchers say that it is away
 
 
-def _idle(broker: Broker, names: set[str], unfinished: Callable[[], bool]) -> list[tuple[int, int]] | None:
+def _idle(broker: Broker, served: Served, unfinished: Callable[[], bool]) -> list[tuple[int, int]] | None:
     """How many runs of these queues have ended, and how many of them failed, if there is nothing to be done now."""
     if unfinished():
         return None
-    queues = [stats for stats in broker.stats() if stats.queue in names]
-    if len(queues) < len(names) and not makes_queues(broker):
-        return None  # one is missing, which the fetchers say: when somebody has made it there may be something in it
-    if any(stats.busy or not (stats.paused or stats.length == stats.delayed) for stats in queues):
+    queues = [stats for stats in broker.stats() if stats.queue in served]
+    if len(queues) < len(served) and not makes_queues(broker):
+        return None  # one is missing, which the fetchers say: when it has been made there may be something in it
+    if not all(_is_idle(broker, stats, served[stats.queue]) for stats in queues):
         return None
     return [(stats.processed, stats.failed) for stats in queues]
+
+
+def _is_idle(broker: Broker, stats: QueueStats, shards: Collection[int] | None) -> bool:
+    """Whether nothing of a queue is due or runs; of some of its shards, if a splitter has chosen them."""
+    due = not stats.paused and stats.length != stats.delayed
+    if shards is None or not (due or stats.busy):
+        return not (due or stats.busy)
+    # In this order: what another worker claims in between is seen running.
+    if due and any(shard in shards for shard in broker.lags(stats.queue)):
+        return False
+    return not shards or not any(job.shard in shards for job in _running(broker, stats.queue))
+
+
+def _running(broker: Broker, queue: str) -> Iterator[JobView]:
+    page = broker.listing(queue, "running")
+    yield from page.jobs
+    while page.after is not None:
+        page = broker.listing(queue, "running", after=page.after)
+        yield from page.jobs

@@ -146,6 +146,11 @@ class Fetcher:
         return self._lane.queue
 
     @property
+    def served(self) -> list[int] | None:
+        """The shards that it may claim from; None: all, or it is not known while their number is being changed."""
+        return None if self._shards.resharding else self._share.served
+
+    @property
     def asked_at(self) -> float | None:
         """Since when it waits for the broker; None: it does not."""
         return self._turns.asked_at

@@ -175,6 +175,10 @@ class Parts:
     def failed(self) -> int:
         return sum(fetcher.failed for fetcher in self.fetchers)
 
+    def served(self) -> dict[str, list[int] | None]:
+        """The queues, each with the shards that may be claimed from now; None: all of them."""
+        return {fetcher.queue: fetcher.served for fetcher in self.fetchers}
+
     def unfinished(self) -> bool:
         """Whether a claim is still waiting, running or unsettled; the one that ended the worker does not count."""
         if self.died is not None:

@@ -88,8 +88,8 @@ class Worker:
             self._running.pool.show_stacks()
 
     def is_empty(self) -> bool:
-        """Whether nothing is due or runs in its queues, here or elsewhere, and all that runs have sent is stored."""
-        return is_empty(self.app.broker, set(self._running.queues), self._running.unfinished)
+        """Whether nothing that it may claim is due or runs, here or elsewhere, and all that runs sent is stored."""
+        return is_empty(self.app.broker, self._running.served(), self._running.unfinished)
 
     # -- in threads ------------------------------------------------------------------------------------
 

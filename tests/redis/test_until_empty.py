@@ -1,0 +1,28 @@
+"""Workers of several nodes that end when nothing is left to them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from laneway import Laneway
+from tests.servers import RedisServer
+from tests.worker.nodes import check_others_jobs_do_not_keep_a_worker, check_what_runs_keeps_those_who_serve_its_shard
+
+pytestmark = pytest.mark.unit
+
+
+@pytest.fixture
+def app(redis_server: RedisServer) -> Iterator[Laneway]:
+    app = Laneway(redis_server.url)
+    yield app
+    app.close()
+
+
+def test_a_worker_ends_though_something_is_due_for_another_node(app: Laneway) -> None:
+    check_others_jobs_do_not_keep_a_worker(app)
+
+
+def test_a_worker_does_not_end_while_a_job_of_its_shards_runs(app: Laneway) -> None:
+    check_what_runs_keeps_those_who_serve_its_shard(app)
