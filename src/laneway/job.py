@@ -147,6 +147,8 @@ class JobView(msgspec.Struct, kw_only=True):
     payloads: list[Payload]
     perform_at: float
     retry_count: int
+    #: How often it was handed out. Each call of a keyed job has its own count. In the morgue this is the count of the
+    #: call that was buried last, whose error is shown; of a job that waits for its retry, of the call that failed.
     attempt: int
     kind: Kind = Kind.PLAIN
     size: int = 1

@@ -9,8 +9,8 @@ import pytest
 from laneway.brokers.aws import letters as letters_module
 from laneway.errors import BrokerAwayError
 from laneway.job import Kind
-from laneway.outcome import buried, done
-from laneway.testing.conformance.kit import Hand, bodies, call, job, keys, numbers, only
+from laneway.outcome import buried, done, failed
+from laneway.testing.conformance.kit import Hand, attempts, bodies, call, job, keys, numbers, only
 from tests.aws.operators import opened, ready
 from tests.aws.places import Place
 
@@ -77,6 +77,20 @@ def test_revived_calls_go_back_to_their_key_in_order(aws: Place) -> None:
             ran += [body for claim in claims for body in bodies(claim)]
             hand.settle(*map(done, claims))
         assert ran == [f"c{number:02}" for number in range(12)]
+
+
+def test_a_dead_key_counts_the_attempts_of_what_was_buried_last(aws: Place) -> None:
+    """As the call itself, its context and the log do."""
+    with ready(aws) as broker:
+        broker.enqueue([call("k", "a"), call("k", "b")])
+        hand = Hand(broker)
+        hand.settle(failed(hand.one(), "of a", 5, 0.0))
+        hand.settle(failed(hand.one(), "of b", 5, 0.0, done=1))
+        claim = hand.one()
+        assert attempts(claim) == {"b": 2}
+        hand.settle(buried(claim, "of b"))
+        view = only(broker, "k")
+        assert (view.error, view.attempt, attempts(view)) == ("of b", 2, {"b": 2})
 
 
 def test_dead_jobs_are_deleted_for_good(aws: Place) -> None:

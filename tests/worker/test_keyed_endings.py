@@ -5,9 +5,9 @@ from __future__ import annotations
 import threading
 from typing import Annotated
 
-from laneway import Context, Key
-from laneway.telemetry import WorkerStopping
-from tests.worker.conftest import PATIENCE_S, Running, stats
+from laneway import Batch, Context, Key
+from laneway.telemetry import RunEnded, WorkerStopping
+from tests.worker.conftest import PATIENCE_S, Running, dead, stats
 
 
 def test_stopping_gives_back_the_calls_that_have_not_begun(app):
@@ -52,6 +52,40 @@ def test_a_key_with_many_calls_gives_back_its_runner_after_a_while(app, drain, m
     assert drain(app, concurrency=1) == 0
     assert seen == list(range(5))
     assert len(set(fences)) == 5
+
+
+def test_log_context_and_morgue_count_the_same_attempts(app, drain):
+    """Of a keyed call that fails behind one that was tried twice; and of a plain and a collecting job."""
+    seen, told = {}, {}
+    app.telemetry.subscribe(RunEnded, lambda event: told.update({event.key: event.attempt}))
+
+    @app.task(max_retry_count=3, retry_in=lambda n: 0, context=True)
+    def shaky(context: Context, key: Annotated[str, Key]) -> None:
+        if context.attempt == 1:
+            raise ValueError("once")
+
+    @app.task(max_retry_count=2, retry_in=lambda n: 0, context=True)
+    def keyed(context: Context, key: Annotated[str, Key]) -> None:
+        seen["k"] = context.attempt
+        raise ValueError("boom")
+
+    @app.task(max_retry_count=2, retry_in=lambda n: 0, context=True)
+    def plain(context: Context) -> None:
+        seen[context.key] = context.attempt
+        raise ValueError("boom")
+
+    @app.collect(queue="values", max_retry_count=2, retry_in=lambda n: 0, context=True)
+    def collecting(context: Context, batch: Batch[int]) -> None:
+        seen["c"] = context.attempt
+        raise ValueError("boom")
+
+    shaky.enqueue("k")
+    keyed.enqueue("k")
+    handle = plain.enqueue()
+    collecting.enqueue("c", 1)
+    drain(app)
+    assert seen == told == {"k": 3, "c": 3, handle.id: 3}
+    assert {job.key: job.attempt for job in dead(app) + dead(app, "values")} == seen
 
 
 def test_what_is_not_an_exception_ends_the_worker_after_the_calls_that_succeeded_are_settled(app, drain):

@@ -137,11 +137,11 @@ class Queue:
 
     def bury(self, job: Job, dead: Iterable[Entry], retry_count: int, error: str | None, now: float) -> None:
         """Put payloads of a job into the morgue, to those of its key that are there; a plain job replaces itself."""
-        there = self.morgue.get(job.key)
+        there, attempt = self.morgue.get(job.key), job.attempt
         pile = Pile(job.kind, () if there is None or job.kind is Kind.PLAIN else there.payloads)
         for entry in dead:
             if job.kind is Kind.KEYED:
-                entry.score = entry.perform_at
+                entry.score, attempt = entry.perform_at, entry.attempt
             pile.unite([entry])
         if not pile:
             return
@@ -157,7 +157,7 @@ class Queue:
             expires=job.expires,
             headers=job.headers,
             retry_count=retry_count,
-            attempt=job.attempt,
+            attempt=attempt,
             deaths=max(job.deaths, there.deaths) if there and job.kind is Kind.COLLECTING else job.deaths,
             error=error,
             updated_at=now,

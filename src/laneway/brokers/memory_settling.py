@@ -79,7 +79,7 @@ def _run_again(job: Job, rest: list[Entry], settlement: Settlement, now: float) 
     elif settlement.done:
         job.error = None
     if job.kind is Kind.KEYED:
-        job.not_before = job.perform_at
+        job.not_before, job.attempt = job.perform_at, rest[0].attempt
         rest[0].score = HEAD
         _not_started(job, rest[1:])
     job.payloads.unite(rest)

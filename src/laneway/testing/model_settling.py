@@ -52,11 +52,12 @@ def bury_into(
     dead: Buried | None, row: Row, entries: Entries, retry_count: int, error: str | None, now: float
 ) -> Buried:
     """The morgue's job of a key after these payloads have come to it."""
+    attempt = entries[-1].attempt if row.kind is Kind.KEYED and entries else row.attempt
     entries = tuple(_at_own_time(entry) for entry in entries)
     if dead is not None and row.kind is not Kind.PLAIN:
         entries = united(row.kind, dead.entries, entries)
     deaths = max(row.deaths, dead.deaths) if dead is not None and row.kind is Kind.COLLECTING else row.deaths
-    return Buried(row.kind, entries, error, retry_count, row.attempt, deaths, row.priority, now, row.headers)
+    return Buried(row.kind, entries, error, retry_count, attempt, deaths, row.priority, now, row.headers)
 
 
 def left_after_burial(state: KeyState, queued: Entries, now: float) -> KeyState:
@@ -121,6 +122,7 @@ def _again(state: KeyState, rest: Entries, settlement: Settlement, now: float, *
         not_before=at if row.kind is Kind.KEYED else None,
         retry_count=settlement.retry_count,
         error=error,
+        attempt=head.attempt if row.kind is Kind.KEYED else row.attempt,
         worker=None,
         token=0,
         next_at=None,

@@ -255,7 +255,7 @@ def _view(queue: str, channel: Channel, letters: Sequence[Letter]) -> JobView:
         payloads=[_payload(letter, kind) for letter in letters],
         perform_at=message.sent_at if note.due is None else note.due,
         retry_count=note.retry_count,
-        attempt=0 if kind is Kind.KEYED else note.attempt,
+        attempt=note.attempt,
         kind=kind,
         size=len(letters),
         deaths=note.deaths,

@@ -120,6 +120,8 @@ def bury(db: Any, sql: Sql, values: dict[str, Any], kind: Kind, identities: Sequ
     db.execute(sql["plain_dead_as_payload"], where)
     db.execute(sql["settle_bury"], values)
     (morgue, _) = db.execute(sql["dead_at"], where).fetchone()
+    if kind is Kind.KEYED and identities:
+        db.execute(sql["bury_attempt"], {"morgue": morgue, "id": id, "place": place, "identity": identities[-1]})
     lifted = {"id": id, "kind": kind, "place": place, "identities": to_json(list(identities))}
     db.execute(sql["lift"], lifted)
     lower(db, sql, id, to=morgue, place=2)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from ...broker import Broker
 from ...clock import ManualClock
 from ...job import JobView
@@ -73,6 +75,40 @@ class Heads(Kit):
         hand.settle(failed(claim, "b now", 5, 0.0, done=1))
         view = only(broker, "k")
         assert (bodies(view), view.retry_count, view.error) == (["b"], 0, "b now")
+
+    def test_a_key_counts_the_attempts_of_the_call_that_failed(self, broker: Broker) -> None:
+        """In the queue and in the morgue. Those of the call before it, which has succeeded since, are not added."""
+        calls(broker, "k", "a", "b")
+        hand = Hand(broker)
+        hand.settle(failed(hand.one(), "of a", 5, 0.0))
+        hand.settle(failed(hand.one(), "of b", 5, 0.0, done=1))
+        view = only(broker, "k")
+        assert (bodies(view), attempts(view), view.attempt) == (["b"], {"b": 1}, 1)
+        claim = hand.one()
+        assert (attempts(claim), claim.attempt) == ({"b": 2}, 2)
+        hand.settle(buried(claim, "of b"))
+        dead = only(broker, "k")
+        assert (dead.status, attempts(dead), dead.attempt) == ("dead", {"b": 2}, 2)
+
+    @pytest.mark.parametrize("by_hand", [False, True])
+    def test_the_morgue_counts_the_attempts_of_what_was_buried_last(self, broker: Broker, by_hand: bool) -> None:
+        """Each call has its own count, whatever else of its key was handed out, taken back or buried."""
+        calls(broker, "k", "a", "b")
+        hand, other = Hand(broker), Hand(broker, "worker-2")
+        hand.one()
+        declare_dead(broker, hand)
+        broker.reclaim()
+        calls(broker, "k", "early", perform_at=-5.0)
+        for body, count in (("early", 1), ("a", 2), ("b", 2)):
+            claim = other.one()
+            if by_hand:
+                other.settle(failed(claim, f"of {body}", 5, 60.0))
+                assert broker.bury_failed("q", ["k"]) == 1
+            else:
+                other.settle(buried(claim, f"of {body}"))
+            dead = broker.find("q", "k")[-1]
+            assert (dead.status, dead.error, dead.attempt) == ("dead", f"of {body}", count)
+            assert attempts(dead)[body] == count
 
     def test_when_its_retries_are_used_up_the_head_alone_is_buried(self, broker: Broker, clock: ManualClock) -> None:
         """What is left goes back with all its retries, each call due at its own time."""

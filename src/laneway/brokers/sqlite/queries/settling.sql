@@ -66,10 +66,16 @@ SELECT queue, shard, key, kind, payload, score, perform_at, :retry_count, priori
        deaths = iif(excluded.kind = 2 AND kind = 2, max(deaths, excluded.deaths), excluded.deaths),
        updated_at = excluded.updated_at;
 
+-- name: bury_attempt
+-- Each call has its own count: the morgue tells that of the one that was buried last, as it tells its error.
+UPDATE morgue SET attempt = (SELECT attempt FROM payloads WHERE job = :id AND place = :place AND identity = :identity)
+ WHERE id = :morgue;
+
 -- name: settle_again
--- running → queued: a keyed or collecting job, again at :perform_at
+-- running → queued: a keyed or collecting job, again at :perform_at. A keyed one counts the attempts of its head.
 UPDATE jobs SET worker = NULL, token = NULL, perform_at = :perform_at, not_before = iif(kind = 1, :perform_at, NULL),
-       retry_count = :retry_count, error = :error, deaths = deaths + :died, next_at = NULL, since = NULL
+       retry_count = :retry_count, error = :error, deaths = deaths + :died, next_at = NULL, since = NULL,
+       attempt = iif(kind = 1, (SELECT attempt FROM payloads WHERE job = :id AND place = 0 AND score = -1.0e300), attempt)
  WHERE id = :id;
 
 -- name: settle_rest

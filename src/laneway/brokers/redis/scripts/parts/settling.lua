@@ -61,7 +61,7 @@ local function bury(job, entries, retry, error)
   grave.seq = next_seq(job.tag)
   for _, entry in ipairs(entries) do
     if job.kind == KEYED then
-      entry.score = entry.at
+      entry.score, grave.attempt = entry.at, entry.attempt or 0
     end
     unite_one(grave, entry)
   end
@@ -103,7 +103,7 @@ local function run_again(job, rest, told)
     job.error = nil
   end
   if job.kind == KEYED then
-    job.rest = job.at
+    job.rest, job.attempt = job.at, rest[1].attempt
     rest[1].score = HEAD
     not_started(job, rest, 2)
   end
