@@ -160,6 +160,20 @@ class Leases(Kit):
         assert (again.key, again.attempt) == ("lost", 1)
         assert hand.settle(done(lost), done(held), done(young)) == ["lost"]
 
+    def test_the_token_of_a_claim_that_was_given_back_keeps_no_later_one(self, broker: Broker) -> None:
+        """Of the same worker and the same key: what counts is the token of the claim that it holds now."""
+        put(broker, "a")
+        hand = Hand(broker)
+        first = hand.one()
+        broker.renew(hand.name, held=[], before=first.token + 1)
+        second = hand.one()
+        broker.renew(hand.name, held=[second.token], before=second.token + 1)
+        broker.renew(hand.name, held=[], before=first.token + 1)
+        assert broker.status("q", "a") == "running"
+        broker.renew(hand.name, held=[first.token], before=second.token + 1)
+        assert broker.status("q", "a") == "queued"
+        assert hand.settle(done(second)) == ["a"]
+
     def test_renewing_gives_back_nothing_of_others(self, broker: Broker) -> None:
         """A worker speaks for itself."""
         put(broker, "a")

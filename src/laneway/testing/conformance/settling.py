@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
+
 from ...broker import Broker
 from ...clock import ManualClock
+from ...job import Kind
 from ...outcome import Settlement, buried, done, failed, postponed, released
-from .kit import Hand, Kit, calls, job, keys, numbers, only, places, put, values
+from .kit import Hand, Kit, call, calls, job, keys, numbers, only, places, put, value, values
 
 
 class Settling(Kit):
@@ -201,6 +204,43 @@ class Settling(Kit):
         assert broker.status("q", "child") == "gone"
         assert other.settle(done(held)) == []
         assert (numbers(broker).processed, numbers(broker).failed, numbers(broker).dead) == (1, 0, 0)
+
+    @pytest.mark.parametrize("kind", list(Kind))
+    @pytest.mark.parametrize("back", ["renewed without it", "released"])
+    def test_a_worker_cannot_settle_its_second_claim_under_the_first_token(
+        self, broker: Broker, kind: Kind, back: str
+    ) -> None:
+        """It may still be running what it has given back: only the token tells the two runs apart."""
+        new = {Kind.PLAIN: job("k"), Kind.KEYED: call("k", "a"), Kind.COLLECTING: value("k", "a")}[kind]
+        broker.enqueue([new])
+        hand = Hand(broker)
+        stale = hand.one()
+        if back == "released":
+            hand.settle(released(stale))
+        else:
+            broker.renew(hand.name, held=[], before=stale.token + 1)
+        held = hand.one()
+        assert (held.key, held.ref) == (stale.key, stale.ref)
+        assert held.token > stale.token
+        before, counted, child = broker.find("q", "k"), numbers(broker), [job("child")]
+        for settlement in (
+            done(stale),
+            done(stale, child),
+            failed(stale, "no", 25, 60.0, outbox=child),
+            failed(stale, "no", 0, 0.0, outbox=child),
+            buried(stale, "no", outbox=child),
+            postponed(stale, 60.0, outbox=child),
+            released(stale, outbox=child),
+            Settlement(stale, "release", done=1),
+            Settlement(stale, "retry", died=True),
+        ):
+            assert hand.settle(settlement) == ["k"]
+            assert hand.again().refused == ["k"]
+            assert broker.find("q", "k") == before
+        assert (numbers(broker), broker.status("q", "child")) == (counted, "gone")
+        assert hand.settle(done(stale), done(held, child)) == ["k"]
+        assert (broker.find("q", "k"), broker.status("q", "child")) == ([], "queued")
+        assert numbers(broker).processed == 1
 
     def test_a_claim_given_back_and_not_yet_taken_cannot_be_settled(self, broker: Broker) -> None:
         """It belongs to nobody: the old token counts for nothing even before there is a new one."""
