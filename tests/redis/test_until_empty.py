@@ -8,7 +8,11 @@ import pytest
 
 from laneway import Laneway
 from tests.servers import RedisServer
-from tests.worker.nodes import check_others_jobs_do_not_keep_a_worker, check_what_runs_keeps_those_who_serve_its_shard
+from tests.worker.nodes import (
+    check_a_busy_node_does_not_keep_a_worker,
+    check_others_jobs_do_not_keep_a_worker,
+    check_what_runs_keeps_those_who_serve_its_shard,
+)
 
 pytestmark = pytest.mark.unit
 
@@ -26,3 +30,7 @@ def test_a_worker_ends_though_something_is_due_for_another_node(app: Laneway) ->
 
 def test_a_worker_does_not_end_while_a_job_of_its_shards_runs(app: Laneway) -> None:
     check_what_runs_keeps_those_who_serve_its_shard(app)
+
+
+def test_a_worker_ends_though_another_node_is_busy(app: Laneway) -> None:
+    check_a_busy_node_does_not_keep_a_worker(app)

@@ -44,6 +44,27 @@ def check_others_jobs_do_not_keep_a_worker(app: Laneway) -> None:
     assert app.broker.status("default", mine[0]) == "delayed"
 
 
+def check_a_busy_node_does_not_keep_a_worker(app: Laneway) -> None:
+    """There is nothing left for a worker while another node's worker runs one job after another."""
+    ended = threading.Event()
+
+    @app.task(context=True)
+    def work(context: Context, key: Annotated[str, Key]) -> None:
+        if not ended.is_set():
+            context.enqueue(work, key)
+
+    others = [key for key in KEYS if node_of(key) == 0]
+    work.enqueue_many([(key,) for key in others])
+    with Running(app, splitter=by_node(2, 0)):
+        worker = Worker(app, WorkerOptions(splitter=by_node(2, 1)))
+        worker.start()
+        try:
+            assert all(worker.is_empty() for _ in range(10))
+        finally:
+            ended.set()
+            worker.stop()
+
+
 def check_what_runs_keeps_those_who_serve_its_shard(app: Laneway) -> None:
     """Another node's run does not; one of the worker's own shards does, whoever runs it."""
     begun, go = threading.Event(), threading.Event()

@@ -348,6 +348,6 @@ def test_something_left_on_the_loop_that_exits_ends_the_worker(app, drain):
 
     careless.enqueue()
     assert drain(app) == 1
-    # Retrieved here. Else asyncio logs it with its traceback when it is collected, and if that happens while Python 3.11
-    # parses a file, parsing fails in whatever test does it (python/cpython#106905).
+    # Retrieved here. Else asyncio logs it with its traceback when it is collected. If that happens while Python 3.11
+    # parses a file, parsing fails, in another test (python/cpython#106905).
     assert isinstance(careless.left.exception(), SystemExit)

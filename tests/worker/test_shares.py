@@ -19,7 +19,11 @@ from laneway.testing.faulty import FaultyBroker
 from laneway.worker import schedulers, splitters
 from laneway.worker.share import Share
 from tests.worker.conftest import PATIENCE_S, Running, stats
-from tests.worker.nodes import check_others_jobs_do_not_keep_a_worker, check_what_runs_keeps_those_who_serve_its_shard
+from tests.worker.nodes import (
+    check_a_busy_node_does_not_keep_a_worker,
+    check_others_jobs_do_not_keep_a_worker,
+    check_what_runs_keeps_those_who_serve_its_shard,
+)
 
 KEYS = [str(number) for number in range(40)]
 
@@ -423,3 +427,7 @@ def test_a_worker_without_shards_ends(app, drain):
     work.enqueue_many([(key,) for key in KEYS])
     assert drain(app, splitter=by_node(9, 7)) == 0
     assert stats(app).length == len(KEYS)
+
+
+def test_a_worker_ends_though_another_node_is_busy(app):
+    check_a_busy_node_does_not_keep_a_worker(app)

@@ -35,7 +35,10 @@ def is_empty(broker: Broker, served: Served, unfinished: Callable[[], bool]) -> 
 
 
 def _idle(broker: Broker, served: Served, unfinished: Callable[[], bool]) -> list[tuple[int, int]] | None:
-    """How many runs of these queues have ended, and how many of them failed, if there is nothing to be done now."""
+    """How many runs of these queues have ended, and how many of them failed, if there is nothing to be done now.
+
+    Where a splitter has chosen shards they are not compared: the worker of another node may end runs all the time.
+    """
     if unfinished():
         return None
     queues = [stats for stats in broker.stats() if stats.queue in served]
@@ -43,7 +46,7 @@ def _idle(broker: Broker, served: Served, unfinished: Callable[[], bool]) -> lis
         return None  # one is missing, which the fetchers say: when it has been made there may be something in it
     if not all(_is_idle(broker, stats, served[stats.queue]) for stats in queues):
         return None
-    return [(stats.processed, stats.failed) for stats in queues]
+    return [(stats.processed, stats.failed) for stats in queues if served[stats.queue] is None]
 
 
 def _is_idle(broker: Broker, stats: QueueStats, shards: Collection[int] | None) -> bool:
