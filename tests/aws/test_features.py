@@ -113,10 +113,6 @@ def collecting(broker: Broker) -> None:
     broker.enqueue([value("k", "v")])
 
 
-def priorities(broker: Broker) -> None:
-    broker.enqueue([job("a", priority=1)])
-
-
 def long_delays(broker: Broker) -> None:
     broker.enqueue([job("soon", delay_s=60), job("later", delay_s=300 * DAY)])
     assert Hand(broker).claim() == []
@@ -230,7 +226,6 @@ FEATURES: dict[str, Callable[[Broker], None]] = {
     "copies of an event that are delayed: listed, cancelled": delayed_copies,
     "dead copies of an event: listed, revived": dead_copies,
     "collecting tasks": collecting,
-    "priorities": priorities,
     "delays of plain jobs, of any length": long_delays,
     "delays of keyed jobs": keyed_delays,
     "cancelling and moving delayed jobs": cancelling,

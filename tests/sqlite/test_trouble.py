@@ -1,17 +1,19 @@
-"""A disk that is full and a file that is locked: a clear error, and nothing half written."""
+"""A disk that is full, a file that is locked or read-only: a clear error, and nothing half written."""
 
 from __future__ import annotations
 
+import os
 import sqlite3
+import tempfile
 import threading
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
 
 from laneway.brokers.sqlite import SQLiteBroker
-from laneway.errors import BrokerAwayError
+from laneway.errors import BrokerAwayError, ConfigError
 from laneway.outcome import done
 from laneway.testing.conformance.kit import Hand, job, keys, numbers, put
 
@@ -116,6 +118,67 @@ def test_large_bodies_are_cut_into_several_statements(broker: SQLiteBroker) -> N
     """SQLite takes no parameter over a billion bytes; a call may hold more than fits into one."""
     broker.enqueue([job(f"k{n}", "x" * broker.max_body) for n in range(40)])
     assert numbers(broker).length == 40
+
+
+@contextmanager
+def without_privileges() -> Iterator[None]:
+    """Permissions do not stop root: be an ordinary user meanwhile."""
+    users = os.getresuid()
+    if users[1] == 0:
+        os.setresuid(65_534, 65_534, 0)
+    try:
+        yield
+    finally:
+        os.setresuid(*users)
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """A folder that any user can reach; those that pytest makes are private."""
+    with tempfile.TemporaryDirectory() as name:
+        Path(name).chmod(0o777)
+        yield Path(name)
+        Path(name).chmod(0o777)
+
+
+def refused(path: Path) -> str:
+    """What an ordinary user is told who enqueues."""
+    broker = SQLiteBroker(path)
+    with without_privileges(), pytest.raises(ConfigError) as caught:
+        put(broker, "a")
+    broker.close()
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("read_only", ["jobs.db", "jobs.db-wal", "."])
+def test_a_database_that_cannot_be_written_is_called_read_only(folder: Path, read_only: str) -> None:
+    path = folder / "jobs.db"
+    holder = SQLiteBroker(path)
+    put(holder, "before")
+    if read_only == ".":
+        holder.close()  # and so its log is gone, and another must be made
+    for each in folder.iterdir():
+        each.chmod(0o666)
+    (folder / read_only).chmod(0o555)
+    said = refused(path)
+    assert said.startswith(f"The database {path} is read-only: {folder / read_only} cannot be written")
+    assert "Make its file, the folder and" in said
+    (folder / read_only).chmod(0o777)
+    assert keys(Hand(holder).claim()) == ["before"]
+    holder.close()
+
+
+def test_a_database_that_cannot_be_made_names_its_folder(folder: Path) -> None:
+    folder.chmod(0o555)
+    assert f"is read-only: {folder} cannot be written" in refused(folder / "jobs.db")
+
+
+def test_what_sqlite_itself_calls_read_only_is_called_so(broker: SQLiteBroker) -> None:
+    """Whatever the reason is, as long as it is so."""
+    with broker._db.write() as db:
+        db.execute("PRAGMA query_only = 1")
+    with pytest.raises(ConfigError, match=r"jobs\.db is read-only: .*readonly"):
+        put(broker, "a")
 
 
 def a_second_passes(broker: SQLiteBroker, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -209,12 +209,25 @@ class Database:
         if name.startswith("SQLITE_IOERR"):
             return BrokerAwayError(f"The database {self.path} cannot be read or written ({error}); look at its disk.")
         if name.startswith(("SQLITE_CANTOPEN", "SQLITE_PERM", "SQLITE_READONLY", "SQLITE_AUTH")):
+            place = self._unwritable()
+            if place is not None or name.startswith("SQLITE_READONLY"):
+                why = str(error) if place is None else f"{place} cannot be written"
+                return ConfigError(
+                    f"The database {self.path} is read-only: {why}. Make its file, the folder and what SQLite keeps "
+                    "beside the file (-wal, -shm) writable for this user, and mount their disk writable."
+                )
             return ConfigError(
                 f"The database {self.path} cannot be opened ({error}); look at the path and its permissions."
             )
         if name.startswith(("SQLITE_NOTADB", "SQLITE_CORRUPT")):
             return ConfigError(f"{self.path} is not a database of Laneway's or is damaged ({error}).")
         return BrokerError(f"The database {self.path} refused: {error}.")
+
+    def _unwritable(self) -> Path | None:
+        """What this process may not write: a file of the database, or the folder, in which SQLite keeps its log."""
+        files = [self.path, *(self.path.with_name(self.path.name + end) for end in ("-wal", "-shm"))]
+        places = [*(file for file in files if file.exists()), self.path.parent]
+        return next((place for place in places if not os.access(place, os.W_OK)), None)
 
     def close(self) -> None:
         """Close this process's connections; the next use opens them again."""
