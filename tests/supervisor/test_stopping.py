@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from laneway.testing.history import read_history
-from tests.supervisor.site import PATIENCE_S, Site, kill, wait_until
+from tests.supervisor.site import PATIENCE_S, Site, kill, state_of, wait_until
 
 pytestmark = pytest.mark.acceptance
 
@@ -75,6 +75,8 @@ def test_a_second_interrupt_does_not_wait_for_a_child_that_cannot_hear(site: Sit
     site.wait_for(1)
     child = server.child()
     kill(child, signal.SIGSTOP)
+    # Not before it has stopped: what reaches it until then it hears.
+    wait_until(lambda: state_of(child) == "T", server.log)
     server.signal("SIGINT")
     # It must have been heard, and passed on: two that come at once are one to Python.
     wait_until(lambda: pending(child) >> (signal.SIGTERM - 1) & 1, server.log)
