@@ -127,6 +127,13 @@ def dies_apart(ending: str) -> None:
     end(ending)
 
 
+@app.task(isolation="process", max_retry_count=0)
+async def dies_apart_async(ending: str) -> None:
+    note("ran", os.getpid())
+    await asyncio.sleep(0)
+    end(ending)
+
+
 @app.task(time_limit=0.5, max_retry_count=0)
 def too_long(how: str) -> None:
     note("began", os.getpid())
@@ -217,6 +224,11 @@ def end(ending: str) -> None:
         sys.exit(7)
     if ending == "KeyboardInterrupt":
         raise KeyboardInterrupt
+    if ending == "GeneratorExit":
+        raise GeneratorExit
+    if ending == "descriptors":
+        os.closerange(3, 256)
+        return
     if ending == "abort":
         os.abort()
     os.kill(os.getpid(), signal.Signals[ending])

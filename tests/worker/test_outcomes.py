@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Annotated
+import functools
+from typing import Annotated, Any
 
 import pytest
 
-from laneway import Bury, Context, Key, NotATicketError, Retry, Serializer
-from laneway.job import Kind, NewJob
+from laneway import Batch, Bury, Context, Key, Laneway, NotATicketError, Retry, Serializer
+from laneway.job import JobView, Kind, NewJob
 from tests.worker.conftest import dead, stats
 
 
 class Unprintable(Exception):
     def __str__(self) -> str:
         raise RuntimeError("no text for you")
+
+
+class Ending(BaseException):
+    """Any exception that is not an Exception."""
 
 
 def test_a_failure_is_retried_until_the_morgue(app, drain):
@@ -252,6 +257,114 @@ def test_what_ends_the_process_leaves_the_job_to_be_taken_back(app, drain):
     assert (job.status, job.retry_count, job.attempt) == ("queued", -1, 1)
 
 
+ENDINGS = [GeneratorExit, KeyboardInterrupt, SystemExit, Ending]
+ASYNC = ["at once", "later"]
+#: Kinds of task, and of handlers; a sync one with a time limit runs in another process.
+KINDS = [
+    *((kind, how) for kind in ("plain", "keyed", "collecting", "listener") for how in ("sync", *ASYNC, "hidden")),
+    *(("limited", how) for how in ASYNC),
+    ("plain", "awaits"),
+]
+#: Each kind with one ending, and each ending with one kind.
+ENDED = [
+    *((kind, how, GeneratorExit) for kind, how in KINDS),
+    *(("plain", how, raised) for how in ("sync", *ASYNC, "awaits", "hidden") for raised in ENDINGS[1:]),
+]
+
+
+def sync_and_async(raised: type[BaseException]) -> dict[str, Any]:
+    """Handlers that raise the same: a function, and two coroutines, of which one gives way before."""
+
+    def sync(*args: Any) -> None:
+        raise raised
+
+    async def at_once(*args: Any) -> None:
+        raise raised
+
+    async def later(*args: Any) -> None:
+        await asyncio.sleep(0.001)
+        raise raised
+
+    async def awaits(*args: Any) -> None:
+        await asyncio.gather(later(), asyncio.sleep(0.01))
+
+    @functools.wraps(sync)
+    def hidden(*args: Any) -> Any:  # as a decorator makes it, that does not say that its function is async
+        return later(*args)
+
+    return {"sync": sync, "at once": at_once, "later": later, "awaits": awaits, "hidden": hidden}
+
+
+def stored(app: Laneway, kind: str, handler: Any) -> tuple[str, str]:
+    """Declare a task of this kind that calls a handler, and enqueue one. Returns the job's queue and key."""
+    if asyncio.iscoroutinefunction(handler):
+
+        async def plain() -> None:
+            await handler()
+
+        async def keyed(key: Annotated[str, Key]) -> None:
+            await handler()
+
+        async def collects(batch: Batch[int]) -> None:
+            await handler()
+
+        async def hears(value: int) -> None:
+            await handler()
+    else:
+
+        def plain() -> None:
+            return handler()
+
+        def keyed(key: Annotated[str, Key]) -> None:
+            return handler()
+
+        def collects(batch: Batch[int]) -> None:
+            return handler()
+
+        def hears(value: int) -> None:
+            return handler()
+
+    if kind == "plain":
+        return "default", app.task(plain).enqueue().id
+    if kind == "limited":
+        return "default", app.task(time_limit=60)(plain).enqueue().id
+    if kind == "keyed":
+        app.task(keyed).enqueue("a")
+        return "default", "a"
+    if kind == "collecting":
+        app.collect(collects).enqueue("a", 1)
+        return "collects", "a"
+    listener = app.listener("placed")(hears)
+    app.broker.subscribe(listener.subscription)
+    queue = listener.subscription.queue
+    return queue, f"{app.publish('placed', 1, generic=True)}@{queue}"
+
+
+def deaths(job: JobView) -> int:
+    return job.deaths or job.payloads[0].deaths
+
+
+@pytest.mark.parametrize(("kind", "handler", "raised"), ENDED)
+def test_what_is_no_exception_ends_the_worker_whether_its_handler_is_async_or_not(
+    make_app, drain, kind, handler, raised
+):
+    app = make_app(name="shop", env="test")
+    queue, key = stored(app, kind, sync_and_async(raised)[handler])
+    assert drain(app, shutdown_timeout_s=5) == 1
+    [job] = app.broker.find(queue, key)
+    assert (job.status, job.retry_count, deaths(job)) == ("queued", -1, 1)
+
+
+@pytest.mark.parametrize(("kind", "handler"), KINDS)
+def test_a_cancellation_of_its_own_is_a_failure(make_app, drain, kind, handler):
+    app = make_app(name="shop", env="test")
+    queue, key = stored(app, kind, sync_and_async(asyncio.CancelledError)[handler])
+    assert drain(app) == 0
+    [job] = app.broker.find(queue, key)
+    assert (job.status, job.retry_count, deaths(job)) == ("delayed", 0, 0)
+    assert job.error.startswith("CancelledError")
+
+
 @pytest.mark.parametrize("kind", ["sync", "async"])
 def test_an_error_that_cannot_be_printed_is_a_failure_like_any_other(app, drain, kind):
     ran = []
@@ -286,6 +399,29 @@ def test_a_task_whose_params_do_not_fit_fails_by_its_own_options(app, drain):
     assert handle.status() == "dead"
 
 
+def test_of_a_key_the_call_that_cannot_be_read_without_ending_the_worker_counts_a_death(make_app, drain):
+    class Exiting(Serializer):
+        def loads(self, body: str):
+            if '"number":2' in body:
+                raise SystemExit(4)
+            return super().loads(body)
+
+    app, ran = make_app(serializer=Exiting), []
+
+    @app.task
+    def work(key: Annotated[str, Key], number: int) -> None:
+        ran.append(number)
+
+    for number in range(1, 4):
+        work.enqueue("a", number)
+    for _ in range(3):
+        assert drain(app) == 1
+    assert drain(app) == 0
+    assert ran == [1, 3]
+    [job] = dead(app)
+    assert '"number":2' in job.payloads[0].body
+
+
 def test_a_serializer_that_exits_ends_the_worker_and_loses_nothing(make_app, drain):
     class Exiting(Serializer):
         def loads(self, body: str):
@@ -298,7 +434,8 @@ def test_a_serializer_that_exits_ends_the_worker_and_loses_nothing(make_app, dra
 
     handle = ping.enqueue()
     assert drain(app) == 1
-    assert handle.status() == "queued"
+    [job] = app.broker.find("default", handle.id)
+    assert (job.status, job.deaths) == ("queued", 1)
 
 
 @pytest.mark.parametrize("kind", ["sync", "async"])
@@ -318,7 +455,8 @@ def test_an_error_handler_that_exits_ends_the_worker_and_loses_nothing(make_app,
 
     handle = (bad if kind == "sync" else bad_too).enqueue()
     assert drain(app) == 1
-    assert handle.status() == "queued"
+    [job] = app.broker.find("default", handle.id)
+    assert (job.status, job.deaths) == ("queued", 1)
 
 
 def test_a_hook_that_exits_harms_nothing_else(app, drain):

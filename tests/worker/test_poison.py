@@ -21,6 +21,7 @@ from tests.worker.conftest import Bench, Running, dead, stats
 from tests.worker.isolated_tasks import (
     dies,
     dies_apart,
+    dies_apart_async,
     gather,
     gather_here,
     here,
@@ -63,12 +64,15 @@ def crash(app: Laneway, queue: str) -> None:
         ("os._exit", "ended by itself with exit code 0"),
         ("sys.exit", "ended by itself with exit code 7"),
         ("KeyboardInterrupt", "ended by itself with exit code 1"),
+        ("GeneratorExit", "ended by itself with exit code 1"),
+        ("descriptors", "ended by itself with exit code 1"),
     ],
 )
-def test_a_job_that_kills_its_process_is_buried_at_the_third_death_with_the_reason(apart, drain, ending, how):
+@pytest.mark.parametrize("task", [dies_apart, dies_apart_async], ids=["sync", "async"])
+def test_a_job_that_kills_its_process_is_buried_at_the_third_death_with_the_reason(apart, drain, task, ending, how):
     ends = []
     apart.telemetry.subscribe(RunEnded, ends.append)
-    dies_apart.enqueue(ending)
+    task.enqueue(ending)
     here.enqueue_many([(number,) for number in range(20)])
     assert drain(apart) == 0, "the worker lives"
     apart.telemetry.unsubscribe(RunEnded, ends.append)
@@ -78,7 +82,7 @@ def test_a_job_that_kills_its_process_is_buried_at_the_third_death_with_the_reas
     assert job.error == too_many(3, how)
     assert how in job.error
     assert (job.attempt, stats(apart).processed) == (3, 20)
-    told = [(event.verdict, event.error) for event in ends if event.task == "dies_apart"]
+    told = [(event.verdict, event.error) for event in ends if event.task == task.name]
     assert told == [(verdict, f"the process that ran it {how}") for verdict in ("postpone", "postpone", "bury")]
 
 

@@ -41,8 +41,8 @@ class Crew:
         try:
             self._take_jobs()
         except BaseException as error:
-            # What a job raises is dealt with in the runner; this is a serializer or an error handler that exits, or
-            # a mistake of ours. A runner that is gone and a claim that nobody settles must not go unseen.
+            # What a job raises is dealt with in the runner; this is a mistake of ours. A runner that is gone, and a
+            # claim that no runner settles, must not go unseen.
             self._fatal(error)
 
     def _take_jobs(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Coroutine
+from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -24,6 +25,8 @@ class AsyncLoop:
         self._lock = threading.Lock()
         #: What runs on the loop; it keeps weak references only.
         self._tasks: dict[asyncio.Task[None], tuple[Run, Runner]] = {}
+        #: What runners' threads wait for.
+        self._awaited: set[Future[Any]] = set()
 
     def submit(self, run: Run, runner: Runner) -> None:
         """Run this, and with the same permit whatever async job comes next."""
@@ -31,7 +34,15 @@ class AsyncLoop:
 
     def wait_for(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
         """Run a coroutine on the loop and wait for its result, in a runner's thread."""
-        return asyncio.run_coroutine_threadsafe(coroutine, self._started()).result()
+        future = asyncio.run_coroutine_threadsafe(_outcome(coroutine), self._started())
+        self._awaited.add(future)
+        try:
+            result, error = future.result()
+        finally:
+            self._awaited.discard(future)
+        if error is not None:
+            raise error
+        return result
 
     def _started(self) -> asyncio.AbstractEventLoop:
         with self._lock:
@@ -49,10 +60,16 @@ class AsyncLoop:
             loop.run_forever()
             loop.run_until_complete(loop.shutdown_asyncgens())
         except BaseException as error:
-            # Something that a job has left running on the loop exits, and takes all runs on it along.
-            for run, runner in self._tasks.values():
-                runner.running.pop(id(run), None)
-            self._fatal(error)
+            # Something that a job has started on the loop exits, and takes all runs on it along. It cannot be told
+            # whose it was: each of them counts a death.
+            died = [(run, runner) for run, runner in self._tasks.values() if id(run) in runner.running]
+            awaited = list(self._awaited)
+            for run, runner in died:
+                runner.die(run, error)
+            for future in awaited:
+                future.set_exception(error)
+            if not died and not awaited:
+                self._fatal(error)
         finally:
             loop.close()
 
@@ -73,8 +90,7 @@ class AsyncLoop:
         except GeneratorExit:
             raise  # abandoned with the loop, and being cleared away
         except BaseException as error:
-            # What a job raises is dealt with in the runner; this is an error handler that exits, or a mistake of ours.
-            self._fatal(error)
+            self._fatal(error)  # what a job raises is dealt with in the runner; this is a mistake of ours
 
     def _go_on(self, runner: Runner) -> None:
         """Take what comes next with the permit that is free now."""
@@ -105,3 +121,12 @@ class AsyncLoop:
             if not self._loop.is_closed():
                 self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join(1.0)
+
+
+async def _outcome(coroutine: Coroutine[Any, Any, Any]) -> tuple[Any, BaseException | None]:
+    """What a coroutine returns or raises. Not even what is no Exception leaves it: asyncio would end the loop by that,
+    and those who wait for what runs there would wait for ever."""
+    try:
+        return await coroutine, None
+    except BaseException as error:
+        return None, error

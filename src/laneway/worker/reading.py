@@ -119,7 +119,7 @@ class Reader:
             if listener := self._listeners.get(claim.queue):
                 return listener
             call = self._ticket(payload.body, claim)
-        except Exception:
+        except BaseException:  # a serializer that exits, too: what it did to its process has been counted
             return None
         return None if call is None else call.task
 

@@ -10,6 +10,7 @@ runs apart, in another process, goes through the same steps there, and comes bac
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -22,15 +23,17 @@ from ..outcome import Settlement, done, postponed
 from ..poison import died
 from .limits import within
 from .reading import FAILURES
-from .run import Gathered, Run
+from .run import Calls, Gathered, Run, Unit
 from .telling import Teller
 from .units import Units
 from .verdicts import Verdicts
 
 if TYPE_CHECKING:
     from ..app import Laneway
+    from ..job import NewJob
     from .board import Board
     from .isolation import Pool
+    from .lane import Lane
 
 
 class Runner:
@@ -68,13 +71,29 @@ class Runner:
             conclude=self.conclude,
             settle=self.settle,
         )
-        self.read, self.go_on, self.still_ours = self._units.read, self._units.go_on, self._units.still_ours
+        self.still_ours = self._units.still_ours
         #: The runs under way.
         self.running: dict[int, Run] = {}
 
     def stop(self) -> None:
         """The worker is told to stop: the calls of a key that have not begun are given back."""
         self._units.stopping = True
+
+    def read(self, lane: Lane, unit: Unit) -> Run | None:
+        """Make a run of a unit of work: `Units.read`. If reading it ends the worker, it is to blame."""
+        try:
+            return self._units.read(lane, unit)
+        except BaseException as raised:
+            self.die(self._units.unread(lane, unit), raised)
+            return None
+
+    def go_on(self, calls: Calls, outbox: list[NewJob]) -> Run | None:
+        """A call of a key has succeeded: read the next one, as `read` does."""
+        try:
+            return self._units.go_on(calls, outbox)
+        except BaseException as raised:
+            self.die(self._units.unread(calls.lane, calls.claim, calls), raised)
+            return None
 
     def execute(self, run: Run) -> Run | None:
         """Carry out a sync task's run. Returns the next one of the same claim, if there is one."""
@@ -88,13 +107,14 @@ class Runner:
         except FAILURES as raised:
             error = raised
         except BaseException as raised:
-            self._die(run, raised)
+            self.die(run, raised)
             return None
         return self._leave(run, result, error)
 
     async def execute_async(self, run: Run) -> Run | None:
         """Carry out an async task's run. Returns the next one of the same claim, if there is one."""
         result = error = None
+        loop = asyncio.get_running_loop()
         try:
             if self._enter(run):
                 task = run.call.task
@@ -102,12 +122,12 @@ class Runner:
                 if task.options.time_limit is not None:
                     result = within(task.options.limit_s or 0.0, result)
                 result = await result
-        except GeneratorExit:
-            raise  # the loop is gone: the run was abandoned, and is only being cleared away
         except FAILURES as raised:
             error = raised
         except BaseException as raised:
-            self._die(run, raised)
+            if not loop.is_running():
+                raise  # GeneratorExit: the run was abandoned with its loop, and Python is clearing it away
+            self.die(run, raised)
             return None
         return self._leave(run, result, error)
 
@@ -156,15 +176,14 @@ class Runner:
             except FAILURES as raised:
                 error = raised
             except BaseException as raised:
-                self._die(run, raised)
+                self.die(run, raised)
                 return None
         del self.running[id(run)]
-        if self._board is not None:
-            self._board.end(run.slot)
         return self.conclude(run, error)
 
-    def _die(self, run: Run, error: BaseException) -> None:
-        # The call stays unsettled: it is taken back when this worker has left, and its retry_count is unchanged.
+    def die(self, run: Run, error: BaseException) -> None:
+        """A run has ended the worker. It stays unsettled and counts a death: it is taken back when this worker has
+        left, and its retry_count is unchanged."""
         try:
             self._fatal(error, run)  # first, so that nothing is claimed any more when its key is free again
             self._tell.abandoned(run, error)
@@ -179,22 +198,38 @@ class Runner:
 
     def conclude(self, run: Run, error: BaseException | None) -> Run | None:
         """Decide what becomes of the claim, tell whoever listens, and hand it to its lane or go on with its calls."""
-        duration_s = self._monotonic() - run.began
-        if run.gathered is not None:
-            self._conclude_batch(run, run.gathered, error, duration_s)
+        duration_s, calls = self._monotonic() - run.began, run.calls
+        try:
+            settled = self._settled(run, error, duration_s)
+        except BaseException as raised:  # an error handler that exits, or a mistake of ours
+            self.die(run, raised)
             return None
-        calls = run.calls
+        # Only now: what the app's own code does at the end of a run may end the process, too.
+        if self._board is not None:
+            self._board.end(run.slot)
+        if calls is not None:
+            duration_s = calls.used_s = calls.used_s + duration_s
+        if settled is None:
+            assert calls is not None, "only the calls of a key go on after a success"
+            return self.go_on(calls, run.context.outbox)
+        if isinstance(settled, list):
+            run.lane.finish_all(settled, duration_s)
+        else:
+            run.lane.finish(settled, duration_s)
+        return None
+
+    def _settled(
+        self, run: Run, error: BaseException | None, duration_s: float
+    ) -> Settlement | list[Settlement] | None:
+        """Decide what becomes of the claim, or of each key of a batch, and tell; None while the calls of a key
+        succeed."""
+        if run.gathered is not None:
+            return self._settled_batch(run, run.gathered, error, duration_s)
         settlement = self._decide(run, error)
         if error is not None:
             self._tell.handlers(error, run.context)
         self._tell.ended(run, settlement, error, duration_s)
-        if calls is not None:
-            duration_s = calls.used_s = calls.used_s + duration_s
-        if settlement is not None:
-            run.lane.finish(settlement, duration_s)
-            return None
-        assert calls is not None, "only the calls of a key go on after a success"
-        return self.go_on(calls, run.context.outbox)
+        return settlement
 
     def _decide(self, run: Run, error: BaseException | None) -> Settlement | None:
         """What becomes of the claim; None while the calls of a key succeed."""
@@ -206,7 +241,9 @@ class Runner:
             return self.verdicts.failed(claim, run.call.task.options, error, done=finished, outbox=outbox)
         return None if calls else done(claim, context.outbox)
 
-    def _conclude_batch(self, run: Run, gathered: Gathered, error: BaseException | None, duration_s: float) -> None:
+    def _settled_batch(
+        self, run: Run, gathered: Gathered, error: BaseException | None, duration_s: float
+    ) -> list[Settlement]:
         """The same for a batch: a settlement for each of its keys, all of them recorded in one turn."""
         settlements, failures = self.verdicts.of_batch(gathered, run.context, run.call.task.options, error)
         if error is not None:
@@ -216,4 +253,4 @@ class Runner:
             self._tell.handlers(failure, Context(self._app, claim, run.call.task))
             failed[claim.key] = failure
         self._tell.batch_ended(run, settlements, failed, error, duration_s)
-        run.lane.finish_all(settlements, duration_s)
+        return settlements

@@ -18,7 +18,7 @@ from ..poison import ALONE_AFTER, BURIED_AT, deaths_of, too_many
 from ..ticket import Call
 from .lane import Lane
 from .reading import FAILURES, UNREADABLE, Reader
-from .run import Calls, Gathered, Run, Unit, started_of
+from .run import Calls, Gathered, Run, Unit, claims_of, started_of
 from .verdicts import Verdicts
 
 if TYPE_CHECKING:
@@ -97,8 +97,7 @@ class Units:
             else:
                 call = self._read(unit.payloads[0], unit)
         except FAILURES as error:
-            self._clear(slot)
-            return self._unreadable(lane, unit, None, error, began)
+            return self._unreadable(lane, unit, None, error, began, slot)
         if call is None:
             lane.finish(done(unit), 0.0)
             self._clear(slot)
@@ -150,8 +149,7 @@ class Units:
                 else:
                     call = self._read(payload, claim)
             except FAILURES as error:
-                self._clear(slot)
-                return self._unreadable(lane, claim, calls, error, began)
+                return self._unreadable(lane, claim, calls, error, began, slot)
             if call is not None:
                 context = Context(self._app, claim, call.task, calls.done)
                 return self._made(Run(lane, claim, call, context, began, calls, None, apart), slot)
@@ -205,8 +203,19 @@ class Units:
         call = Call(collector, {"batch": gathered.batch})
         return self._made(Run(lane, first, call, Context(self._app, first, collector), began, None, gathered), slot)
 
+    def unread(self, lane: Lane, unit: Unit, calls: Calls | None = None) -> Run:
+        """What stands for the run of a unit of work when reading it has ended the worker."""
+        claims = claims_of(unit)
+        first, gathered = claims[0], None
+        if first.kind is Kind.COLLECTING:
+            gathered = Gathered(claims, None)
+        elif first.kind is Kind.KEYED and calls is None:
+            calls = Calls(lane, first)
+        context = Context(self._app, first, UNREADABLE, calls.done if calls else 0)
+        return Run(lane, first, Call(UNREADABLE, {}), context, self._monotonic(), calls, gathered)
+
     def _unreadable(
-        self, lane: Lane, claim: Claim, calls: Calls | None, error: BaseException, began: float
+        self, lane: Lane, claim: Claim, calls: Calls | None, error: BaseException, began: float, slot: int = -1
     ) -> Run | None:
         """Conclude the run that there would have been, if its body could be read."""
         task: Any = error.task if isinstance(error, TicketError) else None
@@ -214,7 +223,9 @@ class Units:
             task = self._reader.task_of(claim, claim.payloads[0])
         call = Call(task or UNREADABLE, {})
         context = Context(self._app, claim, call.task, calls.done if calls else 0)
-        return self._conclude(Run(lane, claim, call, context, began, calls), error)
+        run = Run(lane, claim, call, context, began, calls)
+        run.slot = slot
+        return self._conclude(run, error)
 
     # -- the board -------------------------------------------------------------------------------------
 
