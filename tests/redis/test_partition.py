@@ -155,3 +155,13 @@ def test_a_process_that_runs_nothing_stays(site: Site, wire: Wire) -> None:
     assert first.stop() == 0
     assert SAID not in site.logs()
     assert (site.broken(), site.repeats()) == ([], 0)
+
+
+def test_a_job_that_closes_the_connections_of_its_process_ends_in_the_morgue(site: Site) -> None:
+    (bad,) = site.put("meddle", queue="poison", how="close 3")
+    good = site.put("work", 20)
+    server = site.start().serving()
+    wait_until(lambda: [job.key for job in site.dead()] == [bad], site.logs)
+    wait_until(lambda: {event.job for event in site.events("E")} == set(good), site.logs)
+    assert site.starts()[bad] == 3
+    assert server.stop() == 0, server.log()

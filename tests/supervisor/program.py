@@ -199,6 +199,11 @@ if not on_sqs:  # there are no collecting tasks there
     app.collect(context=True)(gather)
 
 
+class ExitsWhenShown(Exception):
+    def __str__(self) -> str:
+        os._exit(5)
+
+
 @app.task(context=True, queue="poison")
 def meddle(context: Context, how: str) -> None:
     """Does to its process what no job should."""
@@ -214,6 +219,16 @@ def meddle(context: Context, how: str) -> None:
     elif how == "exec":
         history.note("K")
         os.execvp("sleep", ["sleep", "600"])
+    elif how.startswith("close"):
+        first, _, then = how.removeprefix("close ").partition(", then ")
+        history.note("K")
+        os.closerange(int(first), 256)
+        if then == "wait":
+            threading.Event().wait(600)
+        return
+    elif how == "error":
+        history.note("K")
+        raise ExitsWhenShown
     elif how == "stop":
         history.note("K")
         os.kill(os.getpid(), signal.SIGSTOP)

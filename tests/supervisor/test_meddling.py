@@ -20,7 +20,17 @@ def test_a_job_that_writes_to_the_link_harms_nobody(site: Site) -> None:
     assert server.stop() == 0, server.log()
 
 
-@pytest.mark.parametrize(("how", "lease"), [("exec", "30"), ("stop", "2")])
+@pytest.mark.parametrize(
+    ("how", "lease"),
+    [
+        ("exec", "30"),
+        ("stop", "2"),
+        ("close 3", "30"),
+        ("close 0", "30"),
+        ("close 3, then wait", "30"),
+        ("error", "30"),
+    ],
+)
 def test_a_job_that_turns_its_process_into_something_else_ends_in_the_morgue(site: Site, how: str, lease: str) -> None:
     (bad,) = site.put("meddle", queue="poison", how=how)
     good = site.put("work", 20)

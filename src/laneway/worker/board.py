@@ -2,15 +2,19 @@
 
 It lies in memory that the process shares with its supervisor. Whatever ends the process, even a kill in the middle
 of a write, leaves there what was running. Nothing else is kept on it, and nobody but its process writes to it.
+
+Its descriptor also shows whether a job has closed descriptors of the process. Such a process has lost its supervisor
+and its broker: it can settle nothing, and ends while the job is still on the board.
 """
 
 from __future__ import annotations
 
 import mmap
 import os
+import secrets
 import tempfile
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from struct import Struct
 
@@ -37,6 +41,10 @@ class Board:
         self.size = size
         self._memory = mmap.mmap(fd, slots * size)
         self._free = deque(range(slots))
+        #: Where the file stands. Nothing reads it or moves it, so any other file under this number stands elsewhere.
+        self._position = os.lseek(fd, 0, os.SEEK_CUR)
+        #: Called when the descriptor is closed or another file's. It ends the process; set by the link.
+        self.on_closed: Callable[[], None] = lambda: os._exit(1)
 
     @classmethod
     def make(cls, concurrency: int, largest_batch: int = 1) -> Board:
@@ -48,6 +56,7 @@ class Board:
             with tempfile.TemporaryFile() as file:
                 fd = os.dup(file.fileno())
         os.ftruncate(fd, concurrency * size)  # it takes up no more than is written to
+        os.lseek(fd, 1 + secrets.randbits(40), os.SEEK_SET)
         return cls(fd, concurrency, size)
 
     def begin(self, runs: Sequence[Started]) -> int:
@@ -66,10 +75,20 @@ class Board:
         return slot
 
     def end(self, slot: int) -> None:
-        """What was noted there has ended, whichever way."""
+        """What was noted there has ended, whichever way; unless it has closed descriptors of this process."""
         if slot >= 0:
+            self.check()
             _length.pack_into(self._memory, slot * self.size, 0)
             self._free.append(slot)
+
+    def check(self) -> None:
+        """End this process, with all that is noted, if a job has closed its descriptors."""
+        try:
+            if os.lseek(self.fd, 0, os.SEEK_CUR) == self._position:  # the cheapest question that names the file
+                return
+        except OSError:
+            pass
+        self.on_closed()
 
     def started(self) -> list[Started]:
         """All that has begun and not ended."""

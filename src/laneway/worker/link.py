@@ -99,6 +99,9 @@ class Link:
         self.on_retire: Callable[[], None] = lambda: None
         #: Called when it waits for nothing any more; set by the worker.
         self.on_give_up: Callable[[], None] = lambda: None
+        #: Called when a job has closed descriptors of this process, just before it ends; set by the worker.
+        self.on_closed: Callable[[], None] = lambda: None
+        self.board.on_closed = self._closed
         self._lock = threading.Lock()
         for fd in (ends.socket, ends.board):
             os.set_inheritable(fd, False)  # what a job starts must not keep them open when we are gone
@@ -119,6 +122,7 @@ class Link:
         """Say something, without ever waiting: a supervisor that is stopped must not stop its children."""
         if os.getppid() != self._supervisor:  # something that it has forked keeps the connection open
             self._end()
+        self.board.check()  # the socket's number may be another connection's by now
         with self._lock:
             if self._unsent and isinstance(message, Beat):
                 message_bytes = b""  # it has not heard the last one either, and the next one says more
@@ -134,6 +138,13 @@ class Link:
             while letter := self._socket.recv(1):
                 self.on_give_up() if letter == GIVE_UP else self.on_retire()
         self._end()
+
+    def _closed(self) -> None:
+        """End this process: a job has closed its descriptors. The supervisor finds that job on the board."""
+        try:
+            self.on_closed()
+        finally:
+            os._exit(1)
 
     def _end(self) -> None:
         if os.getpgrp() == os.getpid():
