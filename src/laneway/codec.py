@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from .annotations import annotation_of, annotations_of, as_text
-from .errors import DeclarationError
+from .errors import DeclarationError, text_of
 from .targets import fields_of
 
 Params = dict[str, Any]
@@ -304,7 +304,7 @@ def _reason(error: Exception) -> str:
         return "a value is nested too deeply, or holds itself"
     if isinstance(error, UnicodeEncodeError):
         return "a text holds half of a surrogate pair, which cannot be stored; give valid Unicode"
-    text = str(error)
+    text = text_of(error)
     place = "".join(text.rpartition(" - at `")[1:]) if " - at `" in text else ""
     cause = error.__cause__
     if isinstance(cause, Refused):

@@ -27,6 +27,14 @@ if TYPE_CHECKING:
     from .task import AnyTask
 
 
+def text_of(value: object) -> str:
+    """The text of an exception, or of anything else. It never raises, whatever `__str__` does: that is not our code."""
+    try:
+        return "".join((str(value),))  # what is only derived from str has methods of its own
+    except BaseException as broken:
+        return f"(its text cannot be shown: {type(broken).__name__})"
+
+
 class LanewayError(Exception):
     """The base of every Laneway error."""
 

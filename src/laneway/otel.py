@@ -177,7 +177,7 @@ class _Instrument:
         if opened is None:
             return
         if event.exception is not None:
-            opened.span.record_exception(event.exception, {"laneway.key": event.key})
+            _record(opened.span, event.exception, event.error, {"laneway.key": event.key})
         if event.verdict in ("retry", "bury"):
             opened.failed = True
             opened.span.set_status(StatusCode.ERROR, event.error)
@@ -190,7 +190,7 @@ class _Instrument:
 
     def _run_abandoned(self, event: RunAbandoned) -> None:
         if opened := self._open.get(event.run):
-            opened.span.record_exception(event.exception)
+            _record(opened.span, event.exception, event.error, {})
             opened.span.set_status(StatusCode.ERROR, event.error)
             self._finish(event.run, opened)
 
@@ -226,6 +226,15 @@ class _Instrument:
             self._open.pop(run, None)
         if self._closing:
             self._leave_when_done()
+
+
+def _record(span: Span, error: BaseException, text: str | None, attributes: dict[str, str]) -> None:
+    """Note an exception. The SDK asks it for its text; one that has none is noted by what the event says of it."""
+    try:
+        span.record_exception(error, attributes)
+    except BaseException:
+        said = {"exception.type": type(error).__name__, "exception.message": text or ""}
+        span.add_event("exception", {**said, **attributes})
 
 
 def _attributes(event: RunStarted | RunEnded, keys: int) -> dict[str, str | int]:

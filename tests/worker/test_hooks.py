@@ -118,11 +118,13 @@ def test_an_errors_text_is_the_apps_own(make_app, drain):
 
 
 @pytest.mark.parametrize("hook", ["format_error", "dump_error", "load_error"])
-@pytest.mark.parametrize("how", ["raises", "returns no text"])
+@pytest.mark.parametrize("how", ["raises", "exits", "returns no text"])
 def test_a_broken_error_hook_harms_nothing(make_app, drain, caplog, hook, how):
     def broken(given):
         if how == "raises":
             raise KeyError("hook")
+        if how == "exits":
+            raise SystemExit(3)
         return 17
 
     told = []

@@ -135,6 +135,42 @@ def test_no_format_shows_an_argument_or_a_local_variable(failing, drain, format)
     assert SECRET not in log.text
 
 
+@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("raised", [RuntimeError, SystemExit, KeyboardInterrupt, GeneratorExit])
+def test_an_error_that_raises_when_it_is_shown_silences_nothing(app, drain, monkeypatch, format, raised):
+    monkeypatch.setattr(app.logger, "propagate", False)  # the handlers of pytest are not ours
+
+    class Unprintable(Exception):
+        def __str__(self) -> str:
+            raise raised
+
+        __repr__ = __str__
+
+    class Unlisted:
+        def __dir__(self) -> list[str]:  # Python asks for names like the one that is missing
+            raise raised
+
+    @app.task(max_retry_count=0)
+    def bad() -> None:
+        raise Unprintable from Unprintable()
+
+    @app.task(max_retry_count=0)
+    def misses() -> None:
+        vars(Unlisted().name)  # type: ignore[attr-defined]
+
+    with Log(app, format) as log:
+        handles = [bad.enqueue(), misses.enqueue()]
+        assert drain(app) == 0
+        app.logger.error("it says %s and %r", Unprintable(), Unprintable())
+        app.logger.error(Unprintable())
+        app.logger.error("odd", exc_info=Unprintable(), extra={"odd": Unprintable()})
+        app.logger.error("still here")
+    assert all(f"{handle.id} buried" in log.text for handle in handles)
+    assert log.text.count("cannot be shown") >= 3
+    assert "odd" in log.text
+    assert "still here" in log.text
+
+
 def test_rich_shows_the_traceback_in_colour(failing, drain):
     app, bad = failing
     with Log(app, "rich", terminal=True) as log:

@@ -264,6 +264,26 @@ def test_a_run_that_ends_the_worker_ends_its_span(app, sdk):
     assert (span.status.status_code, span.status.description) == (StatusCode.ERROR, "SystemExit: enough")
 
 
+@pytest.mark.parametrize("raised", [RuntimeError, SystemExit])
+def test_an_error_that_cannot_be_printed_is_recorded_all_the_same(app, sdk, raised):
+    class Unprintable(Exception):
+        def __str__(self) -> str:
+            raise raised
+
+    @app.task(max_retry_count=0)
+    def bad() -> None:
+        raise Unprintable
+
+    bad.enqueue()
+    drain(app)
+    span = sdk.one("process bad")
+    said = f"Unprintable: (its text cannot be shown: {raised.__name__})"
+    assert (span.status.status_code, span.status.description) == (StatusCode.ERROR, said)
+    [event] = span.events
+    assert (event.name, event.attributes["exception.type"]) == ("exception", "Unprintable")
+    assert event.attributes["exception.message"] == said
+
+
 def test_runs_and_waits_are_measured(app, sdk):
     @app.task(max_retry_count=0)
     def work(well: bool) -> None:

@@ -13,13 +13,20 @@ from laneway.job import JobView, Kind, NewJob
 from tests.worker.conftest import dead, stats
 
 
-class Unprintable(Exception):
-    def __str__(self) -> str:
-        raise RuntimeError("no text for you")
-
-
 class Ending(BaseException):
     """Any exception that is not an Exception."""
+
+
+def unprintable(raised: type[BaseException]) -> Exception:
+    """An error that raises something else wherever it is shown."""
+
+    class Unprintable(Exception):
+        def __str__(self) -> str:
+            raise raised
+
+        __repr__ = __str__
+
+    return Unprintable()
 
 
 def test_a_failure_is_retried_until_the_morgue(app, drain):
@@ -366,16 +373,17 @@ def test_a_cancellation_of_its_own_is_a_failure(make_app, drain, kind, handler):
 
 
 @pytest.mark.parametrize("kind", ["sync", "async"])
-def test_an_error_that_cannot_be_printed_is_a_failure_like_any_other(app, drain, kind):
-    ran = []
+@pytest.mark.parametrize("raised", [RuntimeError, *ENDINGS])
+def test_an_error_that_cannot_be_printed_is_a_failure_like_any_other(make_app, drain, kind, raised):
+    ran, app = [], make_app(error_handlers=[lambda error, context: 1 / 0])
 
     @app.task(max_retry_count=0)
     def bad() -> None:
-        raise Unprintable
+        raise unprintable(raised)
 
     @app.task(max_retry_count=0)
     async def bad_too() -> None:
-        raise Unprintable
+        raise unprintable(raised) from unprintable(raised)
 
     @app.task
     def good() -> None:
@@ -386,8 +394,42 @@ def test_an_error_that_cannot_be_printed_is_a_failure_like_any_other(app, drain,
     assert drain(app) == 0
     assert ran == [1]
     assert {job.error.partition("\n")[0] for job in dead(app)} == {
-        "Unprintable: (its text cannot be shown: RuntimeError)"
+        f"Unprintable: (its text cannot be shown: {raised.__name__})"
     }
+
+
+@pytest.mark.parametrize("raised", ENDINGS)
+def test_wherever_an_error_that_cannot_be_printed_comes_from_it_ends_no_worker(make_app, drain, raised):
+    def fail(*args: Any) -> Any:
+        raise unprintable(raised)
+
+    app = make_app(error_handlers=[fail])
+
+    @app.task(max_retry_count=1, retry_in=fail)
+    def bad() -> None:
+        raise ValueError("no")
+
+    @app.task
+    def buries() -> None:
+        raise Bury(unprintable(raised))  # type: ignore[arg-type]
+
+    @app.task(max_retry_count=0)
+    def retries() -> None:
+        raise Retry(unprintable(raised))  # type: ignore[arg-type]
+
+    @app.collect(max_retry_count=0)
+    def gather(batch: Batch[int]) -> None:
+        batch.fail("a", unprintable(raised))
+
+    handle = bad.enqueue()
+    buries.enqueue()
+    retries.enqueue()
+    gather.enqueue("a", 1)
+    assert drain(app) == 0
+    assert handle.status() == "delayed"
+    assert sorted(job.error.partition(":")[0] for job in dead(app)) == ["Bury", "Retry"]
+    [job] = dead(app, "gather")
+    assert job.error.startswith("Unprintable: (its text cannot be shown")
 
 
 def test_a_task_whose_params_do_not_fit_fails_by_its_own_options(app, drain):

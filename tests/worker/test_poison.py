@@ -86,6 +86,15 @@ def test_a_job_that_kills_its_process_is_buried_at_the_third_death_with_the_reas
     assert told == [(verdict, f"the process that ran it {how}") for verdict in ("postpone", "postpone", "bury")]
 
 
+@pytest.mark.parametrize("task", [dies_apart, dies_apart_async], ids=["sync", "async"])
+def test_an_error_that_exits_when_it_is_shown_is_a_failure_and_no_death(apart, drain, task):
+    task.enqueue("unprintable")
+    assert drain(apart) == 0
+    [job] = dead(apart)
+    assert job.error.startswith("Unprintable: (its text cannot be shown: SystemExit)")
+    assert len(ran()) == 1
+
+
 def test_a_death_is_said_in_one_line(apart, drain, caplog):
     dies_apart.enqueue("SIGKILL")
     assert drain(apart) == 0

@@ -17,7 +17,7 @@ from rich.text import Text
 from rich.traceback import Traceback
 
 from .lines import LineHandler, stamp
-from .text import harmless, one_line, without_ours
+from .text import harmless, one_line, traceback_text, without_ours
 
 _STYLES = {"DEBUG": "dim", "INFO": "green", "WARNING": "yellow", "ERROR": "red", "CRITICAL": "bold red"}
 _PACKAGE = str(Path(__file__).parent.parent)
@@ -80,7 +80,11 @@ class _Harmless:
 
 
 def _traceback(error: BaseException) -> Padding:
-    shown = Traceback.from_exception(
-        type(error), error, without_ours(error), show_locals=False, max_frames=FRAMES, suppress=[_PACKAGE]
-    )
+    shown: RenderableType
+    try:
+        shown = Traceback.from_exception(
+            type(error), error, without_ours(error), show_locals=False, max_frames=FRAMES, suppress=[_PACKAGE]
+        )
+    except BaseException:  # rich asks the error for its text
+        shown = Text(traceback_text(error))
     return Padding(shown, (0, 0, 0, 4))  # so that no line of the error's text passes for one of ours

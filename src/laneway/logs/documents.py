@@ -9,6 +9,7 @@ import os
 from datetime import UTC, datetime
 from typing import Any
 
+from ..errors import text_of
 from .lines import LineHandler
 from .text import traceback_text
 
@@ -69,17 +70,10 @@ def plain(value: Any, depth: int = 0) -> Any:
     if isinstance(value, str):
         return str(value)
     if depth < DEPTH and isinstance(value, dict):
-        return {_text(name): plain(each, depth + 1) for name, each in value.items()}
+        return {text_of(name): plain(each, depth + 1) for name, each in value.items()}
     if depth < DEPTH and isinstance(value, (list, tuple, set, frozenset)):
         return [plain(each, depth + 1) for each in value]
-    return _text(value)
-
-
-def _text(value: object) -> str:
-    try:
-        return str(value)
-    except Exception as error:
-        return f"({type(value).__name__}, whose text cannot be shown: {type(error).__name__})"
+    return text_of(value)
 
 
 def _escaped(character: str) -> str:

@@ -95,7 +95,7 @@ class EventLog:
             for _ in range(len(self._events)):
                 try:
                     self._log(*self._events.popleft())
-                except Exception:  # a handler that raises must not silence the log for good
+                except BaseException:  # a handler that raises must not silence the log for good
                     traceback.print_exc()
 
     def _log(self, at: float, event: Any) -> None:

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from datetime import datetime
 from typing import ClassVar, Literal, TextIO
 
+from ..errors import text_of
 from .text import harmless, one_line
 
 Format = Literal["plain", "rich", "json"]
@@ -33,7 +34,7 @@ class LineHandler(logging.Handler):
         """Write a line, or keep it until the batch is over."""
         try:
             self._lines.append(self.line(record))
-        except Exception as error:
+        except BaseException as error:  # what is shown may be anything, and raise anything
             try:
                 self._lines.append(self.line(unformatted(record, error)))
             except Exception:
@@ -71,10 +72,11 @@ class LineHandler(logging.Handler):
         return "" if self.process_name is None else f"[{self.process_name}] "
 
 
-def unformatted(record: logging.LogRecord, error: Exception) -> logging.LogRecord:
+def unformatted(record: logging.LogRecord, error: BaseException) -> logging.LogRecord:
     """What stands for a record that cannot be made a line, such as one with too few arguments: where it was logged."""
     what = repr(record.msg) if isinstance(record.msg, str) else f"a {type(record.msg).__name__}"
-    text = f"{what}, logged at {record.pathname}:{record.lineno}, cannot be shown: {type(error).__name__}: {error}"
+    why = f"{type(error).__name__}: {text_of(error)}"
+    text = f"{what}, logged at {record.pathname}:{record.lineno}, cannot be shown: {why}"
     given = {name: getattr(record, name) for name in ("name", "levelno", "levelname", "created", "msecs")}
     return logging.makeLogRecord({**given, "msg": one_line(text)})
 

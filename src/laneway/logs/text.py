@@ -7,6 +7,8 @@ import traceback
 from pathlib import Path
 from types import TracebackType
 
+from ..errors import text_of
+
 #: A traceback is cut to its end beyond this.
 LONGEST = 16_000
 
@@ -28,7 +30,10 @@ def harmless(text: str) -> str:
 
 def traceback_text(error: BaseException) -> str:
     """An exception with where it came from, as Python prints it: code, and never any values."""
-    lines = traceback.format_exception(type(error), error, without_ours(error))
+    try:
+        lines = traceback.format_exception(type(error), error, without_ours(error))
+    except BaseException:  # Python asks objects for their names, to guess which one was meant
+        lines = [*traceback.format_tb(without_ours(error)), f"{type(error).__name__}: {text_of(error)}"]
     return "".join(lines)[-LONGEST:].rstrip()
 
 

@@ -205,7 +205,7 @@ class _Forwarding(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         try:
             text = record.getMessage()
-        except Exception as error:
+        except BaseException as error:  # what is shown may be anything, and raise anything
             record = unformatted(record, error)
             text = record.getMessage()
         try:

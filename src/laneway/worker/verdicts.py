@@ -105,7 +105,7 @@ class Verdicts:
         try:
             text = error if isinstance(error, str) else (app.format_error or format_error)(error)
             return _checked(app.dump_error(text))
-        except Exception:
+        except BaseException:  # formatting an error never ends a worker
             app.logger.exception("format_error or dump_error failed; the error is kept as it is")
             return error if isinstance(error, str) else format_error(error)
 
@@ -115,7 +115,7 @@ class Verdicts:
             return None
         try:
             return _checked(self._app.load_error(text))
-        except Exception:
+        except BaseException:
             self._app.logger.exception("load_error failed; the error is shown as it is kept")
             return text
 
