@@ -63,7 +63,7 @@ class AsyncLoop:
             # Something that a job has started on the loop exits, and takes all runs on it along. It cannot be told
             # whose it was: each of them counts a death.
             died = [(run, runner) for run, runner in self._tasks.values() if id(run) in runner.running]
-            awaited = list(self._awaited)
+            awaited = [future for future in self._awaited.copy() if not future.done()]
             for run, runner in died:
                 runner.die(run, error)
             for future in awaited:
