@@ -167,7 +167,7 @@ class WorkerOptions:
     exclude: Sequence[str] = ()
     #: Whether subscriptions of those that it serves are written; not so to drain a queue that was unsubscribed.
     subscribe: bool = True
-    #: End when nothing that it may claim is due or runs.
+    #: End when no job that the worker may claim is due or running.
     until_empty: bool = False
     #: Seconds that running jobs get to finish when the worker is told to stop.
     shutdown_timeout_s: float = 25.0

@@ -59,6 +59,7 @@ class Outgoing(Dispatching):
         """
         self.check_body(body, "The body")
         options = Sending().with_options(queue=queue, perform_at=execute_after(body))
+        queue = options.queue or DEFAULT_QUEUE
         self.see_free(queue, "A body")
         return self.send([NewJob(queue=queue, key=new_id(), body=body, perform_at=options.perform_at)])[0]
 

@@ -63,7 +63,8 @@ def execute_after(body: str) -> int | None:
         after = _read_delayed(body).after
     except DECODE_ERRORS:
         return None
-    if isinstance(after, bool) or not isinstance(after, (int, float)) or not math.isfinite(after):
+    # What is no time counts as none: a text, NaN, a number beyond all that floats can count in seconds.
+    if isinstance(after, bool) or not isinstance(after, (int, float)) or not abs(after) < 2**53:
         return None
     return math.ceil(after)
 

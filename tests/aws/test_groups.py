@@ -188,6 +188,22 @@ def test_what_was_sent_behind_a_call_that_goes_back_does_not_overtake_it(
     assert bodies(hand.one()) == ["a", "b", "c"]
 
 
+def test_a_ticket_that_says_when_waits_and_its_group_with_it(bench: Bench) -> None:
+    """The Ruby original writes such tickets; a FIFO queue cannot delay one message alone."""
+    rig, server, clock = bench.virtual()
+    url, ticket = server.queue_url("q.fifo"), '{"_job_class":"T","_execute_after":%d}'
+    for number, body in enumerate([ticket % (clock.now() + 60), '{"_job_class":"T"}']):
+        rig.clients.sqs(
+            "send_message", QueueUrl=url, MessageBody=body, MessageGroupId="k", MessageDeduplicationId=str(number)
+        )
+    hand = rig.hand()
+    assert hand.claim() == []
+    clock.advance(30)
+    assert hand.claim() == []
+    clock.advance(31)
+    assert len(hand.one().payloads) == 2
+
+
 def test_a_claim_whose_time_is_up_is_refused_whole(bench: Bench) -> None:
     """Another process has the group then. Nothing of what stood behind it is kept either."""
     rig, server, clock = bench.virtual()

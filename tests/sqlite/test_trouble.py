@@ -173,6 +173,18 @@ def test_a_database_that_cannot_be_made_names_its_folder(folder: Path) -> None:
     assert f"is read-only: {folder} cannot be written" in refused(folder / "jobs.db")
 
 
+def test_a_folder_is_not_called_a_read_only_database(folder: Path) -> None:
+    place = folder / "jobs.db"
+    place.mkdir(mode=0o555)
+    assert "cannot be opened" in refused(place)
+
+
+def test_what_cannot_even_be_read_is_not_called_read_only(folder: Path) -> None:
+    place = folder / "jobs.db"
+    place.touch(mode=0o000)
+    assert "cannot be opened" in refused(place)
+
+
 def test_what_sqlite_itself_calls_read_only_is_called_so(broker: SQLiteBroker) -> None:
     """Whatever the reason is, as long as it is so."""
     with broker._db.write() as db:

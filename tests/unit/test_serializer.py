@@ -81,6 +81,11 @@ def test_a_ticket_that_says_when_is_stored_for_then(app, stored):
     assert (delayed.status, delayed.perform_at, queued.status) == ("delayed", 4_000_000_001, "queued")
 
 
+def test_a_body_without_a_queue_goes_to_the_default_one(app, stored):
+    app.enqueue_body("{}", queue=None)
+    assert [job.queue for job in stored()] == ["default"]
+
+
 @pytest.mark.parametrize(
     ("body", "queue", "sentence"),
     [

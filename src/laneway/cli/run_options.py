@@ -60,7 +60,7 @@ run_options = options.together(
     click.option(
         "--no-subscribe", is_flag=True, help="Write no subscriptions: to drain the queue of one that was ended."
     ),
-    click.option("--until-empty", is_flag=True, help="End when nothing that it may claim is due or runs."),
+    click.option("--until-empty", is_flag=True, help="End when no job that this worker may claim is due or running."),
     click.option(
         "--shutdown-timeout",
         "shutdown_timeout_s",

@@ -25,7 +25,10 @@ def look_s(broker: Broker) -> float:
 
 
 def is_empty(broker: Broker, served: Served, unfinished: Callable[[], bool]) -> bool:
-    """Whether nothing is due or runs in what is served, here or elsewhere, and all that runs have sent is stored."""
+    """Whether no job of the shards served is due or running, here or elsewhere, and all that runs have sent is stored.
+
+    On a Cluster what any worker's runs have sent to these queues counts while it is on its way.
+    """
     try:
         before = _idle(broker, served, unfinished)
         # What was in one shard when the others were looked at may have got into another one since, by a run.

@@ -89,7 +89,7 @@ class Worker:
             self._running.pool.show_stacks()
 
     def is_empty(self) -> bool:
-        """Whether nothing that it may claim is due or runs, here or elsewhere, and all that runs sent is stored."""
+        """Whether no job that it may claim is due or running, here or elsewhere, and all that runs sent is stored."""
         return is_empty(self.app.broker, self._running.served(), self._running.unfinished)
 
     # -- in threads ------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from ...clock import Clock
 from ...errors import BrokerError
+from ...ticket import execute_after
 from .batches import Sent
 from .changes import Change, Changes, in_tens
 from .holding import LONGEST_S, Held
@@ -126,7 +127,8 @@ class Arrivals:
         for message in sorted(messages, key=lambda each: each.sequence):
             id, key = message.note.id, message.note.key
             state = states.get(id)
-            rest_s = math.ceil(state.not_before - self._clock.now()) if state is not None else 0
+            not_before = max(0.0 if state is None else state.not_before, _execute_after(message))
+            rest_s = math.ceil(not_before - self._clock.now())
             if id in unknown or (message.channel.fifo and key in resting):
                 back.append(Change(message, 0))
             elif rest_s > 0:
@@ -154,6 +156,11 @@ class Arrivals:
 
 def _hops_until(message: Message) -> float | None:
     return None if message.channel.fifo else waits_until(message.body, message.note)
+
+
+def _execute_after(message: Message) -> float:
+    """Until when a ticket in a FIFO queue waits. It cannot hop, because it must keep its place: its group waits too."""
+    return float(execute_after(message.body) or 0) if message.channel.fifo and not message.note.value else 0.0
 
 
 def _try(errors: list[BrokerError], work: Callable[[], None]) -> None:

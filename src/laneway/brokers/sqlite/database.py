@@ -224,10 +224,10 @@ class Database:
         return BrokerError(f"The database {self.path} refused: {error}.")
 
     def _unwritable(self) -> Path | None:
-        """What this process may not write: a file of the database, or the folder, in which SQLite keeps its log."""
+        """What this process may read and not write: a file of the database, or the folder in which SQLite logs."""
         files = [self.path, *(self.path.with_name(self.path.name + end) for end in ("-wal", "-shm"))]
-        places = [*(file for file in files if file.exists()), self.path.parent]
-        return next((place for place in places if not os.access(place, os.W_OK)), None)
+        places = [*(file for file in files if file.is_file()), self.path.parent]
+        return next((each for each in places if os.access(each, os.R_OK) and not os.access(each, os.W_OK)), None)
 
     def close(self) -> None:
         """Close this process's connections; the next use opens them again."""
