@@ -171,6 +171,71 @@ def test_an_error_that_raises_when_it_is_shown_silences_nothing(app, drain, monk
     assert "still here" in log.text
 
 
+@pytest.mark.parametrize("format", FORMATS)
+def test_of_a_field_2000_characters_at_most_reach_a_line(app, drain, monkeypatch, format):
+    monkeypatch.setattr(app.logger, "propagate", False)  # the handlers of pytest are not ours
+    own, records = logging.Handler(), list[logging.LogRecord]()
+    monkeypatch.setattr(own, "emit", records.append)
+    monkeypatch.setattr(app.logger, "handlers", [own])
+    long, name = "B" * 3_000_000, "N" * 100_000
+
+    @app.task(max_retry_count=0)
+    def bad() -> None:
+        error = ValueError(long)
+        error.add_note(long)
+        raise error from ExceptionGroup(long, [KeyError(long)])
+
+    @app.task(context=True)
+    def says(context: Context) -> None:
+        context.logger.warning("it says %s", long)
+        context.logger.warning("\x00" * 2_000)
+
+    with Log(app, format) as log:
+        handles = [bad.enqueue(), app.enqueue_body(f'{{"_job_class":"{name}","_job_params":null}}'), says.enqueue()]
+        drain(app)
+        app.logger.error("odd", extra={"odd": long, "many": [long] * 5, "names": ["n"] * 5_000, "more": {long: long}})
+        app.logger.error("%d", long)
+        try:
+            raise OSError(long)
+        except OSError:
+            app.logger.exception("caught")
+    assert all(handle.id in log.text for handle in handles)
+    assert "… (3,000," in log.text
+    assert "There is no task named 'NNN" in log.text
+    assert len(log.text) < 120_000
+    if format == "json":
+        for found in documents(log):
+            assert len(found.pop("traceback", "")) <= 16_000
+            texts = [each if isinstance(each, str) else json.dumps(each, ensure_ascii=False) for each in found.values()]
+            assert max(map(len, texts)) <= 2_000
+        assert found["message"] == "caught"
+    else:
+        assert max(map(len, log.text.splitlines())) < 2_100
+    told = [record for record in records if hasattr(record, "event")]
+    assert max(len(record.getMessage()) for record in told) <= 2_000
+    assert max(len(getattr(record, "error", None) or "") for record in told) == 2_000
+    assert log.text.count("raise OSError(long)") == 1, "frames are shown, however long the text is"
+    assert log.text.count("raise error from ExceptionGroup(") == (format != "plain")
+
+
+def test_of_a_long_traceback_the_end_is_shown(app):
+    def deeper(left: int) -> None:
+        deepest(left - 1) if left else 1 / 0
+
+    def deepest(left: int) -> None:
+        deeper(left)
+
+    with Log(app, "json") as log:
+        try:
+            deeper(300)
+        except ZeroDivisionError:
+            app.logger.exception("caught")
+    (found,) = documents(log)
+    assert len(found["traceback"]) <= 16_000
+    assert found["traceback"].endswith("ZeroDivisionError: division by zero")
+    assert found["traceback"].startswith("… (")
+
+
 def test_rich_shows_the_traceback_in_colour(failing, drain):
     app, bad = failing
     with Log(app, "rich", terminal=True) as log:

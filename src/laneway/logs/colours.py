@@ -3,7 +3,6 @@ there the arguments are."""
 
 from __future__ import annotations
 
-import copy
 import io
 import logging
 from collections.abc import Iterable
@@ -14,14 +13,16 @@ from rich.console import Console, ConsoleOptions, RenderableType
 from rich.padding import Padding
 from rich.segment import Segment
 from rich.text import Text
-from rich.traceback import Traceback
+from rich.traceback import Trace, Traceback
 
-from .lines import LineHandler, stamp
-from .text import harmless, one_line, traceback_text, without_ours
+from ..errors import text_of
+from .lines import LineHandler, below, message, stamp
+from .text import cut, one_line, traceback_text, without_ours
 
 _STYLES = {"DEBUG": "dim", "INFO": "green", "WARNING": "yellow", "ERROR": "red", "CRITICAL": "bold red"}
 _PACKAGE = str(Path(__file__).parent.parent)
-FRAMES = 20
+#: So many frames of an error are shown, and so many errors of those that led to it.
+FRAMES, ERRORS = 20, 10
 
 
 class RichHandler(LineHandler):
@@ -36,10 +37,9 @@ class RichHandler(LineHandler):
     def line(self, record: logging.LogRecord) -> str:
         """A record, and below it the traceback that came with it."""
         error = getattr(record, "raised", None) or (record.exc_info[1] if record.exc_info else None)
-        if record.exc_info:
-            # Shown below, in colour; others that get this record must find it as it was.
-            record = copy.copy(record)
-            record.exc_info = record.exc_text = None
+        said = message(record)
+        if error is None:
+            said += below(record)
         style = _STYLES.get(record.levelname, "")
         line = Text.assemble(
             (stamp(record), "dim"),
@@ -47,7 +47,7 @@ class RichHandler(LineHandler):
             (f"{record.levelname:<7}", style),
             " ",
             (self.lead(), "cyan"),
-            (harmless(self.format(record)), style if record.levelno >= logging.ERROR else ""),
+            (said, style if record.levelno >= logging.ERROR else ""),
         )
         return self._rendered(line) + (self._rendered(_traceback(error)) if error is not None else "")
 
@@ -85,6 +85,21 @@ def _traceback(error: BaseException) -> Padding:
         shown = Traceback.from_exception(
             type(error), error, without_ours(error), show_locals=False, max_frames=FRAMES, suppress=[_PACKAGE]
         )
+        _cut_all(shown.trace)
     except BaseException:  # rich asks the error for its text
         shown = Text(traceback_text(error))
     return Padding(shown, (0, 0, 0, 4))  # so that no line of the error's text passes for one of ours
+
+
+def _cut_all(trace: Trace) -> None:
+    """Cut the texts of the errors that a traceback is made of, so that its frames are seen."""
+    del trace.stacks[ERRORS:]
+    for stack in trace.stacks:
+        stack.exc_value = cut(stack.exc_value)
+        if stack.syntax_error is not None:
+            stack.syntax_error.line, stack.syntax_error.msg = cut(stack.syntax_error.line), cut(stack.syntax_error.msg)
+        if hasattr(stack, "notes"):  # since rich 14
+            stack.notes = [cut(text_of(note)) for note in stack.notes[:ERRORS]]
+            del stack.exceptions[ERRORS:]
+            for each in stack.exceptions:
+                _cut_all(each)

@@ -11,7 +11,7 @@ from typing import Any
 
 from ..errors import text_of
 from .lines import LineHandler
-from .text import traceback_text
+from .text import LONGEST, cut, traceback_text
 
 #: What every record has: the rest was given by somebody, in `extra`, and belongs into the document.
 _USUAL = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName", "raised"}
@@ -37,7 +37,7 @@ class JsonHandler(LineHandler):
             "time": _iso(record.created),
             "level": record.levelname,
             "logger": record.name,
-            "message": record.getMessage(),
+            "message": cut(record.getMessage()),
             "pid": os.getpid(),
         }
         if self.process_name is not None:
@@ -46,7 +46,7 @@ class JsonHandler(LineHandler):
             found["traceback"] = traceback
         for name, value in vars(record).items():
             if name not in _USUAL:
-                found[name if name not in found else f"extra_{name}"] = plain(value)
+                found[name if name not in found else f"extra_{name}"] = _bounded(plain(value))
         return found
 
 
@@ -68,12 +68,27 @@ def plain(value: Any, depth: int = 0) -> Any:
     if isinstance(value, float):
         return value if math.isfinite(value) else str(value)
     if isinstance(value, str):
-        return str(value)
+        return cut(str(value))
     if depth < DEPTH and isinstance(value, dict):
-        return {text_of(name): plain(each, depth + 1) for name, each in value.items()}
+        return {cut(text_of(name)): plain(each, depth + 1) for name, each in value.items()}
     if depth < DEPTH and isinstance(value, (list, tuple, set, frozenset)):
         return [plain(each, depth + 1) for each in value]
-    return text_of(value)
+    return cut(text_of(value))
+
+
+def _bounded(value: Any) -> Any:
+    """A field that is not too long: of a list its first items, of anything else the beginning of its text."""
+    if not isinstance(value, (list, dict)) or len(text := json.dumps(value, ensure_ascii=False)) <= LONGEST:
+        return value
+    if isinstance(value, dict):
+        return cut(text)
+    left, count = LONGEST - 40, 0  # with room for what is said of the rest
+    for each in value:
+        left -= len(json.dumps(each, ensure_ascii=False)) + 2
+        if left < 0:
+            break
+        count += 1
+    return [*value[:count], f"… ({len(value) - count:,} more)"]
 
 
 def _escaped(character: str) -> str:

@@ -7,17 +7,20 @@ any handler can use them.
 
 from __future__ import annotations
 
+import sys
 import threading
-import traceback
 from collections import deque
 from collections.abc import Collection
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from time import time
 from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from ..telemetry import RunEnded
 from .lines import LineHandler
 from .sentences import SENTENCES, sentence
+from .text import LONGEST, cut, traceback_text
 
 if TYPE_CHECKING:
     from ..app import Laneway
@@ -95,20 +98,26 @@ class EventLog:
             for _ in range(len(self._events)):
                 try:
                     self._log(*self._events.popleft())
-                except BaseException:  # a handler that raises must not silence the log for good
-                    traceback.print_exc()
+                except BaseException as error:  # a handler that raises must not silence the log for good
+                    with suppress(OSError, ValueError):
+                        print(traceback_text(error, whole=True), file=sys.stderr)
 
     def _log(self, at: float, event: Any) -> None:
         logger = self._logger
+        fields = {name: getattr(event, name) for name in event.__struct_fields__}
+        long = {name: cut(value) for name, value in fields.items() if isinstance(value, str) and len(value) > LONGEST}
+        if long:
+            event = msgspec.structs.replace(event, **long)
+            fields |= long
         level, line = sentence(event, self._slow_s)
         if not logger.isEnabledFor(level):
             return
-        record = logger.makeRecord(logger.name, level, "", 0, line, (), None)
+        record = logger.makeRecord(logger.name, level, "", 0, cut(line), (), None)
         record.created, record.msecs = at, at % 1 * 1000  # when it happened
         record.event = type(event).__name__
-        for field in event.__struct_fields__:
-            if field not in _UNSAID:
-                setattr(record, field, getattr(event, field))
+        for name, value in fields.items():
+            if name not in _UNSAID:
+                setattr(record, name, value)
         # Not as `exc_info`: a line is enough for whoever has not asked for more.
         record.raised = getattr(event, "exception", None)
         logger.handle(record)

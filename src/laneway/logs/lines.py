@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import ClassVar, Literal, TextIO
 
 from ..errors import text_of
-from .text import harmless, one_line
+from .text import cut, harmless, one_line, traceback_text
 
 Format = Literal["plain", "rich", "json"]
 
@@ -65,11 +65,24 @@ class LineHandler(logging.Handler):
 
     def line(self, record: logging.LogRecord) -> str:
         """A record as it is written, with the line break at its end."""
-        return f"{stamp(record)} {record.levelname:<7} {self.lead()}{harmless(self.format(record))}\n"
+        return f"{stamp(record)} {record.levelname:<7} {self.lead()}{message(record)}{below(record)}\n"
 
     def lead(self) -> str:
         """What stands before the sentence: which process it is from, when there are several."""
         return "" if self.process_name is None else f"[{self.process_name}] "
+
+
+def message(record: logging.LogRecord) -> str:
+    """What a record says, as it may stand in a line."""
+    return cut(harmless(cut(record.getMessage())))
+
+
+def below(record: logging.LogRecord) -> str:
+    """What stands below it: a traceback, or stacks."""
+    error = record.exc_info[1] if record.exc_info else None
+    # Not the record's own text of the error, if there is the error itself: another handler has made it, in any length.
+    shown = [record.exc_text if error is None else traceback_text(error, whole=True), record.stack_info]
+    return "".join(harmless(f"\n{text}") for text in shown if text)
 
 
 def unformatted(record: logging.LogRecord, error: BaseException) -> logging.LogRecord:

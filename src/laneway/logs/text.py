@@ -9,10 +9,20 @@ from types import TracebackType
 
 from ..errors import text_of
 
-#: A traceback is cut to its end beyond this.
-LONGEST = 16_000
+#: Of any field, the message among them, so many characters reach a line.
+LONGEST = 2_000
+#: A traceback, each part of which is a field, is cut to its end beyond this.
+LONGEST_TRACEBACK = 16_000
 
 _OURS = str(Path(__file__).parent.parent) + os.sep
+
+
+def cut(text: str) -> str:
+    """The beginning of a text, if it is too long for a line of the log; its end says how long it was."""
+    if len(text) <= LONGEST:
+        return text
+    end = f"… ({len(text):,} characters)"
+    return text[: LONGEST - len(end)] + end
 
 
 def one_line(text: str) -> str:
@@ -28,13 +38,25 @@ def harmless(text: str) -> str:
     return text.rstrip("\n").replace("\n", "\n    ")
 
 
-def traceback_text(error: BaseException) -> str:
-    """An exception with where it came from, as Python prints it: code, and never any values."""
+def traceback_text(error: BaseException, *, whole: bool = False) -> str:
+    """An exception with where it came from, as Python prints it: code, and never any values.
+
+    It begins in the user's code, unless the `whole` of it is wanted. The texts of errors are cut, so that the frames
+    are seen; of too many frames the last are.
+    """
+    frames = error.__traceback__ if whole else without_ours(error)
     try:
-        lines = traceback.format_exception(type(error), error, without_ours(error))
+        parts = traceback.format_exception(type(error), error, frames)
     except BaseException:  # Python asks objects for their names, to guess which one was meant
-        lines = [*traceback.format_tb(without_ours(error)), f"{type(error).__name__}: {text_of(error)}"]
-    return "".join(lines)[-LONGEST:].rstrip()
+        parts = [*traceback.format_tb(frames), f"{type(error).__name__}: {text_of(error)}"]
+    parts = [cut(part.rstrip("\n")) for part in parts]
+    left, first = LONGEST_TRACEBACK - 40, len(parts)  # with room for what is said of the rest
+    while first and left > len(parts[first - 1]):
+        first -= 1
+        left -= len(parts[first]) + 1
+    if first:
+        parts[:first] = [f"… ({first:,} parts before)"]
+    return "\n".join(parts)
 
 
 def without_ours(error: BaseException) -> TracebackType | None:

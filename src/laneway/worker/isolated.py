@@ -23,6 +23,7 @@ from ..clock import SystemClock
 from ..job import Claim, Headers
 from ..logs import write_others
 from ..logs.lines import unformatted
+from ..logs.text import traceback_text
 from ..telemetry import RunAbandoned, RunEnded, RunEntered, RunLeft, RunStarted
 from .bus import Bus
 from .failure import describe
@@ -31,7 +32,7 @@ from .loop import AsyncLoop
 from .parenthood import group_dies_with
 from .run import Run
 from .runner import Runner
-from .signals import handle_signals, stacks
+from .signals import handle_signals, show_stacks
 from .wire import Begun, End, Ended, FromWorker, Hello, Living, Logged, Ready, Ruling, Unable, Wire, Work, storable
 
 if TYPE_CHECKING:
@@ -209,7 +210,8 @@ class _Forwarding(logging.Handler):
             record = unformatted(record, error)
             text = record.getMessage()
         try:
-            traceback = logging.Formatter().formatException(record.exc_info) if record.exc_info else None
+            raised = record.exc_info[1] if record.exc_info else None
+            traceback = record.stack_info if raised is None else traceback_text(raised, whole=True)
             fields = {name: str(getattr(record, name)) for name in ("task", "job") if hasattr(record, name)}
             shown = None if traceback is None else storable(traceback)
             self._wire.send(Logged(record.name, record.levelno, storable(text), record.created, shown, fields))
@@ -228,7 +230,7 @@ def _forwarding(logger: logging.Logger, wire: Wire[FromWorker], level: int) -> l
 
 def _show_stacks(logger: list[logging.Logger]) -> None:
     for each in logger:
-        each.warning("stacks of all threads of the isolated process %d:\n%s", os.getpid(), stacks())
+        show_stacks(each, f"stacks of all threads of the isolated process {os.getpid()}:")
 
 
 if __name__ == "__main__":

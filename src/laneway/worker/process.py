@@ -22,7 +22,7 @@ from .link import Leaving, Link
 from .membership import is_forgotten
 from .parts import Parts
 from .run import Run
-from .signals import handle_signals, restore_signals, stacks
+from .signals import handle_signals, restore_signals, show_stacks
 from .stopping import Stopping
 from .turns import FIRST_BACKOFF_S, LONGEST_BACKOFF_S
 
@@ -84,7 +84,7 @@ class Worker:
         return 0 if finished and self._running.died is None else 1
 
     def _show_stacks(self) -> None:
-        self.app.logger.warning("stacks of all threads:\n%s", stacks())
+        show_stacks(self.app.logger, "stacks of all threads:")
         if self._started:
             self._running.pool.show_stacks()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import sys
@@ -42,6 +43,13 @@ def restore_signals(before: Mapping[int, Any]) -> None:
     """Put back what was there before `handle_signals`."""
     for number, handler in before.items():
         signal.signal(number, handler)
+
+
+def show_stacks(logger: logging.Logger, what: str) -> None:
+    """Write where every thread stands to the log: beside the message, which would be cut."""
+    record = logger.makeRecord(logger.name, logging.WARNING, "", 0, what, (), None, sinfo=stacks())
+    if logger.isEnabledFor(record.levelno):
+        logger.handle(record)
 
 
 def stacks() -> str:

@@ -31,7 +31,7 @@ from .outage import Outage
 from .parenthood import kill_group, kill_marked, kill_tree
 from .renewals import Renewals
 from .serving import queues_served
-from .signals import handle_signals, restore_signals, stacks
+from .signals import handle_signals, restore_signals, show_stacks
 from .stopping import SAY_S
 
 if TYPE_CHECKING:
@@ -364,7 +364,7 @@ class Supervisor:
     def _show_stacks(self) -> None:
         for child in self._children:
             child.signal(signal.SIGUSR2)
-        self.app.logger.warning("stacks of all threads of the supervisor:\n%s", stacks())
+        show_stacks(self.app.logger, "stacks of all threads of the supervisor:")
 
     # -- for those who ask -----------------------------------------------------------------------------
 
