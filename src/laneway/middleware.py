@@ -82,9 +82,12 @@ class Stack:
                 error = raised
             else:
                 error = _ended(generator)
-        if error is not None:
+        if error is None:
+            return result
+        try:
             raise error
-        return result
+        finally:
+            del error  # its traceback leads to this frame: else the two would wait for the garbage collector
 
 
 def _ended(generator: Around) -> BaseException:
@@ -116,4 +119,7 @@ def surround(
             result = step()
     except BaseException as raised:
         error = raised
-    return reached, stack.leave(result, error)
+    try:
+        return reached, stack.leave(result, error)
+    finally:
+        del error  # as in Stack.leave

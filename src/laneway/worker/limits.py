@@ -33,4 +33,7 @@ async def within(limit_s: float, work: Awaitable[Result]) -> Result:
         if not timeout.expired() and loop.time() < due:
             return result
     # The TimeoutError that stands for the cancellation says nothing; what the handler raised instead may.
-    raise TimeLimitError(limit_s) from (None if isinstance(error, TimeoutError) else error)
+    try:
+        raise TimeLimitError(limit_s) from (None if isinstance(error, TimeoutError) else error)
+    finally:
+        del error  # its traceback leads to this frame: else the two would wait for the garbage collector

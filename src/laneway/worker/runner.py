@@ -109,7 +109,10 @@ class Runner:
         except BaseException as raised:
             self.die(run, raised)
             return None
-        return self._leave(run, result, error)
+        try:
+            return self._leave(run, result, error)
+        finally:
+            del error  # its traceback leads to this frame: else the two would wait for the garbage collector
 
     async def execute_async(self, run: Run) -> Run | None:
         """Carry out an async task's run. Returns the next one of the same claim, if there is one."""
@@ -129,7 +132,10 @@ class Runner:
                 raise  # GeneratorExit: the run was abandoned with its loop, and Python is clearing it away
             self.die(run, raised)
             return None
-        return self._leave(run, result, error)
+        try:
+            return self._leave(run, result, error)
+        finally:
+            del error  # its traceback leads to this frame: else the two would wait for the garbage collector
 
     # -- what has had its process die, and what runs apart ---------------------------------------------
 
@@ -179,7 +185,10 @@ class Runner:
                 self.die(run, raised)
                 return None
         del self.running[id(run)]
-        return self.conclude(run, error)
+        try:
+            return self.conclude(run, error)
+        finally:
+            del error  # as above
 
     def die(self, run: Run, error: BaseException) -> None:
         """A run has ended the worker. It stays unsettled and counts a death: it is taken back when this worker has
