@@ -100,6 +100,8 @@ def test_what_the_original_publishes_is_heard_and_what_is_published_here_it_can_
         app.publish_many("order_placed", [{"id": 1, "ü": [None]}, 2.5])
         app.sender("order_placed", "mailer").send({"id": 2})
         app.sender("order_placed", "mailer").send_many([3, 4], attributes={"n": 5})
+        # A long poll that was open when the worker stopped may hide one for a while.
+        wait_until(lambda: aws.counts(queue) == (6, 0, 0))
         messages = aws.receive_all(queue)
         assert sorted(message["Body"] for message in messages) == sorted(
             ['"a string"', '{"id":1,"ü":[null]}', "2.5", '{"id":2}', "3", "4"]
