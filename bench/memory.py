@@ -4,10 +4,10 @@ Starts one worker process on a fresh SQLite file, feeds it from this process so 
 /proc what it has resident, what of that is its own and how many descriptors it has open. Growth is counted from
 after the warm-up: by then every thread is there, every statement is compiled, every module that a run needs is
 imported, the broker's page cache (4 MB, what 17,000 small jobs take) is full, and the worker has been idle twice. The
-first time opens its third connection. After the second, in the middle of the warm-up, malloc gives another thread an
-arena of its own, about 2 MB (with MALLOC_ARENA_MAX=1 it does not). What grows after that grows with the jobs. The first
-and the last sample are taken when all that was fed has run. Between them a descriptor more is a file that is open for a
-moment: a source that a traceback is read from, or the folder, when SQLite begins a new log.
+first time opens its third connection. After the second, in the middle of the warm-up, malloc takes up to 2 MB for its
+arenas, once. What grows after that grows with the jobs. The first and the last sample are taken when all that was fed
+has run. Between them a descriptor more is a file that is open for a moment: a source that a traceback is read from, or
+the folder, when SQLite begins a new log.
 
 `--kind producer` looks at the other side: a process that enqueues, one job at a time, and runs none.
 """

@@ -40,6 +40,7 @@ def test_restarting_with_term_under_load_repeats_nothing(site: Site) -> None:
         if number % 3:  # the old one is replaced once the new one serves
             new.serving()
             steady, new = new, steady
+        site.put("work", 100, takes_s=0.1)  # starting may have taken so long that nothing else is left to run
         pause.wait(chance.random() * 1.5)
         busy += any(stats.busy for stats in site.broker.stats())
         for _ in range(chance.choice([1, 1, 2])):

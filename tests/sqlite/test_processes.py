@@ -186,6 +186,30 @@ say(len([key for key in keys(Hand(broker).claim(limit=10**6)) if key.startswith(
     assert broker.check() == []
 
 
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork on this system")
+def test_two_threads_may_fork_at_once(broker: SQLiteBroker, spawn: Spawn) -> None:
+    """Jobs that start processes do so in several threads of a worker."""
+    process = spawn("""
+import threading, warnings
+warnings.simplefilter("ignore", DeprecationWarning)  # newer Pythons warn of just this
+put(broker, "before")
+def fork():
+    for _ in range(20):
+        child = os.fork()
+        if child == 0:
+            os._exit(0)
+        assert os.waitpid(child, 0)[1] == 0
+threads = [threading.Thread(target=fork) for _ in range(2)]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+put(broker, "after")
+say("done")
+""")
+    assert process.stdout is not None
+    assert process.stdout.readline() == "done\n"
+    assert broker.stats()[0].length == 2
+
+
 def test_claims_are_exclusive_between_processes(broker: SQLiteBroker, spawn: Spawn) -> None:
     """A settlement from here is refused once another process holds the job."""
     put(broker, "a")

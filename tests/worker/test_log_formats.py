@@ -236,6 +236,13 @@ def test_of_a_long_traceback_the_end_is_shown(app):
     assert found["traceback"].startswith("… (")
 
 
+def test_a_number_and_the_name_of_a_logger_are_cut_in_json(app):
+    with Log(app, "json") as log:
+        app.logger.getChild("x" * 5_000).error("long", extra={"number": 10**3_000, "small": 10**300})
+    document = json.loads(log.text)
+    assert (len(document["logger"]), len(document["number"]), document["small"]) == (2_000, 2_000, 10**300)
+
+
 def test_rich_shows_the_traceback_in_colour(failing, drain):
     app, bad = failing
     with Log(app, "rich", terminal=True) as log:

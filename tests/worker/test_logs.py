@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import io
 import logging
+import queue
 import re
 
 import pytest
 
-from laneway.logs import Format, handler
+from laneway.logs import Format, events, handler
+from laneway.telemetry import BrokerAway
+from tests.worker.conftest import PATIENCE_S
 
 
 class Terminal(io.StringIO):
@@ -178,3 +181,22 @@ def test_a_handler_that_raises_does_not_silence_the_log(app, drain, capsys):
         drain(app)
     assert "the log server is away" in capsys.readouterr().err
     assert f"{handle.id} buried" in log.text
+
+
+def test_many_lines_do_not_wait_for_more(app, monkeypatch):
+    """What waits to be written of a failure is the error itself, and all that its run has used."""
+    monkeypatch.setattr(events, "FLUSH_S", 3600.0)
+    written = queue.SimpleQueue()
+    noting = logging.Handler()
+    noting.emit = written.put
+    app.logger.addHandler(noting)
+    log = events.EventLog(app)
+    log.start()
+    try:
+        for _ in range(events.FLUSH_COUNT):
+            app.telemetry.emit(BrokerAway("gone"))
+        for _ in range(events.FLUSH_COUNT):
+            written.get(timeout=PATIENCE_S)
+    finally:
+        log.stop()
+        app.logger.removeHandler(noting)

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import threading
 from typing import Annotated, Any
 
 import pytest
 
 from laneway import Batch, Bury, Context, Key, Laneway, NotATicketError, Retry, Serializer
 from laneway.job import JobView, Kind, NewJob
-from tests.worker.conftest import dead, stats
+from laneway.telemetry import WorkerStopped
+from tests.worker.conftest import PATIENCE_S, dead, stats
 
 
 class Ending(BaseException):
@@ -499,6 +501,33 @@ def test_an_error_handler_that_exits_ends_the_worker_and_loses_nothing(make_app,
     assert drain(app) == 1
     [job] = app.broker.find("default", handle.id)
     assert (job.status, job.deaths) == ("queued", 1)
+
+
+def test_a_worker_that_ends_waits_for_error_handlers(make_app, drain):
+    """Until they have returned, the failure is not recorded. Here another run has ended the worker meanwhile."""
+    handling, stopped = threading.Event(), threading.Event()
+
+    def slow(error: BaseException, context: Context) -> None:
+        handling.set()
+        stopped.wait(0.5)  # it is not, if all is well
+
+    app = make_app(error_handlers=[slow])
+    app.telemetry.subscribe(WorkerStopped, lambda event: stopped.set())
+
+    @app.task
+    def bad() -> None:
+        raise ValueError("no")
+
+    @app.task
+    def ends() -> None:
+        assert handling.wait(PATIENCE_S)
+        raise SystemExit(3)
+
+    handle = bad.enqueue()
+    ends.enqueue()
+    assert drain(app, concurrency=2) == 1
+    [job] = app.broker.find("default", handle.id)
+    assert (job.status, job.retry_count) == ("delayed", 0)
 
 
 def test_a_hook_that_exits_harms_nothing_else(app, drain):

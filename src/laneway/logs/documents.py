@@ -36,7 +36,7 @@ class JsonHandler(LineHandler):
         found: dict[str, Any] = {
             "time": _iso(record.created),
             "level": record.levelname,
-            "logger": record.name,
+            "logger": cut(record.name),
             "message": cut(record.getMessage()),
             "pid": os.getpid(),
         }
@@ -63,7 +63,7 @@ def _iso(seconds: float) -> str:
 
 def plain(value: Any, depth: int = 0) -> Any:
     """A value as JSON can hold it; what it cannot is shown as text."""
-    if value is None or isinstance(value, (bool, int)):
+    if value is None or (isinstance(value, int) and value.bit_length() < LONGEST):
         return value
     if isinstance(value, float):
         return value if math.isfinite(value) else str(value)

@@ -25,8 +25,9 @@ from .text import LONGEST, cut, traceback_text
 if TYPE_CHECKING:
     from ..app import Laneway
 
-#: Lines are written at the latest after this many seconds.
-FLUSH_S = 0.1
+#: Lines are written at the latest after this many seconds, or when so many have gathered: what waits here of a run that
+#: failed is its error, and with it all that the run has used.
+FLUSH_S, FLUSH_COUNT = 0.1, 20
 
 #: Of these a line says nothing, or says it in its own way.
 _UNSAID = frozenset({"exception", "run", "more"})
@@ -45,6 +46,7 @@ class EventLog:
         self._kinds = [kind for kind in SENTENCES if kind not in unsaid]
         self._events: deque[tuple[float, Any]] = deque()
         self._wake = threading.Event()
+        self._gathered = threading.Event()
         self._stopping = False
         self._thread = threading.Thread(target=self._main, name="laneway-log", daemon=True)
 
@@ -78,14 +80,16 @@ class EventLog:
         self._events.append((time(), event))
         if not self._wake.is_set():
             self._wake.set()
+        if len(self._events) >= FLUSH_COUNT and not self._gathered.is_set():
+            self._gathered.set()
 
     def _main(self) -> None:
-        gather = threading.Event()
         while True:
             self._wake.wait()
             if not self._stopping:
-                gather.wait(FLUSH_S)  # let more lines gather
+                self._gathered.wait(FLUSH_S)  # let more lines gather
             self._wake.clear()
+            self._gathered.clear()
             self._write()
             if self._stopping and not self._events:
                 return

@@ -124,8 +124,8 @@ class AsyncLoop:
 
 
 async def _outcome(coroutine: Coroutine[Any, Any, Any]) -> tuple[Any, BaseException | None]:
-    """What a coroutine returns or raises. Not even what is no Exception leaves it: asyncio would end the loop by that,
-    and those who wait for what runs there would wait for ever."""
+    """What a coroutine returns or raises. It lets nothing through that is no Exception: asyncio would end the loop, and
+    runners that wait for a result from there would wait for ever."""
     try:
         return await coroutine, None
     except BaseException as error:

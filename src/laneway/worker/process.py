@@ -218,10 +218,10 @@ class Worker:
         """
         parts = self._running
         parts.stop_fetching()
+        parts.blamed += run.started() if run else []  # first: the worker may be ending already
         job = f" in {run.call.task.name} {run.claim.key}" if run else ""
         self.app.logger.critical("%s%s ends the worker", type(error).__name__, job, exc_info=error)
         first, parts.died = parts.died is None, error
-        parts.blamed += run.started() if run else []
         if self._in_process:
             self._stopping.asked.set()
         elif first:

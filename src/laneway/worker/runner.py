@@ -184,7 +184,6 @@ class Runner:
             except BaseException as raised:
                 self.die(run, raised)
                 return None
-        del self.running[id(run)]
         try:
             return self.conclude(run, error)
         finally:
@@ -218,13 +217,14 @@ class Runner:
             self._board.end(run.slot)
         if calls is not None:
             duration_s = calls.used_s = calls.used_s + duration_s
+        if isinstance(settled, list):
+            run.lane.finish_all(settled, duration_s)
+        elif settled is not None:
+            run.lane.finish(settled, duration_s)
+        self.running.pop(id(run), None)  # last, because a worker that stops waits for what runs
         if settled is None:
             assert calls is not None, "only the calls of a key go on after a success"
             return self.go_on(calls, run.context.outbox)
-        if isinstance(settled, list):
-            run.lane.finish_all(settled, duration_s)
-        else:
-            run.lane.finish(settled, duration_s)
         return None
 
     def _settled(

@@ -261,11 +261,14 @@ class Database:
 
 
 _databases: weakref.WeakSet[Database] = weakref.WeakSet()
+#: Held from before a fork until after it: two threads may fork at once, and the list below is for one of them.
+_fork_lock = threading.Lock()
 #: Those that let go for the fork that is under way, and no younger ones.
 _forking: list[Database] = []
 
 
 def _before_fork() -> None:
+    _fork_lock.acquire()
     _forking[:] = _databases
     for database in _forking:
         database.before_fork()
@@ -275,12 +278,14 @@ def _after_fork_in_parent() -> None:
     for database in _forking:
         database.after_fork_in_parent()
     _forking.clear()
+    _fork_lock.release()
 
 
 def _after_fork_in_child() -> None:
     for database in _forking:
         database.after_fork_in_child()
     _forking.clear()
+    _fork_lock.release()
 
 
 if hasattr(os, "register_at_fork"):
