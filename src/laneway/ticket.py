@@ -100,6 +100,14 @@ class Serializer:
             return (head + task.pack(params) + b"}").decode()
         return (head + task.pack(params) + b',"_job_id":' + encode(id) + b"}").decode()
 
+    def task_of(self, body: str) -> TicketTask | None:
+        """The task that `body` names, without reading its params; None if that cannot be told."""
+        try:
+            # A subclass may read other bodies, and only its `loads` knows how.
+            return self.registry.find(_read(body).name) if type(self).loads is Serializer.loads else None
+        except DECODE_ERRORS:
+            return None
+
     def loads(self, body: str) -> Call | Any | None:
         """Return the call that `body` describes, None for an empty one; raises TicketError when it describes none.
 

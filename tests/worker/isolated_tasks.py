@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Annotated
@@ -119,6 +120,26 @@ def keyed_here(key: Annotated[str, Key], number: int, ending: str = "") -> None:
 def dies(ending: str) -> None:
     note("ran", os.getpid())
     end(ending)
+
+
+@dataclass
+class Noted:
+    """A value that notes where it is read."""
+
+    number: int
+
+    def __post_init__(self) -> None:
+        note("read", os.getpid())
+
+
+@app.task
+def reads(value: Noted) -> None:
+    note("ran", os.getpid())
+
+
+@app.task
+def reads_keyed(key: Annotated[str, Key], value: Noted) -> None:
+    note("ran", os.getpid())
 
 
 @app.task(isolation="process", max_retry_count=0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import pytest
 
@@ -19,6 +20,8 @@ from laneway.worker.splitters import default
 from tests.worker.apart import isolated_app, wait_for
 from tests.worker.conftest import Bench, Running, dead, stats
 from tests.worker.isolated_tasks import (
+    JOURNAL,
+    Noted,
     dies,
     dies_apart,
     dies_apart_async,
@@ -28,6 +31,8 @@ from tests.worker.isolated_tasks import (
     keyed,
     keyed_here,
     noted,
+    reads,
+    reads_keyed,
 )
 
 
@@ -49,7 +54,8 @@ def crash(app: Laneway, queue: str) -> None:
     )
     app.broker.join(view)
     [claim] = app.broker.turn(Turn(name, queue, 1, limit=1)).claims
-    app.broker.leave(name, [Started(queue, claim.key, claim.token)])
+    identity = claim.payloads[0].identity if claim.kind is Kind.KEYED else ""
+    app.broker.leave(name, [Started(queue, claim.key, claim.token, identity)])
 
 
 # -- in an isolated process ----------------------------------------------------------------------------
@@ -139,6 +145,19 @@ def test_after_the_second_death_a_job_runs_in_a_process_of_its_own(apart, drain)
     assert job.error == too_many(3, "ended by itself with exit code 7")
     assert len(ran()) == 3
     assert ran()[2] not in ran()[:2]
+
+
+@pytest.mark.parametrize("kind", ["plain", "keyed"])
+def test_after_the_second_death_a_job_is_not_even_read_beside_others(apart, drain, kind):
+    """A neighbour that ends the process meanwhile would be a third death that it has not died alone."""
+    reads.enqueue(Noted(1)) if kind == "plain" else reads_keyed.enqueue("a", Noted(1))
+    for _ in range(2):
+        crash(apart, "default")
+    Path(os.environ[JOURNAL]).unlink()
+    assert drain(apart) == 0
+    assert {line.split()[0] for line in noted()} == {"read", "ran"}
+    (pid,) = {int(line.split()[1]) for line in noted()}
+    assert pid != os.getpid()
 
 
 def test_where_there_is_no_other_process_it_is_buried_when_it_is_claimed_again(app, drain):

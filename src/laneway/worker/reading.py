@@ -14,7 +14,7 @@ from ..errors import TicketError
 from ..events import is_copy
 from ..job import Claim, Kind, Payload
 from ..middleware import overriding, surround
-from ..ticket import Call
+from ..ticket import Call, Serializer
 from .run import Gathered
 
 if TYPE_CHECKING:
@@ -122,6 +122,15 @@ class Reader:
         except BaseException:  # a serializer that exits, too: what it did to its process has been counted
             return None
         return None if call is None else call.task
+
+    def task_named(self, claim: Claim, payload: Payload) -> AnyTask | None:
+        """The task that a payload is for, if that can be told without code that is not ours; else None."""
+        if claim.kind is Kind.COLLECTING:
+            return self._app.registry.collector_of(claim.queue)
+        if listener := self._listeners.get(claim.queue):
+            return listener if payload.body else None
+        serializer, is_event = self._app.serializer, claim.kind is Kind.PLAIN and is_copy(claim.key, claim.queue)
+        return None if is_event or not isinstance(serializer, Serializer) else serializer.task_of(payload.body)
 
     def _read(self, body: str, claim: Claim) -> Call | None:
         listener = self._listeners.get(claim.queue)

@@ -86,6 +86,8 @@ class Units:
             # This process was stopped or cut off for so long that the claim may be somebody else's by now.
             lane.finish(released(unit), None)
             return None
+        if unit.deaths == ALONE_AFTER and (run := self._alone(lane, unit, None, began)):
+            return run
         slot, apart = self._note(unit), None
         try:
             if unit.deaths or self._isolates:
@@ -137,6 +139,9 @@ class Units:
                 # It is to be the head of a claim, so that what has run before it is settled if it dies again.
                 self._give_back_rest(calls)
                 return None
+            if payload.deaths == ALONE_AFTER and (run := self._alone(lane, claim, calls, began)):
+                calls.suspect = True
+                return run
             slot = self._note(claim, payload.identity)
             try:
                 if payload.deaths or self._isolates:
@@ -249,6 +254,17 @@ class Units:
 
     # -- what has had its process die, and what runs apart ---------------------------------------------
 
+    def _alone(self, lane: Lane, claim: Claim, calls: Calls | None, began: float) -> Run | None:
+        """The run of what must be alone. It is not read here: a neighbour might end this process meanwhile, and what
+        stands on the board then would be buried for it. None: it has to be read, or there is no other process."""
+        if self._pool is None or not self._pool.possible:
+            return None
+        task = self._reader.task_named(claim, calls.current if calls else claim.payloads[0])
+        if task is None:
+            return None
+        context = Context(self._app, claim, task, calls.done if calls else 0)
+        return Run(lane, claim, Call(task, {}), context, began, calls, None, "fresh")
+
     def _read_placed(self, payload: Payload, claim: Claim, deaths: int) -> tuple[Call | None, Isolation | None]:
         """Read a call that may have to be run apart; then its arguments matter only there."""
         if self._reader.is_surrounded:
@@ -268,7 +284,7 @@ class Units:
 
     def _bury(self, lane: Lane, claim: Claim, calls: Calls | None, began: float) -> None:
         """Send to the morgue, without running it, what has ended its process too often."""
-        task = self._reader.task_of(claim, claim.payloads[0]) or UNREADABLE
+        task = self._reader.task_named(claim, claim.payloads[0]) or UNREADABLE  # reading it may be what it dies of
         text = too_many(deaths_of(claim), "took its worker along")
         run = Run(lane, claim, Call(task, {}), Context(self._app, claim, task), began, calls)
         self._settle(run, [buried(claim, self._verdicts.text(text))], text)
