@@ -98,7 +98,8 @@ def test_a_verb_is_harmless_when_repeated(
                 assert by == "caller" or verb.startswith("wait"), where
                 proxy.plan = all_pass
                 again = act(world)
-            assert proxy.lost, where
+            # On a busy machine a wait may be over before it makes that request.
+            assert proxy.lost or (verb.startswith("wait") and proxy.count <= place), where
             for name, what in world.look().items():
                 assert what == seen[name], f"{name}: {where}"
             assert world.drain() == ran, where
