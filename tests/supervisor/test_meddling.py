@@ -26,7 +26,6 @@ def test_a_job_that_writes_to_the_link_harms_nobody(site: Site) -> None:
         ("exec", "30"),
         ("stop", "2"),
         ("close 3", "30"),
-        ("close 0", "30"),
         ("close 3, then wait", "30"),
         ("error", "30"),
     ],
