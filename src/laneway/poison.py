@@ -16,6 +16,8 @@ from .outcome import Settlement, buried, postponed
 ALONE_AFTER = 2
 #: With so many it is buried.
 BURIED_AT = 3
+#: The exit code of a process that a job has left without its file descriptors. It can say nothing else.
+DESCRIPTORS_CLOSED = 76
 
 
 def deaths_of(claim: Claim, call: int = 0) -> int:
@@ -41,6 +43,8 @@ def too_many(deaths: int, ending: str) -> str:
 
 def how_it_ended(status: int) -> str:
     """A process's exit status, negative for a signal as `subprocess` has it, in words that follow "it"."""
+    if status == DESCRIPTORS_CLOSED:
+        return "ended because a job had closed its file descriptors"
     if status >= 0:
         return f"ended by itself with exit code {status}"
     try:

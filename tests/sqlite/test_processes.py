@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import threading
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -105,6 +106,52 @@ def test_priorities_added_by_two_brokers_are_both_kept(broker: SQLiteBroker, pat
     put(other, "b", priority=2)
     assert keys(Hand(broker).claim()) == ["b", "a"]
     other.close()
+
+
+def test_a_process_whose_descriptors_were_closed_does_not_touch_the_file(path: Path, spawn: Spawn) -> None:
+    """SQLite would get a number under which another part of the process still writes, such as its log."""
+    script = """
+import os, sqlite3
+from contextlib import closing, suppress
+from laneway.errors import BrokerAwayError
+log = [os.open(os.devnull, os.O_WRONLY) for _ in range(20)]
+put(broker, "a")
+os.closerange(3, 256)
+for verb in (broker.stats, lambda: put(broker, "b"), lambda: broker.wait(["q"], 0.0)):
+    try:
+        verb()
+        say("used it")
+    except BrokerAwayError as error:
+        say(error)
+for fd in log:
+    with suppress(OSError):
+        os.write(fd, b"a line of the log, longer than the header of a database " * 4)
+"""
+    output, _ = spawn(script).communicate()
+    refused = f"This process can no longer use the database {path}: its file descriptors were closed. Restart it."
+    assert output.splitlines() == [refused] * 3
+    with closing(SQLiteBroker(path)) as broker:
+        assert (keys(broker.listing("q", "queued").jobs), broker.check()) == (["a"], [])
+
+
+def test_a_daemon_that_closes_all_descriptors_after_its_fork_opens_the_file_itself(path: Path, spawn: Spawn) -> None:
+    script = """
+import os
+put(broker, "a")
+child = os.fork()
+if child:
+    assert os.waitpid(child, 0)[1] == 0
+else:
+    os.closerange(3, 256)
+    put(broker, "b")
+    os._exit(0)
+put(broker, "c")
+say("stored")
+"""
+    output, _ = spawn(script).communicate()
+    assert output == "stored\n"
+    with closing(SQLiteBroker(path)) as broker:
+        assert (sorted(keys(broker.listing("q", "queued").jobs)), broker.check()) == (["a", "b", "c"], [])
 
 
 def test_a_killed_process_leaves_nothing_half_written(broker: SQLiteBroker, path: Path, spawn: Spawn) -> None:

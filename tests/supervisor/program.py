@@ -222,9 +222,7 @@ def meddle(context: Context, how: str) -> None:
     elif how.startswith("close"):
         first, _, then = how.removeprefix("close ").partition(", then ")
         history.note("K")
-        # Not the history's: SQLite may open its file again under that number, and the next line would overwrite it.
-        os.closerange(int(first), history._file)
-        os.closerange(history._file + 1, 256)
+        os.closerange(int(first), 256)
         if then == "wait":
             threading.Event().wait(600)
         return

@@ -26,6 +26,7 @@ def test_a_job_that_writes_to_the_link_harms_nobody(site: Site) -> None:
         ("exec", "30"),
         ("stop", "2"),
         ("close 3", "30"),
+        ("close 0", "30"),
         ("close 3, then wait", "30"),
         ("error", "30"),
     ],
@@ -38,7 +39,8 @@ def test_a_job_that_turns_its_process_into_something_else_ends_in_the_morgue(sit
     wait_until(lambda: {event.job for event in site.events("E")} == set(good), site.logs)
     assert site.starts()[bad] == 3
     assert server.stop() == 0, server.log()
-    assert site.processes() == []
+    assert (site.processes(), site.broker.check()) == ([], [])
+    assert server.log().count("ended because a job had closed its file descriptors") == (2 if "close" in how else 0)
 
 
 def test_what_a_job_forks_ends_when_it_is_told_to(site: Site) -> None:

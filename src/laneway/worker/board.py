@@ -4,15 +4,14 @@ It lies in memory that the process shares with its supervisor. Whatever ends the
 of a write, leaves there what was running. Nothing else is kept on it, and nobody but its process writes to it.
 
 Its descriptor also shows whether a job has closed descriptors of the process. Such a process has lost its supervisor
-and its broker: it can settle nothing, and ends while the job is still on the board.
+and its broker: it can settle nothing, and ends while the job is still on the board. It logs nothing either, because
+the number of its log may be another file's. Its supervisor does.
 """
 
 from __future__ import annotations
 
 import mmap
 import os
-import secrets
-import tempfile
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -21,6 +20,8 @@ from struct import Struct
 import msgspec
 
 from ..job import Started
+from ..poison import DESCRIPTORS_CLOSED
+from ..sentinel import Sentinel
 
 #: Room for one run: a queue's name, a key and an identity, each as long as they may be.
 ENTRY = 1_024
@@ -41,23 +42,15 @@ class Board:
         self.size = size
         self._memory = mmap.mmap(fd, slots * size)
         self._free = deque(range(slots))
-        #: Where the file stands. Nothing reads it or moves it, so any other file under this number stands elsewhere.
-        self._position = os.lseek(fd, 0, os.SEEK_CUR)
-        #: Called when the descriptor is closed or another file's. It ends the process; set by the link.
-        self.on_closed: Callable[[], None] = lambda: os._exit(1)
+        self._sentinel = Sentinel(fd)
+        #: Called when the descriptor is closed or another file's.
+        self.on_closed: Callable[[], None] = lambda: os._exit(DESCRIPTORS_CLOSED)
 
     @classmethod
     def make(cls, concurrency: int, largest_batch: int = 1) -> Board:
-        """A new one; its file has no name, and is gone when the last process that has it open is."""
+        """A new one, for a process with so many runs at once, each of at most so many keys."""
         size = min(LARGEST, ENTRY * largest_batch)
-        if hasattr(os, "memfd_create"):
-            fd = os.memfd_create("laneway-board")
-        else:  # not every system has it
-            with tempfile.TemporaryFile() as file:
-                fd = os.dup(file.fileno())
-        os.ftruncate(fd, concurrency * size)  # it takes up no more than is written to
-        os.lseek(fd, 1 + secrets.randbits(40), os.SEEK_SET)
-        return cls(fd, concurrency, size)
+        return cls(Sentinel.make(concurrency * size).fd, concurrency, size)
 
     def begin(self, runs: Sequence[Started]) -> int:
         """Note what is about to be run, all of it together. Returns the slot, to be cleared at the end."""
@@ -83,12 +76,8 @@ class Board:
 
     def check(self) -> None:
         """End this process, with all that is noted, if a job has closed its descriptors."""
-        try:
-            if os.lseek(self.fd, 0, os.SEEK_CUR) == self._position:  # the cheapest question that names the file
-                return
-        except OSError:
-            pass
-        self.on_closed()
+        if not self._sentinel.is_open():
+            self.on_closed()
 
     def started(self) -> list[Started]:
         """All that has begun and not ended."""
@@ -103,4 +92,4 @@ class Board:
     def close(self) -> None:
         """Let go of it in this process."""
         self._memory.close()
-        os.close(self.fd)
+        self._sentinel.close()

@@ -99,9 +99,6 @@ class Link:
         self.on_retire: Callable[[], None] = lambda: None
         #: Called when it waits for nothing any more; set by the worker.
         self.on_give_up: Callable[[], None] = lambda: None
-        #: Called when a job has closed descriptors of this process, just before it ends; set by the worker.
-        self.on_closed: Callable[[], None] = lambda: None
-        self.board.on_closed = self._closed
         self._lock = threading.Lock()
         for fd in (ends.socket, ends.board):
             os.set_inheritable(fd, False)  # what a job starts must not keep them open when we are gone
@@ -138,13 +135,6 @@ class Link:
             while letter := self._socket.recv(1):
                 self.on_give_up() if letter == GIVE_UP else self.on_retire()
         self._end()
-
-    def _closed(self) -> None:
-        """End this process: a job has closed its descriptors. The supervisor finds that job on the board."""
-        try:
-            self.on_closed()
-        finally:
-            os._exit(1)
 
     def _end(self) -> None:
         if os.getpgrp() == os.getpid():

@@ -59,7 +59,6 @@ class Worker:
         self._link = link
         link.on_retire = self._stopping.retire
         link.on_give_up = self._stopping.give_up
-        link.on_closed = self._say_descriptors_closed
 
     # -- as a process ----------------------------------------------------------------------------------
 
@@ -196,11 +195,6 @@ class Worker:
             parts.log.stop()
             os._exit(1)
         parts.membership.rejoin(lost)
-
-    def _say_descriptors_closed(self) -> None:
-        self.app.logger.critical("a job has closed descriptors that are its process's own: the process ends")
-        if self._parts is not None:
-            self._parts.log.stop()
 
     def _say_last_words(self, error: BaseException) -> None:
         if self.app.last_words is None:

@@ -19,6 +19,7 @@ from importlib import resources
 from pathlib import Path
 
 from ...errors import BrokerAwayError, BrokerError, ConfigError
+from ...sentinel import Sentinel
 
 OLDEST_SQLITE = (3, 35)
 PURPOSES = ("write", "read", "watch")
@@ -55,6 +56,8 @@ class Database:
         self._looked_at = 0.0
         self._astray = False
         self._connections: dict[str, sqlite3.Connection] = {}
+        #: As old as the oldest of the connections.
+        self._sentinel: Sentinel | None = None
         self._make_locks()
         _databases.add(self)
 
@@ -90,6 +93,7 @@ class Database:
     @contextmanager
     def _connection(self, purpose: str) -> Iterator[sqlite3.Connection]:
         with self._locks[purpose]:
+            self._check_descriptors()
             try:
                 connection = self._connections.get(purpose)
                 if connection is None:
@@ -101,6 +105,19 @@ class Database:
                 yield connection
             except sqlite3.Error as error:
                 raise self._explain(error) from error
+
+    def _check_descriptors(self) -> None:
+        """Raise BrokerAwayError if something has closed the descriptors of this process, SQLite's among them.
+
+        SQLite does not notice. It would write to whatever has its numbers now; and a file that it opened would get a
+        number under which another part of the process still writes, such as its log.
+        """
+        sentinel = self._sentinel
+        if sentinel is not None and not sentinel.is_open():
+            raise BrokerAwayError(
+                f"This process can no longer use the database {self.path}: its file descriptors were closed. "
+                "Restart it."
+            )
 
     def check_file(self) -> None:
         """Raise BrokerAwayError if the path does not lead to the file that is open; looked at once a second.
@@ -149,6 +166,8 @@ class Database:
                 raise ConfigError(
                     f"The database {self.path} cannot be opened: there is no folder {self.path.parent}; make it first."
                 )
+            if self._sentinel is None:
+                self._sentinel = Sentinel.make()
             connection = sqlite3.connect(self.path, timeout=0, isolation_level=None, check_same_thread=False)
             try:
                 self._prepare(connection)
@@ -231,15 +250,9 @@ class Database:
 
     def close(self) -> None:
         """Close this process's connections; the next use opens them again."""
-        for purpose, lock in self._locks.items():
-            with lock:
-                self._close(purpose)
+        self._let_go()
         self._file = None
-
-    def _close(self, purpose: str) -> None:
-        connection = self._connections.pop(purpose, None)
-        if connection is not None:
-            connection.close()
+        self._release_locks()
 
     def before_fork(self) -> None:
         """Let go of the file, so that the child inherits no connection.
@@ -248,13 +261,25 @@ class Database:
         opened the file beside an inherited connection would take no lock of its own, and when its parent closed
         the file and removed the log, all that the child stored afterwards would be lost.
         """
+        self._let_go()
+
+    def _let_go(self) -> None:
+        """Close everything, and keep the locks, so that nothing is opened before they are released."""
         for purpose, lock in self._locks.items():
             lock.acquire()
-            self._close(purpose)
+            connection = self._connections.pop(purpose, None)
+            if connection is not None:
+                connection.close()
+        if self._sentinel is not None and self._sentinel.is_open():
+            self._sentinel.close()
+        self._sentinel = None
 
-    def after_fork_in_parent(self) -> None:
+    def _release_locks(self) -> None:
         for lock in self._locks.values():
             lock.release()
+
+    def after_fork_in_parent(self) -> None:
+        self._release_locks()
 
     def after_fork_in_child(self) -> None:
         self._make_locks()
