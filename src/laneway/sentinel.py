@@ -1,7 +1,8 @@
-"""The sentinel: a file descriptor that shows whether anything has closed the descriptors of this process.
+"""The sentinel: shows whether anything has closed the file descriptors of this process.
 
-A job may close descriptors that are not its own, and so may a program that becomes a daemon. The numbers are then
-given to other files, and whatever still writes under an old number writes into one of those.
+A job may close descriptors that are not its own. Their numbers are then given to other files, and whatever still
+writes under an old number writes into one of those: SQLite into a log, or a log into SQLite's file. A process to which
+this has happened must settle nothing, store nothing and end.
 """
 
 from __future__ import annotations
@@ -9,34 +10,79 @@ from __future__ import annotations
 import os
 import secrets
 import tempfile
+from contextlib import suppress
+
+#: Where the second descriptor is, or the next free number after that. The first has the lowest that is free, so that a
+#: job which closes all of them, up to some number or from some number on, closes one of the two.
+HIGH = 200
 
 
 class Sentinel:
-    """Watches one descriptor, whose file nothing reads or moves."""
+    """Two descriptors of a file that nothing reads or moves."""
 
-    def __init__(self, fd: int) -> None:
-        self.fd = fd
-        #: Random: any other file under this number has another position.
-        self._position = os.lseek(fd, 0, os.SEEK_CUR)
+    def __init__(self) -> None:
+        low = unnamed_file()
+        #: Random: any other file under one of the numbers has another position.
+        self._position = 1 + secrets.randbits(40)
+        os.lseek(low, self._position, os.SEEK_SET)
+        self._fds = [low]
+        with suppress(ImportError, OSError):  # not on every system; or so many files are not allowed
+            import fcntl
 
-    @classmethod
-    def make(cls, size: int = 0) -> Sentinel:
-        """A new one. Its file has no name, and is gone when the last process that has it open is."""
-        if hasattr(os, "memfd_create"):
-            fd = os.memfd_create("laneway")
-        else:  # not every system has it
-            with tempfile.TemporaryFile() as file:
-                fd = os.dup(file.fileno())
-        os.ftruncate(fd, size)  # it takes up no more than is written to
-        os.lseek(fd, 1 + secrets.randbits(40), os.SEEK_SET)
-        return cls(fd)
+            self._fds.append(fcntl.fcntl(low, fcntl.F_DUPFD_CLOEXEC, HIGH))
 
-    def is_open(self) -> bool:
-        """False if the descriptor was closed, or its number is another file's by now."""
+    def is_whole(self) -> bool:
+        """False if one of them was closed, or its number is another file's by now."""
         try:
-            return os.lseek(self.fd, 0, os.SEEK_CUR) == self._position  # the cheapest question that names the file
+            for fd in self._fds:
+                if os.lseek(fd, 0, os.SEEK_CUR) != self._position:  # the cheapest question that names the file
+                    return False
         except OSError:
             return False
+        return True
 
     def close(self) -> None:
-        os.close(self.fd)
+        for fd in self._fds:
+            os.close(fd)
+
+
+def unnamed_file(size: int = 0) -> int:
+    """The descriptor of a new file. It is gone when the last process that has it open is."""
+    try:
+        fd = os.memfd_create("laneway")
+    except (AttributeError, OSError):  # not on every system, and not allowed in every container
+        with tempfile.TemporaryFile() as file:
+            fd = os.dup(file.fileno())
+    os.ftruncate(fd, size)  # it takes up no more than is written to
+    return fd
+
+
+#: This process's own.
+_sentinel: Sentinel | None = None
+
+
+def watch() -> None:
+    """Begin to watch the descriptors of this process, unless that has begun.
+
+    (Two threads that begin at once make one too many, which harms nothing.)
+    """
+    global _sentinel
+    if _sentinel is None:
+        _sentinel = Sentinel()
+
+
+def is_intact() -> bool:
+    """False if anything has closed descriptors of this process since it watches them."""
+    return _sentinel is None or _sentinel.is_whole()
+
+
+def _after_fork_in_child() -> None:
+    """A daemon may close all that it has inherited. It is watched again when it opens something of its own."""
+    global _sentinel
+    if _sentinel is not None and _sentinel.is_whole():
+        _sentinel.close()
+        _sentinel = None
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork_in_child)

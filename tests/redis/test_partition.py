@@ -157,7 +157,7 @@ def test_a_process_that_runs_nothing_stays(site: Site, wire: Wire) -> None:
     assert (site.broken(), site.repeats()) == ([], 0)
 
 
-@pytest.mark.parametrize("how", ["close 3", "close 0"])
+@pytest.mark.parametrize("how", ["close 3-255", "close 0-4095"])
 def test_a_job_that_closes_the_connections_of_its_process_ends_in_the_morgue(site: Site, how: str) -> None:
     (bad,) = site.put("meddle", queue="poison", how=how)
     good = site.put("work", 20)

@@ -108,15 +108,25 @@ def test_priorities_added_by_two_brokers_are_both_kept(broker: SQLiteBroker, pat
     other.close()
 
 
-def test_a_process_whose_descriptors_were_closed_does_not_touch_the_file(path: Path, spawn: Spawn) -> None:
+@pytest.mark.parametrize(
+    "then",
+    [
+        "pass",
+        "broker.close()",
+        "child = os.fork() or os._exit(0); os.waitpid(child, 0)",
+        "broker = SQLiteBroker(sys.argv[1])",
+        "while os.open(os.devnull, os.O_WRONLY) < 255: pass",
+    ],
+)
+def test_a_process_whose_descriptors_were_closed_does_not_use_the_file(path: Path, spawn: Spawn, then: str) -> None:
     """SQLite would get a number under which another part of the process still writes, such as its log."""
-    script = """
-import os, sqlite3
-from contextlib import closing, suppress
+    script = f"""
+from contextlib import suppress
 from laneway.errors import BrokerAwayError
 log = [os.open(os.devnull, os.O_WRONLY) for _ in range(20)]
 put(broker, "a")
 os.closerange(3, 256)
+{then}
 for verb in (broker.stats, lambda: put(broker, "b"), lambda: broker.wait(["q"], 0.0)):
     try:
         verb()
@@ -126,6 +136,7 @@ for verb in (broker.stats, lambda: put(broker, "b"), lambda: broker.wait(["q"], 
 for fd in log:
     with suppress(OSError):
         os.write(fd, b"a line of the log, longer than the header of a database " * 4)
+os._exit(0)
 """
     output, _ = spawn(script).communicate()
     refused = f"This process can no longer use the database {path}: its file descriptors were closed. Restart it."

@@ -19,6 +19,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Annotated, Any
 
 from laneway import Batch, Context, Key, Laneway, Middleware
@@ -220,9 +221,10 @@ def meddle(context: Context, how: str) -> None:
         history.note("K")
         os.execvp("sleep", ["sleep", "600"])
     elif how.startswith("close"):
-        first, _, then = how.removeprefix("close ").partition(", then ")
+        numbers, _, then = how.removeprefix("close ").partition(", then ")
+        first, _, last = numbers.partition("-")
         history.note("K")
-        os.closerange(int(first), 256)
+        os.closerange(int(first), int(last) + 1)
         if then == "wait":
             threading.Event().wait(600)
         return
@@ -243,6 +245,20 @@ def meddle(context: Context, how: str) -> None:
         forked.join(30)
         assert forked.exitcode == -signal.SIGTERM, forked.exitcode
     ended(context)
+
+
+@app.task(context=True, queue="poison", isolation=None if in_memory else "process")
+def meddle_apart(context: Context) -> None:
+    """Closes the descriptors of a process of its own, and goes on as if nothing had happened."""
+    began(context)
+    logs = [os.open(os.devnull, os.O_WRONLY) for _ in range(20)]
+    history.note("K")
+    os.closerange(3, 256)
+    with suppress(BrokerAwayError):
+        work.enqueue()
+    for log in logs:
+        with suppress(OSError):
+            os.write(log, b"a line of the log, longer than the header of a database " * 4)
 
 
 @app.task(queue="poison")

@@ -7,17 +7,16 @@ from collections.abc import Iterator
 
 import pytest
 
+from laneway import sentinel
 from laneway.job import Started
+from laneway.sentinel import Sentinel
 from laneway.worker.board import Board
 
 
 @pytest.fixture
 def board() -> Iterator[Board]:
     board = Board.make(2)
-    ours = os.dup(board.fd)
     yield board
-    os.dup2(ours, board.fd)  # whatever has become of it
-    os.close(ours)
     board.close()
 
 
@@ -31,21 +30,28 @@ def test_a_run_stands_there_until_it_has_ended(board):
     assert board.started() == []
 
 
+@pytest.mark.parametrize("number", [0, 1], ids=["low", "high"])
 @pytest.mark.parametrize("reused", [None, os.devnull, __file__])
-def test_a_run_that_has_closed_the_descriptor_stays_there(board, reused):
+def test_a_run_that_has_closed_a_descriptor_stays_there(board, monkeypatch, number, reused):
     class Ended(Exception): ...
 
     def end() -> None:
         raise Ended
 
+    watching = Sentinel()
+    monkeypatch.setattr(sentinel, "_sentinel", watching)
     board.on_closed = end
-    slot = board.begin([RUN])
-    os.close(board.fd)
-    if reused is not None:
+    slot, fd = board.begin([RUN]), watching._fds[number]
+    ours = os.dup(fd)
+    if reused is None:
+        os.close(fd)
+    else:
         other = os.open(reused, os.O_RDONLY)
-        if other != board.fd:  # another thread has opened something meanwhile
-            os.dup2(other, board.fd)
-            os.close(other)
+        os.dup2(other, fd)
+        os.close(other)
     with pytest.raises(Ended):
         board.end(slot)
     assert board.started() == [RUN]
+    os.dup2(ours, fd)
+    os.close(ours)
+    watching.close()

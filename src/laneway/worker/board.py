@@ -3,9 +3,9 @@
 It lies in memory that the process shares with its supervisor. Whatever ends the process, even a kill in the middle
 of a write, leaves there what was running. Nothing else is kept on it, and nobody but its process writes to it.
 
-Its descriptor also shows whether a job has closed descriptors of the process. Such a process has lost its supervisor
-and its broker: it can settle nothing, and ends while the job is still on the board. It logs nothing either, because
-the number of its log may be another file's. Its supervisor does.
+A process whose descriptors a job has closed ends while that job is still on the board. It has lost its supervisor and
+its broker, and can settle nothing. It logs nothing either, because the number of its log may be another file's; its
+supervisor does.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from struct import Struct
 
 import msgspec
 
+from .. import sentinel
 from ..job import Started
 from ..poison import DESCRIPTORS_CLOSED
-from ..sentinel import Sentinel
 
 #: Room for one run: a queue's name, a key and an identity, each as long as they may be.
 ENTRY = 1_024
@@ -42,15 +42,14 @@ class Board:
         self.size = size
         self._memory = mmap.mmap(fd, slots * size)
         self._free = deque(range(slots))
-        self._sentinel = Sentinel(fd)
-        #: Called when the descriptor is closed or another file's.
+        #: Called when a job has closed descriptors of this process.
         self.on_closed: Callable[[], None] = lambda: os._exit(DESCRIPTORS_CLOSED)
 
     @classmethod
     def make(cls, concurrency: int, largest_batch: int = 1) -> Board:
         """A new one, for a process with so many runs at once, each of at most so many keys."""
         size = min(LARGEST, ENTRY * largest_batch)
-        return cls(Sentinel.make(concurrency * size).fd, concurrency, size)
+        return cls(sentinel.unnamed_file(concurrency * size), concurrency, size)
 
     def begin(self, runs: Sequence[Started]) -> int:
         """Note what is about to be run, all of it together. Returns the slot, to be cleared at the end."""
@@ -76,7 +75,7 @@ class Board:
 
     def check(self) -> None:
         """End this process, with all that is noted, if a job has closed its descriptors."""
-        if not self._sentinel.is_open():
+        if not sentinel.is_intact():
             self.on_closed()
 
     def started(self) -> list[Started]:
@@ -92,4 +91,4 @@ class Board:
     def close(self) -> None:
         """Let go of it in this process."""
         self._memory.close()
-        self._sentinel.close()
+        os.close(self.fd)

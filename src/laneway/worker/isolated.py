@@ -18,12 +18,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from .. import logs
+from .. import logs, sentinel
 from ..clock import SystemClock
 from ..job import Claim, Headers
 from ..logs import write_others
 from ..logs.lines import unformatted
 from ..logs.text import traceback_text
+from ..poison import DESCRIPTORS_CLOSED
 from ..telemetry import RunAbandoned, RunEnded, RunEntered, RunLeft, RunStarted
 from .bus import Bus
 from .failure import describe
@@ -47,6 +48,7 @@ def main(fd: int, lifeline: int, parent: int) -> int:
     """Load the app, say so, and do what the worker says."""
     connection = socket.socket(fileno=fd)
     connection.set_inheritable(False)  # what a run starts must not keep it open
+    sentinel.watch()
     group_dies_with(parent, lifeline)
     # They are for the worker, who decides when a run has to end. Not SIG_IGN: what a run starts would inherit that.
     logger: list[logging.Logger] = []
@@ -79,7 +81,8 @@ def main(fd: int, lifeline: int, parent: int) -> int:
             elif handler.busy:
                 wire.send(Living())
     except (EOFError, OSError):
-        os._exit(1)  # the worker is gone: its jobs are being given to others
+        # The worker is gone, and its jobs are being given to others; or the run has closed the connection.
+        os._exit(1 if sentinel.is_intact() else DESCRIPTORS_CLOSED)
     app.close()
     return 0
 
@@ -131,6 +134,8 @@ class Handler:
                 work = works.get()
                 self._wire.send(Begun())
                 self._carry_out(work)
+                if not sentinel.is_intact():
+                    os._exit(DESCRIPTORS_CLOSED)  # the number of the connection may be another file's
                 self.busy = False
                 self._wire.send(self._ended(work.claims))
         except BaseException as error:

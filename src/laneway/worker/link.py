@@ -16,6 +16,7 @@ from typing import Any
 
 import msgspec
 
+from .. import sentinel
 from ..job import Started
 from .board import Board
 from .parenthood import group_dies_with, kill_group
@@ -110,6 +111,7 @@ class Link:
         if text is None:
             return None
         ends = msgspec.json.decode(text, type=Ends)
+        sentinel.watch()
         group_dies_with(ends.supervisor, ends.lifeline)
         link = cls(ends)
         threading.Thread(target=link._watch, name="laneway-link", daemon=True).start()

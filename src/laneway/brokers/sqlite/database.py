@@ -18,8 +18,8 @@ from contextlib import contextmanager
 from importlib import resources
 from pathlib import Path
 
+from ... import sentinel
 from ...errors import BrokerAwayError, BrokerError, ConfigError
-from ...sentinel import Sentinel
 
 OLDEST_SQLITE = (3, 35)
 PURPOSES = ("write", "read", "watch")
@@ -56,8 +56,6 @@ class Database:
         self._looked_at = 0.0
         self._astray = False
         self._connections: dict[str, sqlite3.Connection] = {}
-        #: As old as the oldest of the connections.
-        self._sentinel: Sentinel | None = None
         self._make_locks()
         _databases.add(self)
 
@@ -107,13 +105,12 @@ class Database:
                 raise self._explain(error) from error
 
     def _check_descriptors(self) -> None:
-        """Raise BrokerAwayError if something has closed the descriptors of this process, SQLite's among them.
+        """Raise BrokerAwayError if anything has closed the descriptors of this process, SQLite's among them.
 
         SQLite does not notice. It would write to whatever has its numbers now; and a file that it opened would get a
         number under which another part of the process still writes, such as its log.
         """
-        sentinel = self._sentinel
-        if sentinel is not None and not sentinel.is_open():
+        if not sentinel.is_intact():
             raise BrokerAwayError(
                 f"This process can no longer use the database {self.path}: its file descriptors were closed. "
                 "Restart it."
@@ -166,8 +163,7 @@ class Database:
                 raise ConfigError(
                     f"The database {self.path} cannot be opened: there is no folder {self.path.parent}; make it first."
                 )
-            if self._sentinel is None:
-                self._sentinel = Sentinel.make()
+            sentinel.watch()
             connection = sqlite3.connect(self.path, timeout=0, isolation_level=None, check_same_thread=False)
             try:
                 self._prepare(connection)
@@ -250,9 +246,17 @@ class Database:
 
     def close(self) -> None:
         """Close this process's connections; the next use opens them again."""
-        self._let_go()
+        for purpose, lock in self._locks.items():
+            with lock:
+                self._close(purpose)
         self._file = None
-        self._release_locks()
+
+    def _close(self, purpose: str) -> None:
+        if not sentinel.is_intact():
+            return  # SQLite would close, and may write to, whatever has its numbers now
+        connection = self._connections.pop(purpose, None)
+        if connection is not None:
+            connection.close()
 
     def before_fork(self) -> None:
         """Let go of the file, so that the child inherits no connection.
@@ -261,25 +265,13 @@ class Database:
         opened the file beside an inherited connection would take no lock of its own, and when its parent closed
         the file and removed the log, all that the child stored afterwards would be lost.
         """
-        self._let_go()
-
-    def _let_go(self) -> None:
-        """Close everything, and keep the locks, so that nothing is opened before they are released."""
         for purpose, lock in self._locks.items():
             lock.acquire()
-            connection = self._connections.pop(purpose, None)
-            if connection is not None:
-                connection.close()
-        if self._sentinel is not None and self._sentinel.is_open():
-            self._sentinel.close()
-        self._sentinel = None
-
-    def _release_locks(self) -> None:
-        for lock in self._locks.values():
-            lock.release()
+            self._close(purpose)
 
     def after_fork_in_parent(self) -> None:
-        self._release_locks()
+        for lock in self._locks.values():
+            lock.release()
 
     def after_fork_in_child(self) -> None:
         self._make_locks()
