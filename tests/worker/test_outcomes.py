@@ -483,6 +483,48 @@ def test_a_serializer_that_exits_ends_the_worker_and_loses_nothing(make_app, dra
 
 
 @pytest.mark.parametrize("kind", ["sync", "async"])
+def test_a_run_that_is_being_read_when_another_ends_the_worker_does_not_begin(make_app, drain, kind):
+    """The worker has given it back by then: it would run beside its own repeat."""
+    reading, over, begun, ran = threading.Event(), threading.Event(), [], []
+
+    class Slow(Serializer):
+        def loads(self, body: str):
+            if "charge" in body and not over.is_set():
+                reading.set()
+                assert over.wait(PATIENCE_S)
+            return super().loads(body)
+
+    app = make_app(serializer=Slow)
+
+    @app.task
+    def charge(order: Annotated[str, Key]) -> None:
+        ran.append(order)
+
+    @app.task
+    async def charge_too(order: Annotated[str, Key]) -> None:
+        ran.append(order)
+
+    @app.task(queue="other")
+    def leave() -> None:
+        assert reading.wait(PATIENCE_S)
+        if not begun:
+            begun.append(1)
+            raise SystemExit(3)
+
+    handle = (charge if kind == "sync" else charge_too).enqueue("a")
+    leave.enqueue()
+    assert drain(app, concurrency=2) == 1
+    assert handle.status() == "queued"
+    over.set()
+    for thread in threading.enumerate():
+        if thread.name.startswith("laneway-run"):
+            thread.join(PATIENCE_S)
+    assert (ran, handle.status()) == ([], "queued")
+    assert drain(app) == 0
+    assert ran == ["a"]
+
+
+@pytest.mark.parametrize("kind", ["sync", "async"])
 def test_an_error_handler_that_exits_ends_the_worker_and_loses_nothing(make_app, drain, kind):
     def leave(error: BaseException, context: Context) -> None:
         raise SystemExit(4)

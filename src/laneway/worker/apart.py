@@ -44,7 +44,8 @@ class Apart:
         limit_s = options.limit_s
         if limit_s is not None and run.call.task.is_async:
             limit_s += GRACE_S
-        runner.begin(run)
+        if not runner.begin(run):
+            return None
         work = Work(_sent(run), run.gathered is not None, self._headers(run))
         try:
             ended = self._pool.carry_out(work, run.apart, limit_s)

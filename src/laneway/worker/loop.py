@@ -30,7 +30,12 @@ class AsyncLoop:
 
     def submit(self, run: Run, runner: Runner) -> None:
         """Run this, and with the same permit whatever async job comes next."""
-        self._started().call_soon_threadsafe(self._spawn, run, runner)
+        try:
+            self._started().call_soon_threadsafe(self._spawn, run, runner)
+        except RuntimeError:
+            if not runner.dead:
+                raise
+            runner.drop(run)  # the loop was closed when the worker ended
 
     def wait_for(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
         """Run a coroutine on the loop and wait for its result, in a runner's thread."""

@@ -212,6 +212,7 @@ class Worker:
         """
         parts = self._running
         parts.stop_fetching()
+        parts.runner.dead = True
         parts.blamed += run.started() if run else []  # first: the worker may be ending already
         job = f" in {run.call.task.name} {run.claim.key}" if run else ""
         self.app.logger.critical("%s%s ends the worker", type(error).__name__, job, exc_info=error)

@@ -71,9 +71,11 @@ class Runner:
             conclude=self.conclude,
             settle=self.settle,
         )
-        self.still_ours = self._units.still_ours
+        self.still_ours, self.drop = self._units.still_ours, self._units.drop
         #: The runs under way.
         self.running: dict[int, Run] = {}
+        #: Set when a run, or a part of the worker that broke, has ended the worker: no other run begins.
+        self.dead = False
 
     def stop(self) -> None:
         """The worker is told to stop: the calls of a key that have not begun are given back."""
@@ -98,6 +100,8 @@ class Runner:
     def execute(self, run: Run) -> Run | None:
         """Carry out a sync task's run. Returns the next one of the same claim, if there is one."""
         result = error = None
+        if not self.begins(run):
+            return None
         try:
             if self._enter(run):
                 result = run.call.task.invoke(run.call.params, run.context)
@@ -117,6 +121,8 @@ class Runner:
     async def execute_async(self, run: Run) -> Run | None:
         """Carry out an async task's run. Returns the next one of the same claim, if there is one."""
         result = error = None
+        if not self.begins(run):
+            return None
         loop = asyncio.get_running_loop()
         try:
             if self._enter(run):
@@ -139,11 +145,13 @@ class Runner:
 
     # -- what has had its process die, and what runs apart ---------------------------------------------
 
-    def begin(self, run: Run) -> None:
-        """Note a run that is carried out apart. It is not on the board: if this process dies, it is not to blame."""
-        self.running[id(run)] = run
+    def begin(self, run: Run) -> bool:
+        """Begin a run that is carried out apart. It is not on the board: if this process dies, it is not to blame."""
+        if not self.begins(run):
+            return False
         self._tell.started(run)
         run.began = self._monotonic()
+        return True
 
     def forget(self, run: Run) -> float:
         """Such a run is over; returns the seconds that it took."""
@@ -159,9 +167,21 @@ class Runner:
 
     # -- running ---------------------------------------------------------------------------------------
 
+    def begins(self, run: Run) -> bool:
+        """Note that a run is under way. False: it is given back, because the worker has ended while it was read.
+
+        A worker that has ended waits for what is noted, and for nothing else, before it leaves. So it is noted first
+        and looked at second: a run that began in between would run beside its own repeat.
+        """
+        self.running[id(run)] = run
+        if not self.dead:
+            return True
+        self.drop(run)
+        self.running.pop(id(run), None)
+        return False
+
     def _enter(self, run: Run) -> bool:
         """Tell, and enter the middleware. False: one of them does not want it to be run."""
-        self.running[id(run)] = run
         self._tell.started(run)
         run.began = self._monotonic()
         if self._around_execution:

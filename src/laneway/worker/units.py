@@ -108,16 +108,20 @@ class Units:
 
     def still_ours(self, run: Run) -> bool:
         """Whether a run that was read a while ago may begin. If not, it is dropped or given back, as if read now."""
-        calls, claims = run.calls, run.gathered.claims if run.gathered else [run.claim]
-        lost = run.claim.worker != self._held_under()
-        if not lost and self._monotonic() < self._valid_until():
+        if run.claim.worker == self._held_under() and self._monotonic() < self._valid_until():
             return True
+        self.drop(run)
+        return False
+
+    def drop(self, run: Run) -> None:
+        """Give back a run that was read and must not begin; or leave it, if it is no longer ours."""
+        calls = run.calls
         self._clear(run.slot)
         if calls is not None and calls.done:
             self._give_back_rest(calls)
-        elif not lost:
+        elif run.claim.worker == self._held_under():
+            claims = run.gathered.claims if run.gathered else [run.claim]
             run.lane.finish_all([released(claim) for claim in claims], None)
-        return False
 
     def go_on(self, calls: Calls, outbox: list[NewJob]) -> Run | None:
         """A call of a key has succeeded and enqueued this: read the next one."""
