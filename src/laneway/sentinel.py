@@ -10,26 +10,27 @@ from __future__ import annotations
 import os
 import secrets
 import tempfile
-from contextlib import suppress
 
-#: Where the second descriptor is, or the next free number after that. The first has the lowest that is free, so that a
-#: job which closes all of them, up to some number or from some number on, closes one of the two.
-HIGH = 200
+#: The two descriptors have the first numbers from here on that are free; the second a lower one if this process may not
+#: have so many. A job that closes all descriptors up to some number, or from some number on, closes one of the two. 0
+#: to 2 are for the program to write to.
+LOW, HIGH = 3, 200
 
 
 class Sentinel:
     """Two descriptors of a file that nothing reads or moves."""
 
     def __init__(self) -> None:
-        low = unnamed_file()
+        import fcntl  # not on every system
+
+        file = unnamed_file()
         #: Random: any other file under one of the numbers has another position.
         self._position = 1 + secrets.randbits(40)
-        os.lseek(low, self._position, os.SEEK_SET)
-        self._fds = [low]
-        with suppress(ImportError, OSError):  # not on every system; or so many files are not allowed
-            import fcntl
-
-            self._fds.append(fcntl.fcntl(low, fcntl.F_DUPFD_CLOEXEC, HIGH))
+        os.lseek(file, self._position, os.SEEK_SET)
+        limit = os.sysconf("SC_OPEN_MAX")
+        high = min(HIGH, limit // 2) if limit > 0 else HIGH
+        self._fds = [fcntl.fcntl(file, fcntl.F_DUPFD_CLOEXEC, number) for number in (LOW, high)]
+        os.close(file)
 
     def is_whole(self) -> bool:
         """False if one of them was closed, or its number is another file's by now."""
@@ -67,7 +68,7 @@ def watch() -> None:
     (Two threads that begin at once make one too many, which harms nothing.)
     """
     global _sentinel
-    if _sentinel is None:
+    if _sentinel is None and os.name == "posix":
         _sentinel = Sentinel()
 
 

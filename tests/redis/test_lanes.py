@@ -21,7 +21,8 @@ pytestmark = pytest.mark.unit
 
 @pytest.fixture
 def broker(redis_server: RedisServer, clock: ManualClock) -> Iterator[RedisBroker]:
-    broker = RedisBroker(Server.of(redis.Redis(port=redis_server.port)), clock=clock)
+    client = redis.Redis(port=redis_server.port, socket_timeout=60)  # a busy machine takes its time with 100 MB
+    broker = RedisBroker(Server.of(client), clock=clock)
     yield broker
     broker.close()
 

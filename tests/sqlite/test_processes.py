@@ -145,6 +145,89 @@ os._exit(0)
         assert (keys(broker.listing("q", "queued").jobs), broker.check()) == (["a"], [])
 
 
+def test_a_transaction_whose_descriptors_were_closed_is_not_written(path: Path, spawn: Spawn) -> None:
+    """Not while it waits for another's lock, and not before its end: SQLite would write into other files."""
+    script = """
+import threading
+from laneway.errors import BrokerAwayError
+holder = SQLiteBroker(sys.argv[1])
+put(broker, "a")
+others = [os.path.join(os.path.dirname(sys.argv[1]), str(n)) for n in range(20)]
+for other in others:
+    open(other, "wb").write(b"x" * 1_000_000)
+def close_all():
+    os.closerange(3, 256)
+    for other in others:
+        os.open(other, os.O_RDWR)
+def refused(store):
+    try:
+        store()
+        say("stored")
+    except BrokerAwayError as error:
+        say("refused")
+if sys.argv[2] == "waiting":
+    say("ready"); hear()
+    thread = threading.Thread(target=refused, args=(lambda: put(broker, "b"),))
+    thread.start()
+    while not broker._db._locks["write"].locked(): pass
+    threading.Event().wait(0.05)
+    close_all()
+    thread.join()
+else:
+    def store():
+        with broker._db.write() as db:
+            db.execute("UPDATE queues SET shards = 9")
+            close_all()
+    refused(store)
+say(all(open(other, "rb").read() == b"x" * 1_000_000 for other in others))
+os._exit(0)
+"""
+    waiting = spawn(script, "waiting")
+    assert waiting.stdout is not None
+    assert waiting.stdin is not None
+    assert waiting.stdout.readline() == "ready\n"
+    with closing(SQLiteBroker(path)) as broker:
+        with broker._db.write():
+            waiting.stdin.write("go\n")
+            waiting.stdin.flush()
+            assert waiting.stdout.read() == "refused\nTrue\n"
+        ending, _ = spawn(script, "ending").communicate()
+        assert ending == "refused\nTrue\n"
+        assert (keys(broker.listing("q", "queued").jobs), broker.check()) == (["a"], [])
+
+
+@pytest.mark.parametrize("limit", [64, 150])
+def test_descriptors_are_watched_whatever_their_limit_is(path: Path, spawn: Spawn, limit: int) -> None:
+    script = """
+import resource
+from laneway.errors import BrokerAwayError
+limit = int(sys.argv[2])
+resource.setrlimit(resource.RLIMIT_NOFILE, (limit, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+put(broker, "a")
+os.closerange(int(sys.argv[3]), limit)
+try:
+    put(broker, "b")
+except BrokerAwayError as error:
+    say("refused")
+"""
+    for first in (3, 10):
+        output, _ = spawn(script, limit, first).communicate()
+        assert output == "refused\n"
+
+
+def test_a_program_without_standard_error_may_write_there(path: Path, spawn: Spawn) -> None:
+    script = """
+os.close(2)
+put(broker, "a")
+os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+os.write(2, b"a line")
+put(broker, "b")
+say("stored")
+"""
+    output, _ = spawn(script).communicate()
+    assert output == "stored\n"
+
+
 def test_a_daemon_that_closes_all_descriptors_after_its_fork_opens_the_file_itself(path: Path, spawn: Spawn) -> None:
     script = """
 import os

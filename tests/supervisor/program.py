@@ -235,6 +235,11 @@ def meddle(context: Context, how: str) -> None:
         history.note("K")
         os.kill(os.getpid(), signal.SIGSTOP)
         threading.Event().wait(600)
+    elif how == "fork and return":
+        forked_pid = os.fork()
+        if not forked_pid:
+            return
+        os.waitpid(forked_pid, 0)
     elif how == "fork":
         fork = multiprocessing.get_context("fork")
         ready = fork.Event()  # Python forgets a signal that comes while it forks

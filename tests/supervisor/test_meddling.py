@@ -60,6 +60,13 @@ def test_what_a_job_forks_ends_when_it_is_told_to(site: Site) -> None:
     assert len(site.events("E")) == 1, site.logs()
 
 
+def test_a_forked_process_whose_job_returns_runs_nothing_else(site: Site) -> None:
+    site.put("meddle", queue="poison", how="fork and return")
+    good = site.put("work", 50)
+    site.until_empty("-c", "1", "-Q", "poison,default")
+    assert sorted(event.job for event in site.events("E") if event.job in good) == sorted(good)
+
+
 def test_a_job_that_ends_its_process_while_it_is_read_is_to_blame(site: Site) -> None:
     (bad,) = site.put("spoils", queue="poison")
     good = site.put("work", 20)

@@ -42,7 +42,8 @@ class Board:
         self.size = size
         self._memory = mmap.mmap(fd, slots * size)
         self._free = deque(range(slots))
-        #: Called when a job has closed descriptors of this process.
+        self._process = os.getpid()
+        #: Called when a job has closed descriptors of this process, or has forked it.
         self.on_closed: Callable[[], None] = lambda: os._exit(DESCRIPTORS_CLOSED)
 
     @classmethod
@@ -74,8 +75,11 @@ class Board:
             self._free.append(slot)
 
     def check(self) -> None:
-        """End this process, with all that is noted, if a job has closed its descriptors."""
-        if not sentinel.is_intact():
+        """End this process, with all that is noted, if a job has closed its descriptors; or if a job has forked it.
+
+        A forked process whose job returns, instead of ending it, would run all that its parent runs once more.
+        """
+        if not sentinel.is_intact() or os.getpid() != self._process:
             self.on_closed()
 
     def started(self) -> list[Started]:

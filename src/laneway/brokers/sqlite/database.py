@@ -70,9 +70,10 @@ class Database:
             try:
                 self._begin(connection)
                 yield connection
+                self._check_descriptors()
                 connection.execute("COMMIT")
             except BaseException:
-                if connection.in_transaction:
+                if connection.in_transaction and sentinel.is_intact():
                     connection.execute("ROLLBACK")
                 raise
 
@@ -155,6 +156,7 @@ class Database:
                 if not _is_busy(error) or time.monotonic() > deadline:
                     raise
             time.sleep(pause_s * (0.5 + random.random()))
+            self._check_descriptors()
             pause_s = min(pause_s * 1.5, 0.004)
 
     def _open(self) -> sqlite3.Connection:
