@@ -81,8 +81,8 @@ def main(fd: int, lifeline: int, parent: int) -> int:
             elif handler.busy:
                 wire.send(Living())
     except (EOFError, OSError):
-        # The worker is gone, and its jobs are being given to others; or the run has closed the connection.
-        os._exit(1 if sentinel.is_intact() else DESCRIPTORS_CLOSED)
+        _check_descriptors()
+        os._exit(1)  # the worker is gone: its jobs are being given to others
     app.close()
     return 0
 
@@ -134,8 +134,7 @@ class Handler:
                 work = works.get()
                 self._wire.send(Begun())
                 self._carry_out(work)
-                if not sentinel.is_intact():
-                    os._exit(DESCRIPTORS_CLOSED)  # the number of the connection may be another file's
+                _check_descriptors()
                 self.busy = False
                 self._wire.send(self._ended(work.claims))
         except BaseException as error:
@@ -176,6 +175,7 @@ class Handler:
 
     def _end(self, error: BaseException, run: Run | None = None) -> NoReturn:
         """What is not an Exception ends the process, in the middle of the run."""
+        _check_descriptors()
         job = f" in {run.call.task.name} {run.claim.key}" if run else ""
         try:
             self._logger.critical("%s%s ends its isolated process", describe(error), job)
@@ -184,6 +184,12 @@ class Handler:
         finally:
             # Not by leaving: a thread that something has left behind could keep the process from ending.
             os._exit(_exit_code(error))
+
+
+def _check_descriptors() -> None:
+    """End this process if its run has closed its descriptors: the number of its connection may be another file's."""
+    if not sentinel.is_intact():
+        os._exit(DESCRIPTORS_CLOSED)
 
 
 def _fields(event: RunEnded) -> dict[str, Any]:
