@@ -15,8 +15,8 @@ def test_the_stacks_of_all_processes_are_shown(site: Site) -> None:
     site.wait_for(2)
     for times, name in enumerate(("SIGUSR2", "SIGTTIN"), 1):
         server.signal(name)
-        wait_until(lambda times=times: server.log().count("in stuck") == 2 * times, server.log)
-    assert server.log().count("WARNING stacks of all threads of the supervisor") == 2
+        for text, count in (("in stuck", 2 * times), ("WARNING stacks of all threads of the supervisor", times)):
+            wait_until(lambda text=text, count=count: server.log().count(text) == count, server.log)
     assert "[1]" in server.log()
     assert "[2]" in server.log()
     assert len(server.children()) == 2, "they go on"
