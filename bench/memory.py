@@ -25,7 +25,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from laneway import Laneway
-from laneway.job import Kind, NewJob
+from laneway.jobs.data import Kind, NewJob
 
 KINDS = ("plain", "async", "keyed", "collecting", "failing", "producer")
 

@@ -20,7 +20,7 @@ from redis_measuring import Meter, line, parser_of, started
 
 from laneway import Laneway, Worker
 from laneway.config import WorkerOptions
-from laneway.job import NewJob
+from laneway.jobs.data import NewJob
 from tests.servers import RedisServer
 
 SHARDS = 5

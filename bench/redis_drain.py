@@ -16,8 +16,8 @@ from redis_measuring import Meter, line, parser_of, round_trips, started
 from laneway import Batch, Key, Laneway, Worker
 from laneway.broker import Turn
 from laneway.config import WorkerOptions
-from laneway.job import WorkerView
-from laneway.outcome import done
+from laneway.jobs.data import WorkerView
+from laneway.jobs.settlement import done
 from tests.servers import RedisServer
 
 SHARDS = 5

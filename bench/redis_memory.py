@@ -21,7 +21,7 @@ from zlib import crc32
 from redis_measuring import line, parser_of, started
 
 from laneway import Batch, Key, Laneway
-from laneway.job import NewJob
+from laneway.jobs.data import NewJob
 from tests.servers import RedisServer
 
 SHARDS = 5

@@ -13,7 +13,7 @@ import argparse
 from redis_measuring import Meter, line, parser_of, started
 
 from laneway import Laneway
-from laneway.events import Subscription
+from laneway.events.event import Subscription
 from tests.servers import RedisServer
 
 QUEUES = (1, 2, 10)

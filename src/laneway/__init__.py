@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from .app import Laneway
-from .batch import Batch
-from .collecting import Collecting
 from .config import WorkerOptions
 from .context import Context
+from .enqueue.options import Item
 from .errors import (
     BrokerAwayError,
     BrokerError,
@@ -25,15 +24,16 @@ from .errors import (
     TicketError,
     TimeLimitError,
 )
+from .events.publish import EventSender
 from .handle import Handle
-from .job import JobView, QueueStats
-from .keys import Key
-from .listener import Listener
+from .jobs.data import JobView, QueueStats
+from .jobs.keys import Key
+from .jobs.ticket import Call, Serializer
 from .middleware import Middleware
-from .publishing import EventSender
-from .sending import Item
-from .task import Task
-from .ticket import Call, Serializer
+from .tasks.batch import Batch
+from .tasks.collecting import Collecting
+from .tasks.listener import Listener
+from .tasks.task import Task
 
 if TYPE_CHECKING:
     from .worker import Worker

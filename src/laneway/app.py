@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, Any
 
 from .config import DEFAULT_QUEUE, raise_problems
 from .context import Context
-from .declaring import Declaring
-from .dispatching import Dispatching
+from .enqueue.build import Outgoing
+from .enqueue.pipeline import Dispatching
 from .errors import ConfigError
-from .events import DEFAULT_INFIX
-from .listening import Listening
+from .events.event import DEFAULT_INFIX
+from .events.names import is_development, names_of
+from .events.publish import Publishing
+from .jobs.ticket import Serializer, takes_id
 from .middleware import Middleware
-from .naming import is_development, names_of
-from .outgoing import Outgoing
-from .publishing import Publishing
-from .registry import Registry
-from .ticket import Serializer, takes_id
+from .tasks.declare import Declaring
+from .tasks.declare_listener import Listening
+from .tasks.registry import Registry
 from .urls import check_url
 
 if TYPE_CHECKING:

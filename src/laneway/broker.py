@@ -13,9 +13,9 @@ from typing import Literal, Protocol, runtime_checkable
 
 import msgspec
 
-from .events import Subscription
-from .job import Claim, JobView, NewJob, QueueStats, Started, Status, WorkerView
-from .outcome import Settlement
+from .events.event import Subscription
+from .jobs.data import Claim, JobView, NewJob, QueueStats, Started, Status, WorkerView
+from .jobs.settlement import Settlement
 
 MAX_BODY = 1_048_576
 

@@ -11,14 +11,14 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from .delays import seconds
 from .errors import ConfigError, EnqueueError
-from .job import Kind, Quiet
-from .retry import DEFAULT_MAX_RETRY_COUNT, KEYED_MAX_RETRY_COUNT, RetryIn, default_retry_in
-from .shards import DEFAULT_SHARDS, MAX_SHARDS
+from .jobs.data import Kind, Quiet
+from .jobs.delay import seconds
+from .jobs.retry import DEFAULT_MAX_RETRY_COUNT, KEYED_MAX_RETRY_COUNT, RetryIn, default_retry_in
+from .jobs.shards import DEFAULT_SHARDS, MAX_SHARDS
 
 if TYPE_CHECKING:
-    from .job import JobView
+    from .jobs.data import JobView
 
 DEFAULT_QUEUE = "default"
 

@@ -7,21 +7,21 @@ from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, overload
 
-from .delays import seconds
+from .enqueue.options import Sending
 from .errors import EnqueueError
 from .handle import Handle, PayloadHandle
 from .ids import RunIds, derives_ids
-from .job import Kind
-from .keys import UNSET
-from .outcome import OUTBOX_LIMIT
-from .sending import Sending
+from .jobs.data import Kind
+from .jobs.delay import seconds
+from .jobs.keys import UNSET
+from .jobs.settlement import OUTBOX_LIMIT
 
 if TYPE_CHECKING:
     from .app import Laneway
-    from .collecting import Collecting, SelfKeyed
-    from .events import Attributes
-    from .job import Claim, NewJob
-    from .task import Runnable, Task
+    from .events.event import Attributes
+    from .jobs.data import Claim, NewJob
+    from .tasks.collecting import Collecting, SelfKeyed
+    from .tasks.task import Runnable, Task
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -24,7 +24,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from .task import AnyTask
+    from .tasks.task import AnyTask
 
 
 def text_of(value: object) -> str:
@@ -103,7 +103,7 @@ class Retry(LanewayError):
     """Raise it in a handler to be run again `after` seconds; it counts as a failure."""
 
     def __init__(self, reason: str = "asked to be retried", *, after: float | timedelta | None = None) -> None:
-        from .delays import seconds  # delays raises errors of this module
+        from .jobs.delay import seconds  # delays raises errors of this module
 
         super().__init__(reason)
         self.after_s = None if after is None else seconds(after, "Retry(after=…)")

@@ -6,13 +6,13 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, TypeVar
 
-from .delays import seconds, unix_time
 from .errors import BrokerAwayError, BrokerError, EnqueueError
-from .job import Kind
+from .jobs.data import Kind
+from .jobs.delay import seconds, unix_time
 
 if TYPE_CHECKING:
     from .broker import Broker
-    from .job import NewJob, Status
+    from .jobs.data import NewJob, Status
 
 Answer = TypeVar("Answer")
 

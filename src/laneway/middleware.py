@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .context import Context
-    from .job import Claim, NewJob
-    from .ticket import Call
+    from .jobs.data import Claim, NewJob
+    from .jobs.ticket import Call
 
 Around = Generator[None, Any, Any]
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from itertools import groupby, islice
 
 from .errors import LanewayError
-from .job import NewJob
+from .jobs.data import NewJob
 
 #: The runs of places that a sentence names.
 _NAMED = 6

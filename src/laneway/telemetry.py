@@ -15,8 +15,8 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from .job import Headers
-from .outcome import Verdict
+from .jobs.data import Headers
+from .jobs.settlement import Verdict
 
 #: Numbers for runs, from 1 on, each used once in a process.
 next_run = itertools.count(1).__next__

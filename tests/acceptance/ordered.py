@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from laneway import Laneway
-from laneway.job import JobView
+from laneway.jobs.data import JobView
 from tests.acceptance.cli import CANARY, Shop
 
 #: `tell` and `gather` fail for what is called "bad", and at the gate a run stands still until it is opened.

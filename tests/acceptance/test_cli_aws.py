@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from laneway.brokers.aws.broker import AWSBroker
-from laneway.job import NewJob
-from laneway.outcome import buried, failed
+from laneway.jobs.data import NewJob
+from laneway.jobs.settlement import buried, failed
 from laneway.testing.conformance.kit import Hand
 from tests.acceptance.aws_console import Console
 from tests.acceptance.cli import CANARY

@@ -16,8 +16,8 @@ import pytest
 from laneway import Laneway
 from laneway.broker import Broker
 from laneway.cli.emptying import Emptying
-from laneway.events import Subscription
-from laneway.outcome import buried
+from laneway.events.event import Subscription
+from laneway.jobs.settlement import buried
 from laneway.testing.conformance.kit import Hand, job
 from laneway.urls import open_broker
 from tests.acceptance.cli import CANARY, Shop, answer

@@ -13,8 +13,8 @@ import pytest
 
 from laneway import Laneway
 from laneway.broker import Broker
-from laneway.events import Subscription
-from laneway.job import WorkerView
+from laneway.events.event import Subscription
+from laneway.jobs.data import WorkerView
 from laneway.urls import open_broker
 from tests.acceptance.cli import Shop, answer
 from tests.acceptance.quick import Quick, quick

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from laneway.shards import shard_of
+from laneway.jobs.shards import shard_of
 from tests.acceptance.cli import CANARY
 from tests.acceptance.ordered import Orders
 

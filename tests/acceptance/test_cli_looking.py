@@ -8,7 +8,7 @@ import pytest
 
 from laneway.broker import Listing
 from laneway.cli.times import span
-from laneway.job import JobView, QueueStats
+from laneway.jobs.data import JobView, QueueStats
 from laneway.worker.parenthood import descendants
 from tests.acceptance.cli import CANARY, Shop
 

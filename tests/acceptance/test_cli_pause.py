@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from laneway.job import Started
+from laneway.jobs.data import Started
 from laneway.testing.conformance.kit import Hand
 from tests.acceptance.cli import Shop
 from tests.acceptance.ordered import Orders

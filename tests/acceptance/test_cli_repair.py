@@ -9,8 +9,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from laneway.job import WorkerView
-from laneway.shards import shard_of
+from laneway.jobs.data import WorkerView
+from laneway.jobs.shards import shard_of
 from tests.acceptance.ordered import Orders
 
 pytestmark = pytest.mark.acceptance

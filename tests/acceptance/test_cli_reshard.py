@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from laneway.shards import shard_of
+from laneway.jobs.shards import shard_of
 from tests.acceptance.ordered import Orders
 
 pytestmark = pytest.mark.acceptance

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from laneway.shards import shard_of
+from laneway.jobs.shards import shard_of
 from tests.acceptance.cli import Shop
 
 pytestmark = pytest.mark.acceptance

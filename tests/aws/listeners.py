@@ -9,7 +9,7 @@ from laneway.brokers.aws.broker import AWSBroker
 from laneway.brokers.aws.creating import Creation
 from laneway.brokers.aws.needs import needs_of
 from laneway.brokers.aws.steps import Step
-from laneway.events import FilterPolicy
+from laneway.events.event import FilterPolicy
 
 TOPIC = "eventboss-stock-sold-test"
 QUEUE = f"shop-{TOPIC}"

@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from typing import Any
 
 from laneway.brokers.aws.broker import AWSBroker
-from laneway.events import Attributes
-from laneway.job import NewJob
+from laneway.events.event import Attributes
+from laneway.jobs.data import NewJob
 from tests.aws.operators import opened
 from tests.aws.places import Place
 

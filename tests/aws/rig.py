@@ -18,7 +18,7 @@ from laneway.brokers.aws.tables import Tables
 from laneway.brokers.aws.turning import Turns
 from laneway.clock import Clock, ManualClock, SystemClock
 from laneway.errors import BrokerAwayError
-from laneway.job import NewJob, WorkerView
+from laneway.jobs.data import NewJob, WorkerView
 from laneway.testing.conformance.kit import Hand
 from tests.aws.places import Place
 from tests.aws.servers import FakeServer

@@ -17,8 +17,8 @@ from laneway.brokers.aws import AWSBroker
 from laneway.brokers.aws.clients import Clients
 from laneway.brokers.aws.table import CLAIM_S
 from laneway.errors import BrokerAwayError, BrokerError
-from laneway.job import Claim, NewJob
-from laneway.outcome import Settlement, buried, done, failed, postponed
+from laneway.jobs.data import Claim, NewJob
+from laneway.jobs.settlement import Settlement, buried, done, failed, postponed
 from laneway.testing.conformance.kit import Hand, call, job
 from tests.aws.places import Place
 

@@ -12,7 +12,7 @@ from laneway.brokers.aws.forwarding import Forwarded
 from laneway.brokers.aws.polling import Poller
 from laneway.clock import ManualClock
 from laneway.errors import BrokerAwayError
-from laneway.job import Kind, NewJob
+from laneway.jobs.data import Kind, NewJob
 from tests.aws.places import Place
 from tests.aws.waiters import Waiters, waiting
 

@@ -12,7 +12,7 @@ from laneway.brokers.aws.iam import Found, policy
 from laneway.brokers.aws.iam import Place as Somewhere
 from laneway.brokers.aws.needs import needs_of
 from laneway.brokers.aws.trouble import AWSError
-from laneway.events import Subscription
+from laneway.events.event import Subscription
 from tests.aws.allowing import guarded
 from tests.aws.listeners import GERMAN, QUEUE, TOPIC, create, shop
 from tests.aws.operators import opened

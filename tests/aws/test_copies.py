@@ -9,7 +9,7 @@ import pytest
 
 from laneway.brokers.aws.envelopes import unwrapped
 from laneway.brokers.aws.messages import Channel, again, as_it_came, entry_of, read
-from laneway.outcome import buried, done, failed, postponed
+from laneway.jobs.settlement import buried, done, failed, postponed
 from laneway.testing.conformance.kit import Hand, bodies, job, keys, numbers
 from tests.aws.fake.server import FakeServer
 from tests.aws.listening import MAILER, STOCK, TOPIC, TRACE, event, hear, listening, note_in, theirs

@@ -13,7 +13,7 @@ from laneway import Laneway
 from laneway.brokers.aws.broker import AWSBroker
 from laneway.brokers.aws.clients import Clients
 from laneway.brokers.aws.steps import Step
-from laneway.events import Subscription
+from laneway.events.event import Subscription
 from tests.aws.listeners import GERMAN, LETTERS, QUEUE, TOPIC, create, shop
 from tests.aws.operators import opened
 from tests.aws.places import Place

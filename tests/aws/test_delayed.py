@@ -11,7 +11,7 @@ import pytest
 from laneway.brokers.aws.morgue import Morgue
 from laneway.clock import ManualClock
 from laneway.errors import BrokerError, EnqueueError
-from laneway.job import Kind, NewJob
+from laneway.jobs.data import Kind, NewJob
 from tests.aws.places import Place
 from tests.aws.servers import FakeServer
 from tests.aws.waiters import Waiters, waiting

@@ -10,7 +10,7 @@ from laneway.brokers.aws import letters as letters_module
 from laneway.brokers.aws.broker import AWSBroker
 from laneway.cli.emptying import Emptying
 from laneway.errors import BrokerAwayError
-from laneway.outcome import buried, done
+from laneway.jobs.settlement import buried, done
 from laneway.testing.conformance.kit import Hand, bodies, job, keys, numbers
 from tests.aws.operators import opened, ready
 from tests.aws.places import Place

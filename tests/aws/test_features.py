@@ -9,16 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from laneway.abilities import relays
 from laneway.broker import Broker
 from laneway.brokers.aws.broker import AWSBroker
 from laneway.brokers.memory import MemoryBroker
 from laneway.brokers.sqlite import SQLiteBroker
+from laneway.capabilities import relays
 from laneway.errors import LanewayError
-from laneway.events import Attribute, FilterPolicy, Subscription, copy_key
-from laneway.filters import passes
-from laneway.job import NewJob
-from laneway.outcome import buried, done, failed
+from laneway.events.event import Attribute, FilterPolicy, Subscription, copy_key
+from laneway.events.filters import passes
+from laneway.jobs.data import NewJob
+from laneway.jobs.settlement import buried, done, failed
 from laneway.testing.conformance.kit import Hand, bodies, call, job, keys, numbers, value
 from tests.aws.fake.server import FakeServer
 from tests.aws.operators import opened, ready

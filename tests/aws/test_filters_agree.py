@@ -9,7 +9,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as some
 
-from laneway.filters import filter_problem, passes
+from laneway.events.filters import filter_problem, passes
 from tests.aws.fake import filtering
 from tests.aws.fake.faults import Refusal
 

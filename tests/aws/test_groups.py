@@ -12,8 +12,8 @@ import pytest
 from laneway.brokers.aws.groups import Groups
 from laneway.brokers.aws.holding import Held
 from laneway.brokers.aws.messages import Channel, Message, Note
-from laneway.job import Claim, Kind
-from laneway.outcome import Settlement, buried, done, failed, postponed, released
+from laneway.jobs.data import Claim, Kind
+from laneway.jobs.settlement import Settlement, buried, done, failed, postponed, released
 from laneway.testing.conformance.kit import attempts, bodies, call, calls, keys
 from tests.aws.places import Place
 from tests.aws.rig import Bench, Rig, bench, virtual_server

@@ -11,8 +11,8 @@ from laneway.brokers.aws.holding import Held, Holding
 from laneway.brokers.aws.messages import Channel, Message, Note, again
 from laneway.clock import ManualClock
 from laneway.errors import BrokerAwayError
-from laneway.job import Kind
-from laneway.outcome import buried, done, failed, postponed, released
+from laneway.jobs.data import Kind
+from laneway.jobs.settlement import buried, done, failed, postponed, released
 from laneway.testing.conformance.kit import bodies, call, calls, job, keys, put
 from tests.aws.places import Place
 from tests.aws.rig import Bench, Lost, Rig, bench, sentences, virtual_server

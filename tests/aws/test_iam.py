@@ -14,9 +14,9 @@ from laneway.brokers.aws.iam import ACTIONS, EVENTS, PUBLISHES, Found, Role, cal
 from laneway.brokers.aws.iam import Place as Somewhere
 from laneway.brokers.aws.needs import Need, needs_of
 from laneway.errors import BrokerError, ConfigError
-from laneway.events import Subscription
-from laneway.job import NewJob
-from laneway.outcome import buried, done, failed, postponed
+from laneway.events.event import Subscription
+from laneway.jobs.data import NewJob
+from laneway.jobs.settlement import buried, done, failed, postponed
 from laneway.testing.conformance.kit import Hand, call, job
 from tests.aws.listeners import GERMAN, QUEUE, TOPIC, create, shop
 from tests.aws.operators import opened, ready

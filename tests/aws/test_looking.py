@@ -7,10 +7,10 @@ import time
 import pytest
 
 from laneway import Laneway
-from laneway.abilities import is_found
+from laneway.capabilities import is_found
 from laneway.errors import BrokerError
-from laneway.job import Kind
-from laneway.outcome import buried, done, failed
+from laneway.jobs.data import Kind
+from laneway.jobs.settlement import buried, done, failed
 from laneway.testing.conformance.kit import Hand, call, job, keys, numbers
 from tests.aws.operators import TABLE, opened, ready, said
 from tests.aws.places import Place

@@ -25,8 +25,8 @@ from laneway.brokers.aws.messages import (
     waits_until,
     with_execute_after,
 )
-from laneway.job import Kind, NewJob
-from laneway.ticket import execute_after
+from laneway.jobs.data import Kind, NewJob
+from laneway.jobs.ticket import execute_after
 
 pytestmark = pytest.mark.unit
 

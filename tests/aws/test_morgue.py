@@ -8,8 +8,8 @@ import pytest
 
 from laneway.brokers.aws import letters as letters_module
 from laneway.errors import BrokerAwayError
-from laneway.job import Kind
-from laneway.outcome import buried, done, failed
+from laneway.jobs.data import Kind
+from laneway.jobs.settlement import buried, done, failed
 from laneway.testing.conformance.kit import Hand, attempts, bodies, call, job, keys, numbers, only
 from tests.aws.operators import opened, ready
 from tests.aws.places import Place

@@ -15,8 +15,8 @@ from laneway.brokers.aws.messages import ROOM, outgoing_of, size_of
 from laneway.brokers.aws.trouble import MissingError
 from laneway.brokers.aws.urls import MAX_NAME
 from laneway.errors import BrokerAwayError, EnqueueError
-from laneway.job import NewJob
-from laneway.outcome import done
+from laneway.jobs.data import NewJob
+from laneway.jobs.settlement import done
 from laneway.testing.conformance.kit import Hand, bodies, job, keys
 from tests.aws.fake.server import FakeServer
 from tests.aws.listening import MAILER, STOCK, TOPIC, TRACE, event, hear, listening, note_in, theirs

@@ -10,7 +10,7 @@ import pytest
 
 from laneway.brokers.aws import receiving
 from laneway.errors import BrokerAwayError
-from laneway.outcome import done
+from laneway.jobs.settlement import done
 from laneway.testing.conformance.kit import call, job, keys, put
 from tests.aws.rig import Bench, Rig, bench, virtual_server
 from tests.aws.servers import FakeServer

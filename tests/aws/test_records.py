@@ -17,8 +17,8 @@ from laneway.brokers.aws.records import LONGEST_ID, Record
 from laneway.brokers.aws.reporting import LONGEST_TOLD, MOST_TOLD
 from laneway.brokers.aws.table import Table
 from laneway.errors import BrokerAwayError, BrokerError
-from laneway.job import Status, WorkerView
-from laneway.outcome import buried, done, failed, postponed
+from laneway.jobs.data import Status, WorkerView
+from laneway.jobs.settlement import buried, done, failed, postponed
 from laneway.testing.conformance.kit import Hand, call, job, keys, put
 from tests.aws.operators import TABLE, opened, ready, said
 from tests.aws.places import Place

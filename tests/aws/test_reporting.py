@@ -7,7 +7,7 @@ import pytest
 from laneway.brokers.aws.reporting import Reporter
 from laneway.clock import ManualClock
 from laneway.errors import BrokerAwayError, BrokerError
-from laneway.job import Started, WorkerView
+from laneway.jobs.data import Started, WorkerView
 from tests.aws.places import Place
 from tests.aws.waiters import Waiters
 

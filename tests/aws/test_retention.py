@@ -6,7 +6,7 @@ import pytest
 
 from laneway.brokers.aws.trouble import DeniedError
 from laneway.errors import BrokerError
-from laneway.outcome import done, failed, postponed
+from laneway.jobs.settlement import done, failed, postponed
 from laneway.testing.conformance.kit import bodies, calls, put
 from tests.aws.rig import Bench, bench, sentences, virtual_server
 from tests.aws.test_settling import notes

@@ -18,8 +18,8 @@ from laneway.brokers.aws.tables import Tables
 from laneway.brokers.aws.trouble import MissingError, RefusedError
 from laneway.clock import ManualClock, SystemClock
 from laneway.errors import BrokerAwayError, BrokerError, EnqueueError
-from laneway.job import Kind, NewJob
-from laneway.ticket import execute_after
+from laneway.jobs.data import Kind, NewJob
+from laneway.jobs.ticket import execute_after
 from tests.aws.proxy import ERROR_500, LOST, REQUEST_THROTTLED, RESET, FaultProxy, Partly
 from tests.aws.servers import FakeServer, MotoServer, Place
 

@@ -11,7 +11,7 @@ import pytest
 from laneway.brokers.aws.broker import AWSBroker
 from laneway.brokers.aws.trouble import DeniedError, MissingError
 from laneway.errors import ConfigError
-from laneway.events import FilterPolicy, Subscription
+from laneway.events.event import FilterPolicy, Subscription
 from tests.aws.allowing import Guarded, guarded
 from tests.aws.operators import opened, said
 from tests.aws.places import Place

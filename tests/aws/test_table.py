@@ -15,7 +15,7 @@ from laneway.brokers.aws.states import State
 from laneway.brokers.aws.table import CLAIM_S
 from laneway.clock import ManualClock
 from laneway.errors import BrokerAwayError, BrokerError, EnqueueError
-from laneway.job import WorkerView
+from laneway.jobs.data import WorkerView
 from tests.aws.places import Place
 from tests.aws.waiters import Waiters, waiting
 

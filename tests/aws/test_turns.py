@@ -10,8 +10,8 @@ import pytest
 
 from laneway.brokers.aws.trouble import MissingError
 from laneway.errors import BrokerAwayError, LeaseLost
-from laneway.job import Kind, Payload
-from laneway.outcome import buried, done, failed, released
+from laneway.jobs.data import Kind, Payload
+from laneway.jobs.settlement import buried, done, failed, released
 from laneway.testing.conformance.kit import bodies, call, calls, job, keys, put
 from tests.aws.places import Place
 from tests.aws.rig import Bench, bench, virtual_server

@@ -10,7 +10,7 @@ import pytest
 from laneway.brokers.aws.messages import ATTRIBUTE
 from laneway.brokers.aws.trouble import DeniedError
 from laneway.errors import BrokerAwayError, EnqueueError
-from laneway.outcome import buried, done, failed
+from laneway.jobs.settlement import buried, done, failed
 from laneway.testing.conformance.kit import bodies, calls, job, keys, put
 from tests.aws.rig import Bench, Lost, Rig, Watch, bench, sentences, virtual_server
 from tests.aws.servers import FakeServer

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from laneway.brokers.aws import AWSBroker
 from laneway.brokers.aws.forwarding import LONGEST_DELAY_S
 from laneway.clock import ManualClock
-from laneway.outcome import done
+from laneway.jobs.settlement import done
 from laneway.testing.conformance.kit import Hand
 from tests.aws.servers import FakeServer
 

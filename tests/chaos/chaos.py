@@ -18,7 +18,7 @@ from random import Random
 import msgspec
 
 from laneway import Laneway
-from laneway.job import Kind, NewJob
+from laneway.jobs.data import Kind, NewJob
 from laneway.testing.checkers import Accepted, Snapshot, lost, out_of_order, overlap, repeats
 from laneway.testing.history import Event, History, read_history
 from laneway.worker.parenthood import descendants

@@ -19,8 +19,8 @@ from laneway.brokers.redis.server import PAUSES_S, Server
 from laneway.clock import ManualClock
 from laneway.errors import BrokerAwayError
 from laneway.ids import new_id
-from laneway.job import Started
-from laneway.outcome import done
+from laneway.jobs.data import Started
+from laneway.jobs.settlement import done
 from laneway.testing.conformance.copies import QUEUES, copies
 from laneway.testing.conformance.kit import Hand, bodies, calls, job, keys, numbers, put
 from tests.chaos.verbs import VERBS, World

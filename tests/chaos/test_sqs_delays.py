@@ -10,7 +10,7 @@ import random
 
 import pytest
 
-from laneway.job import NewJob
+from laneway.jobs.data import NewJob
 from laneway.testing.conformance.kit import call, job
 from tests.aws.timeline import Timeline, timeline
 from tests.supervisor.site import LARGE

@@ -15,9 +15,9 @@ import pytest
 
 from laneway.broker import Broker, Listing, Resharding, Turn
 from laneway.clock import ManualClock
-from laneway.events import Subscription
-from laneway.job import Claim, Started, WorkerView
-from laneway.outcome import Settlement, buried, done, failed, postponed, released
+from laneway.events.event import Subscription
+from laneway.jobs.data import Claim, Started, WorkerView
+from laneway.jobs.settlement import Settlement, buried, done, failed, postponed, released
 from laneway.testing.conformance.copies import copies
 from laneway.testing.conformance.kit import Hand, call, calls, declare_dead, job, put, value, values
 

@@ -13,8 +13,8 @@ from laneway.brokers.memory import MemoryBroker
 from laneway.brokers.memory_job import Job
 from laneway.brokers.memory_queue import Queue
 from laneway.clock import Clock
-from laneway.job import NewJob, WorkerView
-from laneway.outcome import Settlement
+from laneway.jobs.data import NewJob, WorkerView
+from laneway.jobs.settlement import Settlement
 from tests.conformance.seeing import check_seen
 
 pytestmark = pytest.mark.conformance

@@ -14,9 +14,9 @@ from laneway.brokers.memory_job import Job
 from laneway.brokers.memory_queue import Queue
 from laneway.clock import Clock
 from laneway.errors import EnqueueError
-from laneway.events import Subscription
-from laneway.job import NewJob
-from laneway.outcome import Settlement
+from laneway.events.event import Subscription
+from laneway.jobs.data import NewJob
+from laneway.jobs.settlement import Settlement
 from tests.conformance.seeing import check_seen
 
 pytestmark = pytest.mark.conformance

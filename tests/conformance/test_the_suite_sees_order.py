@@ -14,10 +14,10 @@ from laneway.brokers.memory_job import Job
 from laneway.brokers.memory_payloads import Pile
 from laneway.brokers.memory_queue import Queue
 from laneway.clock import Clock
-from laneway.job import NewJob
-from laneway.merge import HEAD
-from laneway.outcome import Settlement
-from laneway.shards import shard_of
+from laneway.jobs.data import NewJob
+from laneway.jobs.merge import HEAD
+from laneway.jobs.settlement import Settlement
+from laneway.jobs.shards import shard_of
 from tests.conformance.seeing import check_seen
 
 pytestmark = pytest.mark.conformance

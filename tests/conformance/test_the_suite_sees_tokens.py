@@ -15,8 +15,8 @@ from laneway.brokers.redis import RedisBroker, scripts
 from laneway.brokers.redis.server import Server
 from laneway.brokers.sqlite import SQLiteBroker
 from laneway.clock import Clock
-from laneway.job import Kind, Started
-from laneway.outcome import Settlement
+from laneway.jobs.data import Kind, Started
+from laneway.jobs.settlement import Settlement
 from tests.conformance.seeing import check_seen
 from tests.servers import RedisServer
 

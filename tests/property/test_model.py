@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from laneway.errors import EnqueueError
-from laneway.job import Claim, Kind, NewJob, Quiet
-from laneway.merge import HEAD
-from laneway.outcome import Settlement, buried, done, failed, postponed, released
+from laneway.jobs.data import Claim, Kind, NewJob, Quiet
+from laneway.jobs.merge import HEAD
+from laneway.jobs.settlement import Settlement, buried, done, failed, postponed, released
 from laneway.testing import model, model_acting, model_settling
 from laneway.testing.model import KeyState
 
@@ -40,7 +40,7 @@ def settled(state: KeyState, how: object, now: float = NOW, **more: object) -> K
     assert row is not None
     claim = Claim("q", 1, "k", 1, row.perform_at, row.retry_count, 1, 0, [e.payload(row.kind) for e in state.running])
     claim.kind = row.kind
-    settlement = how(claim, **more)  # type: ignore[operator]  # one of the functions of laneway.outcome
+    settlement = how(claim, **more)  # type: ignore[operator]  # one of the functions of laneway.jobs.settlement
     assert isinstance(settlement, Settlement)
     after = model_settling.settle(state, settlement, now)
     assert model.flaws(after) == []

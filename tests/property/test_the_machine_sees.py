@@ -12,9 +12,9 @@ from msgspec.structs import replace
 from laneway.broker import Answer, Resharding, Turn
 from laneway.brokers.memory import MemoryBroker
 from laneway.clock import Clock
-from laneway.events import Subscription
-from laneway.job import Kind, NewJob, Started
-from laneway.outcome import Settlement
+from laneway.events.event import Subscription
+from laneway.jobs.data import Kind, NewJob, Started
+from laneway.jobs.settlement import Settlement
 from laneway.testing.machine import broker_machine
 from laneway.testing.reference import Difference
 

@@ -15,7 +15,7 @@ from laneway.brokers.redis.records import new_job
 from laneway.brokers.redis.scripts import load
 from laneway.clock import ManualClock
 from laneway.errors import BrokerError
-from laneway.outcome import buried, failed
+from laneway.jobs.settlement import buried, failed
 from laneway.testing.conformance.kit import Hand, calls, job, keys, only, places, put, values
 from tests.redis.conftest import Opener
 from tests.servers import RedisCluster, RedisServer, servers

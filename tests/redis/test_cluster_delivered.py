@@ -11,7 +11,7 @@ from laneway.brokers.redis import RedisBroker, delivered
 from laneway.brokers.redis.connections import Command
 from laneway.clock import ManualClock
 from laneway.errors import BrokerAwayError
-from laneway.outcome import done
+from laneway.jobs.settlement import done
 from laneway.testing.conformance.kit import Hand, job, numbers, put
 from tests.redis.conftest import Opener
 from tests.redis.test_cluster_lost_answers import Cut

@@ -16,9 +16,9 @@ from laneway.brokers.redis.outbox import Outbox
 from laneway.brokers.redis.server import Server
 from laneway.clock import ManualClock
 from laneway.errors import BrokerAwayError
-from laneway.events import copy_key
-from laneway.job import NewJob
-from laneway.outcome import buried, done, failed, released
+from laneway.events.event import copy_key
+from laneway.jobs.data import NewJob
+from laneway.jobs.settlement import buried, done, failed, released
 from laneway.testing.conformance.kit import Hand, call, job, keys, numbers, places, put, value
 from tests.redis.conftest import Opener
 from tests.servers import RedisCluster

@@ -13,9 +13,9 @@ from laneway.brokers.redis.connections import Command
 from laneway.brokers.redis.outbox import Outbox
 from laneway.clock import ManualClock
 from laneway.errors import BrokerAwayError
-from laneway.job import NewJob
-from laneway.outcome import done
-from laneway.shards import shard_of
+from laneway.jobs.data import NewJob
+from laneway.jobs.settlement import done
+from laneway.jobs.shards import shard_of
 from laneway.testing.conformance.kit import Hand, call, job, numbers, put
 from tests.redis.conftest import Opener
 from tests.redis.test_cluster_lost_answers import Cut

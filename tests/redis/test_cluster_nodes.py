@@ -13,8 +13,8 @@ import pytest
 from laneway.broker import Broker
 from laneway.brokers.redis import RedisBroker
 from laneway.errors import BrokerAwayError
-from laneway.job import Claim
-from laneway.outcome import Settlement, done
+from laneway.jobs.data import Claim
+from laneway.jobs.settlement import Settlement, done
 from laneway.testing.conformance.kit import Hand, call, job, numbers
 from tests.redis.conftest import Opener
 from tests.servers import RedisCluster, servers, wait_until

@@ -14,8 +14,8 @@ from laneway.brokers.redis.connections import Command
 from laneway.clock import ManualClock
 from laneway.errors import BrokerAwayError, EnqueueError
 from laneway.ids import new_id
-from laneway.job import NewJob
-from laneway.outcome import done
+from laneway.jobs.data import NewJob
+from laneway.jobs.settlement import done
 from laneway.testing.conformance.copies import QUEUES, copies, lengths
 from laneway.testing.conformance.kit import Hand, call, job, keys, only
 from tests.redis.conftest import Opener

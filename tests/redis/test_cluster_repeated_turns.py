@@ -7,8 +7,8 @@ import pytest
 from laneway.broker import Turn
 from laneway.brokers.redis import RedisBroker
 from laneway.errors import BrokerAwayError, BrokerError
-from laneway.outcome import done, failed
-from laneway.shards import shard_of
+from laneway.jobs.settlement import done, failed
+from laneway.jobs.shards import shard_of
 from laneway.testing.conformance.kit import Hand, job, keys, numbers, put
 from tests.redis.conftest import Opener
 from tests.redis.test_cluster_lost_answers import CUTS, Cut

@@ -12,7 +12,7 @@ from redis.crc import key_slot
 from laneway.broker import Turn
 from laneway.brokers.redis import RedisBroker, server
 from laneway.errors import BrokerAwayError
-from laneway.outcome import done
+from laneway.jobs.settlement import done
 from laneway.testing.conformance.kit import Hand, call, job, keys, numbers, put
 from tests.redis.conftest import Opener
 from tests.servers import SLOTS, RedisCluster, servers

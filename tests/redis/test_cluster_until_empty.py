@@ -11,7 +11,7 @@ from laneway import Context, Laneway, QueueStats, Worker, failpoints
 from laneway.brokers.redis import RedisBroker, outbox
 from laneway.brokers.redis.outbox import Outbox
 from laneway.config import WorkerOptions
-from laneway.outcome import done
+from laneway.jobs.settlement import done
 from laneway.testing.conformance.kit import Hand, job, put
 from tests.redis.conftest import Opener
 from tests.servers import RedisCluster

@@ -12,7 +12,7 @@ from laneway.brokers.memory import MemoryBroker
 from laneway.brokers.redis import RedisBroker
 from laneway.brokers.redis.server import Server
 from laneway.clock import ManualClock
-from laneway.outcome import done
+from laneway.jobs.settlement import done
 from laneway.testing.conformance.kit import Hand, job, keys, put
 from tests.servers import RedisServer
 

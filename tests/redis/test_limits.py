@@ -9,7 +9,7 @@ import pytest
 from laneway.brokers.redis import RedisBroker, storing, turning
 from laneway.brokers.redis.scripts import load
 from laneway.errors import BrokerError, EnqueueError, LeaseLost
-from laneway.outcome import done
+from laneway.jobs.settlement import done
 from laneway.testing.conformance.copies import copies
 from laneway.testing.conformance.kit import Hand, bodies, call, job, keys, put, value
 from laneway.urls import Url

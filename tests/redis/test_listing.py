@@ -12,8 +12,8 @@ from laneway.brokers.positions import ORDERS
 from laneway.brokers.redis import RedisBroker
 from laneway.brokers.redis.server import Server
 from laneway.clock import ManualClock
-from laneway.job import Claim, JobView
-from laneway.outcome import Settlement, buried, done, failed
+from laneway.jobs.data import Claim, JobView
+from laneway.jobs.settlement import Settlement, buried, done, failed
 from laneway.testing.conformance.kit import Hand, call, job, keys, value
 from tests.servers import RedisServer, servers
 

@@ -13,9 +13,9 @@ from laneway.brokers.redis import RedisBroker
 from laneway.brokers.redis.scripts import load
 from laneway.brokers.redis.server import Server
 from laneway.clock import ManualClock
-from laneway.job import JobView
-from laneway.outcome import buried, failed
-from laneway.shards import shard_of
+from laneway.jobs.data import JobView
+from laneway.jobs.settlement import buried, failed
+from laneway.jobs.shards import shard_of
 from laneway.testing.conformance.kit import Hand, bodies, call, calls, job, keys, numbers, only, places, put, values
 from tests.servers import RedisServer
 

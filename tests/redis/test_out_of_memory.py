@@ -11,9 +11,9 @@ import pytest
 from laneway import Laneway
 from laneway.brokers.redis import RedisBroker
 from laneway.errors import BrokerAwayError, BrokerError
-from laneway.events import Subscription
-from laneway.job import Started
-from laneway.outcome import buried, done, failed, postponed, released
+from laneway.events.event import Subscription
+from laneway.jobs.data import Started
+from laneway.jobs.settlement import buried, done, failed, postponed, released
 from laneway.testing.conformance.kit import Hand, call, calls, declare_dead, job, numbers, put, value, values
 from laneway.urls import Url
 from tests.servers import LOGGED, RedisServer, servers

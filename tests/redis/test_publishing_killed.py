@@ -12,9 +12,9 @@ import pytest
 
 from laneway.broker import Broker
 from laneway.brokers.redis import RedisBroker, outbox
-from laneway.events import copy_key
+from laneway.events.event import copy_key
 from laneway.ids import new_id
-from laneway.outcome import done
+from laneway.jobs.settlement import done
 from laneway.testing.conformance.copies import QUEUES
 from laneway.testing.conformance.kit import Hand
 from tests.redis.conftest import Opener

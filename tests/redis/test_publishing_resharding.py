@@ -11,7 +11,7 @@ import pytest
 from laneway.brokers.redis import RedisBroker
 from laneway.clock import ManualClock
 from laneway.ids import new_id
-from laneway.outcome import done
+from laneway.jobs.settlement import done
 from laneway.testing.conformance.copies import QUEUES, copies, lengths
 from laneway.testing.conformance.kit import Hand, keys
 from tests.redis.conftest import Opener

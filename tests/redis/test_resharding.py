@@ -15,9 +15,9 @@ from laneway.brokers.redis.connections import Command
 from laneway.brokers.redis.scripts import load
 from laneway.brokers.redis.server import Server
 from laneway.clock import ManualClock
-from laneway.job import JobView
-from laneway.outcome import buried, done, failed
-from laneway.shards import shard_of
+from laneway.jobs.data import JobView
+from laneway.jobs.settlement import buried, done, failed
+from laneway.jobs.shards import shard_of
 from laneway.testing.conformance.kit import Hand, bodies, call, calls, job, keys, numbers, only, places, put, values
 from laneway.testing.conformance.resharding import KINDS, PLACES, fill, finish
 from tests.servers import RedisServer

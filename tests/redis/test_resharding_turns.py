@@ -10,7 +10,7 @@ import pytest
 from laneway.brokers.redis import RedisBroker
 from laneway.brokers.redis.connections import Command
 from laneway.brokers.redis.scripts import load
-from laneway.shards import shard_of
+from laneway.jobs.shards import shard_of
 from laneway.testing.conformance.kit import Hand, keys, put
 from tests.redis.conftest import Opener
 from tests.redis.test_cluster_lost_answers import Cut

@@ -12,8 +12,8 @@ from laneway.brokers.redis import RedisBroker, searching
 from laneway.brokers.redis.connections import Command
 from laneway.brokers.redis.scripts import load
 from laneway.brokers.redis.server import Server
-from laneway.merge import identity_of
-from laneway.outcome import buried
+from laneway.jobs.merge import identity_of
+from laneway.jobs.settlement import buried
 from laneway.testing.conformance.kit import Hand, values
 from tests.servers import RedisServer
 

@@ -9,8 +9,8 @@ import pytest
 from laneway.brokers.redis import RedisBroker
 from laneway.brokers.redis.server import Server
 from laneway.clock import ManualClock
-from laneway.job import Kind, NewJob
-from laneway.outcome import done
+from laneway.jobs.data import Kind, NewJob
+from laneway.jobs.settlement import done
 from laneway.testing.conformance.kit import Hand, keys, numbers
 from tests.servers import RedisServer
 

@@ -10,7 +10,7 @@ import pytest
 from laneway.brokers.redis import RedisBroker
 from laneway.brokers.redis.scripts import load
 from laneway.clock import ManualClock
-from laneway.outcome import done, failed
+from laneway.jobs.settlement import done, failed
 from laneway.testing.conformance.kit import Hand, call, job, keys, value
 from tests.redis.conftest import Opener
 from tests.servers import RedisServer

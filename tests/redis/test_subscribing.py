@@ -9,7 +9,7 @@ import pytest
 
 from laneway.brokers.redis import RedisBroker
 from laneway.errors import BrokerError
-from laneway.events import Subscription
+from laneway.events.event import Subscription
 from tests.redis.conftest import Opener
 from tests.servers import RedisCluster, RedisServer
 

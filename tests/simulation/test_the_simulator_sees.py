@@ -11,8 +11,8 @@ import pytest
 from laneway.broker import Answer, Broker, Resharding, Turn
 from laneway.brokers.memory import MemoryBroker
 from laneway.clock import Clock
-from laneway.job import Kind, NewJob, Started
-from laneway.outcome import Settlement, done
+from laneway.jobs.data import Kind, NewJob, Started
+from laneway.jobs.settlement import Settlement, done
 from laneway.testing.participants import Lane, SimulatedWorker
 from laneway.testing.simulator import Report, in_memory, simulate
 from laneway.worker.holdings import Holdings

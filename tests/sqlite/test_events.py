@@ -8,8 +8,8 @@ import os
 import pytest
 
 from laneway.brokers.sqlite import SQLiteBroker
-from laneway.events import Subscription
-from laneway.outcome import done
+from laneway.events.event import Subscription
+from laneway.jobs.settlement import done
 from laneway.testing.conformance.copies import QUEUES, copies, lengths
 from laneway.testing.conformance.kit import Hand, keys, put
 
@@ -23,7 +23,7 @@ KILLED = """
 import signal
 from laneway import failpoints
 from laneway.brokers.sqlite import storing
-from laneway.outcome import done
+from laneway.jobs.settlement import done
 from laneway.testing.conformance.copies import copies, lengths
 storing.CHUNK = 2
 def kill():

@@ -11,9 +11,9 @@ import pytest
 from laneway.brokers.sqlite import SQLiteBroker
 from laneway.brokers.sqlite.database import APPLICATION_ID, Database, read_statements
 from laneway.errors import ConfigError
-from laneway.events import Subscription
-from laneway.job import Kind, NewJob, Started
-from laneway.shards import shard_of
+from laneway.events.event import Subscription
+from laneway.jobs.data import Kind, NewJob, Started
+from laneway.jobs.shards import shard_of
 from laneway.testing.conformance.kit import put
 
 pytestmark = pytest.mark.unit

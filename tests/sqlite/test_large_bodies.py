@@ -7,8 +7,8 @@ import pytest
 from laneway.broker import MAX_BODY, Turn
 from laneway.brokers.sqlite import SQLiteBroker
 from laneway.brokers.sqlite.claiming import CLAIM_CHARS
-from laneway.job import NewJob, WorkerView
-from laneway.outcome import done
+from laneway.jobs.data import NewJob, WorkerView
+from laneway.jobs.settlement import done
 
 pytestmark = pytest.mark.unit
 

@@ -10,8 +10,8 @@ import pytest
 
 from laneway.brokers.sqlite import SQLiteBroker
 from laneway.errors import BrokerError
-from laneway.events import Subscription
-from laneway.outcome import buried, done
+from laneway.events.event import Subscription
+from laneway.jobs.settlement import buried, done
 from laneway.testing.conformance.kit import Hand, calls, put, values
 
 pytestmark = pytest.mark.unit

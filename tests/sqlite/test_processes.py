@@ -12,7 +12,7 @@ import pytest
 
 from laneway.brokers.sqlite import SQLiteBroker, storing
 from laneway.brokers.sqlite.queues import queues
-from laneway.outcome import released
+from laneway.jobs.settlement import released
 from laneway.testing.conformance.kit import LONG_S, Hand, keys, numbers, put
 
 from .conftest import Spawn
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.chaos
 def test_four_processes_enqueue_and_claim_at_once(path: Path, spawn: Spawn) -> None:
     """They open a file that does not exist yet, all at the same time; nothing is lost and nothing doubled."""
     script = """
-from laneway.outcome import done
+from laneway.jobs.settlement import done
 name = sys.argv[2]
 say("ready"); hear()
 hand = Hand(broker, name)

@@ -14,7 +14,7 @@ import pytest
 
 from laneway.brokers.sqlite import SQLiteBroker
 from laneway.errors import BrokerAwayError, ConfigError
-from laneway.outcome import done
+from laneway.jobs.settlement import done
 from laneway.testing.conformance.kit import Hand, job, keys, numbers, put
 
 pytestmark = pytest.mark.unit

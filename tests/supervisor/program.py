@@ -26,7 +26,7 @@ from laneway import Batch, Context, Key, Laneway, Middleware
 from laneway.broker import Answer, Turn
 from laneway.brokers.sqlite import SQLiteBroker
 from laneway.errors import BrokerAwayError
-from laneway.job import Claim, Kind
+from laneway.jobs.data import Claim, Kind
 from laneway.testing.history import History
 from laneway.testing.recorder import Recorder
 from laneway.urls import Url, open_broker

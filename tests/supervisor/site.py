@@ -17,7 +17,7 @@ from uuid import uuid4
 import msgspec
 
 from laneway import Laneway
-from laneway.job import JobView, Kind, NewJob
+from laneway.jobs.data import JobView, Kind, NewJob
 from laneway.testing.checkers import Accepted, Snapshot, lost, out_of_order, overlap, repeats
 from laneway.testing.history import Event, History, parse_line
 from laneway.worker.parenthood import descendants

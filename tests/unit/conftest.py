@@ -9,7 +9,7 @@ import pytest
 
 from laneway import EnqueueError, Laneway
 from laneway.brokers.memory import MemoryBroker
-from laneway.job import JobView
+from laneway.jobs.data import JobView
 
 Refused = Callable[..., AbstractContextManager[pytest.ExceptionInfo[EnqueueError]]]
 

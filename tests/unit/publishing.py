@@ -6,8 +6,8 @@ from typing import Any
 
 from laneway import Context, Laneway
 from laneway.brokers.memory import MemoryBroker
-from laneway.events import Subscription
-from laneway.job import Claim, JobView, Kind, NewJob, Payload
+from laneway.events.event import Subscription
+from laneway.jobs.data import Claim, JobView, Kind, NewJob, Payload
 
 TOPIC = "eventboss-shop-placed-test"
 GENERIC = "eventboss-placed-test"

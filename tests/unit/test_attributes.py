@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from laneway import EnqueueError
-from laneway.attributes import attribute_name_problem, checked, texts_of
+from laneway.events.attributes import attribute_name_problem, checked, texts_of
 
 pytestmark = pytest.mark.unit
 

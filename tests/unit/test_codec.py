@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from laneway.codec import Signature
+from laneway.tasks.signature import Signature
 from tests.unit.kinds import Classy, Colour, Level, Model, Movie, Nameless, Packed, Pair, Point, Shape
 
 if TYPE_CHECKING:

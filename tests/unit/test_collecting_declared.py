@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from laneway import Batch, Collecting, Context, DeclarationError
-from laneway.job import Claim, Kind, Payload, Quiet
-from laneway.shards import DEFAULT_SHARDS
+from laneway.jobs.data import Claim, Kind, Payload, Quiet
+from laneway.jobs.shards import DEFAULT_SHARDS
 
 pytestmark = pytest.mark.unit
 

@@ -10,8 +10,8 @@ import pytest
 from laneway import Batch, Context, EnqueueError, Item, Laneway, Middleware
 from laneway.brokers.memory import MemoryBroker
 from laneway.clock import ManualClock
-from laneway.job import Claim, Kind, Payload, Quiet
-from laneway.merge import identity_of
+from laneway.jobs.data import Claim, Kind, Payload, Quiet
+from laneway.jobs.merge import identity_of
 
 pytestmark = pytest.mark.unit
 

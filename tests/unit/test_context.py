@@ -9,7 +9,7 @@ from datetime import timedelta
 import pytest
 
 from laneway import Context, EnqueueError
-from laneway.job import Claim, Payload
+from laneway.jobs.data import Claim, Payload
 
 pytestmark = pytest.mark.unit
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from laneway import ConfigError, Laneway
-from laneway.events import Names, Subscription, copy_key
-from laneway.naming import is_development, names_of, queue_problem, topic_problem
+from laneway.events.event import Names, Subscription, copy_key
+from laneway.events.names import is_development, names_of, queue_problem, topic_problem
 
 pytestmark = pytest.mark.unit
 

@@ -15,7 +15,7 @@ from pydantic import BaseModel
 
 from laneway import ConfigError, EnqueueError, Laneway
 from laneway.brokers.memory import MemoryBroker
-from laneway.events import Subscription
+from laneway.events.event import Subscription
 from tests.unit.publishing import TOPIC, Recording, app_on, context_of, copies, heard
 
 pytestmark = pytest.mark.unit

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from laneway.events import Attribute
-from laneway.filters import filter_problem, passes
+from laneway.events.event import Attribute
+from laneway.events.filters import filter_problem, passes
 
 pytestmark = pytest.mark.unit
 

@@ -7,8 +7,8 @@ from typing import Annotated, Any
 import pytest
 
 from laneway import Context, EnqueueError, Key, Laneway
-from laneway.job import Claim, NewJob, Payload
-from laneway.task import Task
+from laneway.jobs.data import Claim, NewJob, Payload
+from laneway.tasks.task import Task
 
 pytestmark = pytest.mark.unit
 

@@ -10,8 +10,8 @@ from laneway import BrokerAwayError, BrokerError, EnqueueError, Handle, Laneway
 from laneway.broker import Turn
 from laneway.brokers.memory import MemoryBroker
 from laneway.clock import ManualClock
-from laneway.job import WorkerView
-from laneway.outcome import buried, done
+from laneway.jobs.data import WorkerView
+from laneway.jobs.settlement import buried, done
 
 pytestmark = pytest.mark.unit
 

@@ -10,7 +10,7 @@ import time
 import pytest
 
 from laneway.ids import Ids, id_source, made_at, new_id
-from laneway.shards import shard_of
+from laneway.jobs.shards import shard_of
 
 pytestmark = pytest.mark.unit
 

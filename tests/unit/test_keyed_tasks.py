@@ -11,7 +11,7 @@ import pytest
 from laneway import Context, Item, Key, Laneway, Middleware, Serializer
 from laneway.broker import Turn
 from laneway.brokers.memory import MemoryBroker
-from laneway.job import Claim, Kind, Payload, WorkerView
+from laneway.jobs.data import Claim, Kind, Payload, WorkerView
 
 pytestmark = pytest.mark.unit
 

@@ -15,9 +15,9 @@ import pytest
 
 from laneway import DeclarationError, EnqueueError, Key
 from laneway.brokers.common import check_jobs
-from laneway.codec import Refused
-from laneway.job import Kind, NewJob, Quiet
-from laneway.keys import key_text, score_number
+from laneway.jobs.data import Kind, NewJob, Quiet
+from laneway.jobs.keys import key_text, score_number
+from laneway.tasks.signature import Refused
 from tests.unit.kinds import Colour, Shape
 
 if TYPE_CHECKING:

@@ -16,8 +16,8 @@ from laneway import Context, DeclarationError, EnqueueError, Laneway, Listener, 
 from laneway.brokers.aws.needs import needs_of
 from laneway.brokers.memory import MemoryBroker
 from laneway.cli.reading import Reader
-from laneway.events import Subscription, copy_key
-from laneway.job import Claim, JobView, Kind, Payload
+from laneway.events.event import Subscription, copy_key
+from laneway.jobs.data import Claim, JobView, Kind, Payload
 
 if TYPE_CHECKING:
     from decimal import Decimal as Unseen

@@ -10,7 +10,7 @@ import pytest
 
 from laneway import Batch, ConfigError, DeclarationError, EnqueueError, Laneway, TicketError
 from laneway.brokers.memory import MemoryBroker
-from laneway.merge import identity_of
+from laneway.jobs.merge import identity_of
 from tests.unit.kinds import Classy, Colour, Model, Movie, Nameless, Packed, Pair, Picky, Point
 
 if TYPE_CHECKING:

@@ -11,9 +11,9 @@ import msgspec
 import pytest
 
 from laneway import EnqueueError, Laneway, Middleware
-from laneway.events import Subscription
-from laneway.job import Kind, NewJob
-from laneway.outcome import OUTBOX_LIMIT
+from laneway.events.event import Subscription
+from laneway.jobs.data import Kind, NewJob
+from laneway.jobs.settlement import OUTBOX_LIMIT
 from laneway.telemetry import Enqueueing, EventsPublished, JobsEnqueued
 from tests.unit.publishing import GENERIC, TOPIC, Recording, Relaying, app_on, context_of, copies, heard
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from laneway import DeclarationError
-from laneway.job import Kind
+from laneway.jobs.data import Kind
 
 pytestmark = pytest.mark.unit
 

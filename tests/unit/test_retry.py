@@ -6,9 +6,9 @@ import random
 
 import pytest
 
-from laneway.job import Claim, NewJob, Payload
-from laneway.outcome import Settlement, buried, done, failed, postponed, released
-from laneway.retry import default_retry_in, exhausted
+from laneway.jobs.data import Claim, NewJob, Payload
+from laneway.jobs.retry import default_retry_in, exhausted
+from laneway.jobs.settlement import Settlement, buried, done, failed, postponed, released
 
 pytestmark = pytest.mark.unit
 

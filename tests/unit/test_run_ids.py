@@ -11,7 +11,7 @@ import pytest
 from laneway import Context, Key, Laneway
 from laneway.brokers.memory import MemoryBroker
 from laneway.ids import RunIds
-from laneway.job import Claim, Kind, NewJob, Payload
+from laneway.jobs.data import Claim, Kind, NewJob, Payload
 
 pytestmark = pytest.mark.unit
 

@@ -9,7 +9,7 @@ import pytest
 
 from laneway import Call, EnqueueError, Laneway, Serializer, TicketError
 from laneway.brokers.memory import MemoryBroker
-from laneway.codec import Refused as CodecRefused
+from laneway.tasks.signature import Refused as CodecRefused
 
 pytestmark = pytest.mark.unit
 

@@ -6,7 +6,7 @@ import threading
 from typing import Annotated
 
 from laneway import Context, Key, Laneway, Worker, WorkerOptions, by_node
-from laneway.shards import shard_of
+from laneway.jobs.shards import shard_of
 from tests.worker.conftest import PATIENCE_S, Running, drain
 
 KEYS = [f"k{number}" for number in range(40)]

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import pytest
 
 from laneway import Batch, Bury, Context, Middleware, Retry
-from laneway.job import Kind
-from laneway.shards import shard_of
+from laneway.jobs.data import Kind
+from laneway.jobs.shards import shard_of
 from laneway.telemetry import RunEnded, RunStarted, WorkerStopping
 from tests.worker.conftest import PATIENCE_S, Running, dead, stats
 

@@ -7,8 +7,8 @@ from typing import Annotated
 import pytest
 
 from laneway import Context, Key
-from laneway.job import Claim, Kind, Payload
-from laneway.outcome import OUTBOX_LIMIT, Settlement
+from laneway.jobs.data import Claim, Kind, Payload
+from laneway.jobs.settlement import OUTBOX_LIMIT, Settlement
 from laneway.worker.units import SLICE_S
 from tests.worker.conftest import Bench
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from laneway import sentinel
-from laneway.job import Started
+from laneway.jobs.data import Started
 from laneway.sentinel import Sentinel
 from laneway.worker.board import Board
 

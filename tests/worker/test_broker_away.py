@@ -8,7 +8,7 @@ from collections import Counter
 import pytest
 
 from laneway import Context, Laneway, Middleware
-from laneway.job import NewJob
+from laneway.jobs.data import NewJob
 from laneway.telemetry import BrokerAway, BrokerBack, RunEnded
 from laneway.testing.faulty import FaultyBroker
 from laneway.urls import open_broker

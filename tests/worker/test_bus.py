@@ -7,8 +7,8 @@ import threading
 import pytest
 
 from laneway.brokers.aws import AWSBroker
-from laneway.job import Claim, Payload
-from laneway.outcome import done
+from laneway.jobs.data import Claim, Payload
+from laneway.jobs.settlement import done
 from laneway.worker.bus import Bus
 from laneway.worker.lane import LARGEST_LANE, VISIT_S, Lane, ahead_of, weight_of
 

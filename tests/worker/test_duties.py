@@ -9,8 +9,8 @@ from collections.abc import Callable, Collection, Sequence
 import pytest
 
 from laneway import Laneway, Worker
-from laneway.abilities import Duty
 from laneway.brokers.memory import MemoryBroker
+from laneway.capabilities import Duty
 from laneway.config import WorkerOptions
 from laneway.errors import BrokerAwayError
 from laneway.telemetry import BrokerAway, DutyBack, DutyFailed

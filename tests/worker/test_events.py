@@ -111,7 +111,7 @@ def test_a_run_says_how_long_it_has_waited(bench):
 
 @pytest.fixture
 def bench():
-    from laneway.job import Claim, Payload
+    from laneway.jobs.data import Claim, Payload
     from tests.worker.conftest import Bench
 
     class OneRun(Bench):

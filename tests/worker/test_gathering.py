@@ -7,12 +7,12 @@ import threading
 import pytest
 
 from laneway import Laneway
-from laneway.abilities import Gather
 from laneway.broker import Answer, Turn
 from laneway.brokers.memory import MemoryBroker
+from laneway.capabilities import Gather
 from laneway.clock import ManualClock
-from laneway.job import Claim, Payload
-from laneway.outcome import Settlement, done, postponed, released
+from laneway.jobs.data import Claim, Payload
+from laneway.jobs.settlement import Settlement, done, postponed, released
 from laneway.worker import schedulers, splitters
 from laneway.worker.bus import Bus
 from laneway.worker.emptiness import look_s

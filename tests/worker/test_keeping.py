@@ -9,9 +9,9 @@ from collections.abc import Collection
 import pytest
 
 from laneway import Laneway
-from laneway.abilities import Gather
 from laneway.broker import Answer, Turn
 from laneway.brokers.memory import MemoryBroker
+from laneway.capabilities import Gather
 from laneway.clock import ManualClock
 from laneway.errors import BrokerAwayError
 from laneway.worker.outage import Outage

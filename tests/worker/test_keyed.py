@@ -9,7 +9,7 @@ from typing import Annotated
 import pytest
 
 from laneway import Bury, Context, Key, Middleware, Retry
-from laneway.job import Kind
+from laneway.jobs.data import Kind
 from laneway.telemetry import RunEnded, RunStarted
 from tests.scenarios import a_key_runs_once_at_a_time
 from tests.worker.conftest import PATIENCE_S, Running, dead, stats

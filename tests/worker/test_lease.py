@@ -7,7 +7,7 @@ import pytest
 from laneway import Laneway
 from laneway.broker import Answer
 from laneway.clock import ManualClock
-from laneway.job import Claim, Payload
+from laneway.jobs.data import Claim, Payload
 from laneway.worker.holdings import Holdings
 from laneway.worker.lease import Keeper, Observer
 from laneway.worker.outage import Outage

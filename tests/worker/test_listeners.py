@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from laneway import Bury, Context, Laneway, Middleware
-from laneway.job import NewJob
+from laneway.jobs.data import NewJob
 from laneway.telemetry import EventsPublished, JobsEnqueued, RunEnded
 from tests.worker import listening_tasks
 from tests.worker.conftest import dead, stats

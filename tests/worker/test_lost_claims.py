@@ -8,7 +8,7 @@ from typing import Annotated
 import pytest
 
 from laneway import Batch, Context, Key, Laneway, Worker
-from laneway.job import Claim, Kind, Payload
+from laneway.jobs.data import Claim, Kind, Payload
 from laneway.worker import units
 from laneway.worker.bus import Bus
 from laneway.worker.lane import Lane

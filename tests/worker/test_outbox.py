@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from laneway import Context, EnqueueError, Middleware
-from laneway.outcome import OUTBOX_LIMIT
+from laneway.jobs.settlement import OUTBOX_LIMIT
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import pytest
 
 from laneway import Batch, Bury, Context, Key, Laneway, NotATicketError, Retry, Serializer
-from laneway.job import JobView, Kind, NewJob
+from laneway.jobs.data import JobView, Kind, NewJob
 from laneway.telemetry import WorkerStopped
 from tests.worker.conftest import PATIENCE_S, dead, stats
 

@@ -9,8 +9,8 @@ from typing import Annotated, Any
 import pytest
 
 from laneway import Batch, Context, EnqueueError, Key, Laneway
-from laneway.job import Claim, Kind, NewJob, Payload
-from laneway.outcome import done
+from laneway.jobs.data import Claim, Kind, NewJob, Payload
+from laneway.jobs.settlement import done
 from laneway.telemetry import OutboxRefused
 from laneway.worker.refusals import Refusals
 from laneway.worker.run import Outbox

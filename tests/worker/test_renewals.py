@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from laneway import Laneway
-from laneway.abilities import is_remote
 from laneway.brokers.memory import MemoryBroker
 from laneway.brokers.redis import RedisBroker
 from laneway.brokers.sqlite import SQLiteBroker
+from laneway.capabilities import is_remote
 from laneway.clock import ManualClock
 from laneway.testing.faulty import FaultyBroker
 from laneway.worker.outage import Outage

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from laneway.job import Claim, Payload
-from laneway.outcome import Settlement, buried
+from laneway.jobs.data import Claim, Payload
+from laneway.jobs.settlement import Settlement, buried
 from laneway.telemetry import SettlementRefused
 from laneway.worker.settled import Settled
 

@@ -13,8 +13,8 @@ from laneway import Batch, ConfigError, Key, Laneway, Worker, WorkerOptions, by_
 from laneway.broker import Answer, Turn
 from laneway.brokers.memory import MemoryBroker
 from laneway.clock import ManualClock
-from laneway.job import Claim, Kind, NewJob, Payload
-from laneway.shards import shard_of
+from laneway.jobs.data import Claim, Kind, NewJob, Payload
+from laneway.jobs.shards import shard_of
 from laneway.testing.faulty import FaultyBroker
 from laneway.worker import schedulers, splitters
 from laneway.worker.share import Share

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from laneway import Laneway, Worker
-from laneway.abilities import Provided
 from laneway.brokers.memory import MemoryBroker
+from laneway.capabilities import Provided
 from laneway.config import WorkerOptions
 from laneway.errors import BrokerAwayError, BrokerError, ConfigError
-from laneway.events import Subscription
+from laneway.events.event import Subscription
 from laneway.telemetry import DutyFailed, Subscribed, SubscriptionFailed, WorkerStarted
 from laneway.worker import subscribing
 from laneway.worker.serving import queues_served

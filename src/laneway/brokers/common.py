@@ -6,9 +6,9 @@ import math
 from collections.abc import Iterable
 
 from ..errors import BrokerError, ConfigError, EnqueueError
-from ..job import Kind, NewJob
-from ..keys import key_problem, score_problem
-from ..shards import MAX_SHARDS
+from ..jobs.data import Kind, NewJob
+from ..jobs.keys import key_problem, score_problem
+from ..jobs.shards import MAX_SHARDS
 
 REMEMBER_DEAD_S = 3_600.0
 REMEMBER_ENDED_S = 86_400.0

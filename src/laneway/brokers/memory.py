@@ -15,9 +15,9 @@ import msgspec
 from ..broker import MAX_BODY, Answer, Listing, Order, Page, Resharding, Turn
 from ..clock import Clock, SystemClock
 from ..errors import ConfigError, LeaseLost
-from ..job import JobView, Kind, NewJob, QueueStats, Started, Status, WorkerView
-from ..outcome import Settlement
-from ..shards import DEFAULT_SHARDS
+from ..jobs.data import JobView, Kind, NewJob, QueueStats, Started, Status, WorkerView
+from ..jobs.settlement import Settlement
+from ..jobs.shards import DEFAULT_SHARDS
 from ..urls import Url
 from . import memory_acting as acting
 from . import memory_looking as looking

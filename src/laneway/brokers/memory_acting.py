@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 
-from ..job import Kind
-from ..merge import HEAD
+from ..jobs.data import Kind
+from ..jobs.merge import HEAD
 from .memory_job import Job
 from .memory_queue import Queue
 from .memory_settling import leave_behind

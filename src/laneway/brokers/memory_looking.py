@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable
 
 from ..broker import Listing, Order, Page
-from ..job import JobView, QueueStats, Status
+from ..jobs.data import JobView, QueueStats, Status
 from .memory_job import Job
 from .memory_queue import Queue
 from .positions import Position, check_order, check_start, read_position, write_position

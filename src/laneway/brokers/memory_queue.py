@@ -6,9 +6,9 @@ import itertools
 from collections import deque
 from collections.abc import Container, Iterable
 
-from ..job import Kind, NewJob
-from ..merge import due_on_arrival, due_when_queued, next_score, quiet_until
-from ..shards import shard_of
+from ..jobs.data import Kind, NewJob
+from ..jobs.merge import due_on_arrival, due_when_queued, next_score, quiet_until
+from ..jobs.shards import shard_of
 from .common import another_kind
 from .memory_job import Job
 from .memory_lanes import Lanes

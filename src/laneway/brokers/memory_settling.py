@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ..job import Kind
-from ..merge import HEAD
-from ..outcome import Settlement
+from ..jobs.data import Kind
+from ..jobs.merge import HEAD
+from ..jobs.settlement import Settlement
 from .common import again_at, storable
 from .memory_job import Job
 from .memory_payloads import Entry

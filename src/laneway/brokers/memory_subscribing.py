@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from ..events import Subscription
+from ..events.event import Subscription
 from .subscribing import check_subscription, read_filter, write_filter
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from ..job import Claim, WorkerView
+from ..jobs.data import Claim, WorkerView
 from .memory_job import Job
 
 

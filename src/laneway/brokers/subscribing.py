@@ -8,7 +8,7 @@ import msgspec
 
 from ..config import name_problem
 from ..errors import BrokerError, ConfigError
-from ..events import FilterPolicy, Subscription
+from ..events.event import FilterPolicy, Subscription
 
 _read = msgspec.json.Decoder(dict[str, list[Any]]).decode
 

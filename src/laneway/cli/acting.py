@@ -14,7 +14,7 @@ import msgspec
 
 from ..broker import Broker, Listing
 from ..errors import BrokerAwayError, BrokerError, ConfigError
-from ..job import JobView, Kind
+from ..jobs.data import JobView, Kind
 from . import GAVE_UP, WRONG
 from .looking import find_jobs, gone
 from .opening import known_queues

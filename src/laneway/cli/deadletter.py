@@ -8,11 +8,11 @@ from typing import Any, NamedTuple
 
 import click
 
-from ..abilities import is_found
 from ..app import Laneway
+from ..capabilities import is_found
 from ..errors import ConfigError, LanewayError
-from ..events import Names
-from ..listener import Listener
+from ..events.event import Names
+from ..tasks.listener import Listener
 from . import GAVE_UP, options
 from .acting import confirm, counted
 from .emptying import Emptying

@@ -12,8 +12,8 @@ from collections.abc import Generator, Iterator
 from contextlib import closing, contextmanager
 from threading import Event
 
-from ..abilities import Emptied, emptier_of
 from ..broker import Broker
+from ..capabilities import Emptied, emptier_of
 from .progress import Bar
 
 #: Jobs handled in one step: short transactions, so that workers get their turns.

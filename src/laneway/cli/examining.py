@@ -6,12 +6,12 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
-from ..abilities import check_app_on, makes_queues, notes_on
 from ..app import Laneway
 from ..broker import Broker
+from ..capabilities import check_app_on, makes_queues, notes_on
 from ..errors import BrokerAwayError, BrokerError, LanewayError
-from ..job import Kind, QueueStats, WorkerView
-from ..ticket import Serializer
+from ..jobs.data import Kind, QueueStats, WorkerView
+from ..jobs.ticket import Serializer
 from .findings import Finding, Findings
 from .listening import Hearing, living
 from .opening import database_of, find_queues, is_missing

@@ -8,7 +8,7 @@ import click
 
 from ..broker import Broker, Listing
 from ..errors import ConfigError
-from ..job import JobView
+from ..jobs.data import JobView
 from . import failed, options
 from .acting import QUEUED, act_on, choose, confirm
 from .looking import list_jobs, show_jobs

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
-from ..abilities import is_found, makes_queues
 from ..app import Laneway
 from ..broker import Broker
+from ..capabilities import is_found, makes_queues
 from ..errors import BrokerAwayError, BrokerError
-from ..events import Subscription
-from ..job import QueueStats, WorkerView
+from ..events.event import Subscription
+from ..jobs.data import QueueStats, WorkerView
 from .findings import Finding, Findings
 from .output import count
 

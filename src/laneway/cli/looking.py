@@ -9,7 +9,7 @@ import click
 
 from ..broker import Broker, Listing, Order
 from ..errors import BrokerAwayError, BrokerError, ConfigError
-from ..job import JobView
+from ..jobs.data import JobView
 from . import views
 from .opening import known_queues, opening
 from .output import clean, show_fields, show_json, show_table

@@ -11,9 +11,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..abilities import is_found
 from ..app import Laneway
 from ..broker import Broker
+from ..capabilities import is_found
 from ..errors import ConfigError
 from ..urls import Url, open_broker, resolve_url, without_secrets
 from .target import Target, load, load_imports

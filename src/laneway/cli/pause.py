@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import click
 
-from ..abilities import is_found
 from ..broker import Broker
+from ..capabilities import is_found
 from . import WRONG, options
 from .opening import looking, unknown_queue
 from .output import clean

@@ -13,8 +13,8 @@ import msgspec
 
 from ..app import Laneway
 from ..errors import ConfigError
-from ..events import is_copy
-from ..job import JobView, Kind
+from ..events.event import is_copy
+from ..jobs.data import JobView, Kind
 from .target import load_imports
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ..errors import ConfigError
-from ..job import QueueStats
+from ..jobs.data import QueueStats
 from . import options
 from .opening import looking
 from .output import Column, console, show_json, show_table, table

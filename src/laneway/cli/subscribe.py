@@ -6,7 +6,7 @@ import click
 
 from ..app import Laneway
 from ..errors import BrokerAwayError, ConfigError, LanewayError
-from ..events import Subscription
+from ..events.event import Subscription
 from . import UNWELL, options
 from .opening import open_target
 from .output import clean, show_json

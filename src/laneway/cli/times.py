@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 
 import click
 
-from ..delays import seconds, unix_time
 from ..errors import ConfigError, EnqueueError
+from ..jobs.delay import seconds, unix_time
 
 _UNITS = {"": 1, "s": 1, "m": 60, "min": 60, "h": 3_600, "d": 86_400, "w": 604_800}
 

@@ -6,7 +6,7 @@ import click
 
 from ..app import Laneway
 from ..errors import ConfigError
-from ..events import Subscription
+from ..events.event import Subscription
 from . import options
 from .acting import confirm
 from .listening import living, of_this_app, waiting

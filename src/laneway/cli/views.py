@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from ..job import Kind, Payload
+from ..jobs.data import Kind, Payload
 from .output import Column, first_line
 from .reading import Seen
 from .times import absolute, relative

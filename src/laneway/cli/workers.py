@@ -6,7 +6,7 @@ import time
 
 import click
 
-from ..job import WorkerView
+from ..jobs.data import WorkerView
 from . import options
 from .opening import looking
 from .output import Column, show_json, show_table

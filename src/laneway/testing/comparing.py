@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from ..broker import Broker, Listing, Order
-from ..job import JobView, Kind, QueueStats, Status
-from ..shards import shard_of
+from ..jobs.data import JobView, Kind, QueueStats, Status
+from ..jobs.shards import shard_of
 from . import model_acting
 from .model import Entries, KeyState, Row, replace
 from .reference import QueueState, Reference, same

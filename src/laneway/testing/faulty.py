@@ -12,8 +12,8 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-from ..abilities import is_remote
 from ..broker import Broker
+from ..capabilities import is_remote
 from ..errors import BrokerAwayError
 
 #: Verbs that concern this process alone, and so cannot be lost.

@@ -22,8 +22,8 @@ from hypothesis.stateful import RuleBasedStateMachine, rule
 from ..broker import Broker, Listing, Order, Turn
 from ..clock import Clock, ManualClock
 from ..errors import EnqueueError, LeaseLost
-from ..job import Claim, Kind, NewJob, Started, WorkerView
-from ..outcome import done
+from ..jobs.data import Claim, Kind, NewJob, Started, WorkerView
+from ..jobs.settlement import done
 from .comparing import compare_key, compare_listing, compare_payload, compare_stats, compare_status
 from .machine_acting import ActingSteps
 from .machine_events import EventSteps

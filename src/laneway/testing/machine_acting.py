@@ -10,7 +10,7 @@ from hypothesis import note
 from ..broker import Broker
 from ..clock import ManualClock
 from ..errors import ConfigError
-from ..job import Kind
+from ..jobs.data import Kind
 from . import model_acting
 from .material import EVERYWHERE, KINDS, PAYLOADS, QUEUES, Choices, Name, due, identity
 from .model import KeyState

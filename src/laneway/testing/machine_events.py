@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from hypothesis import note
 
 from ..broker import Broker
-from ..events import Subscription
-from ..job import NewJob
+from ..events.event import Subscription
+from ..jobs.data import NewJob
 from .material import COUNTRIES, EVENTS, FILTERS, QUEUES, TOPICS, Choices, Name
 from .model_events import copies
 from .reference import Reference, same

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TypeVar
 
-from ..events import FilterPolicy, copy_key
-from ..job import Claim, Kind, NewJob, Quiet
-from ..merge import identity_of
-from ..outcome import Settlement, buried, done, failed, postponed, released
-from ..poison import died
+from ..events.event import FilterPolicy, copy_key
+from ..jobs.data import Claim, Kind, NewJob, Quiet
+from ..jobs.merge import identity_of
+from ..jobs.poison import died
+from ..jobs.settlement import Settlement, buried, done, failed, postponed, released
 from .model import KeyState
 
 T = TypeVar("T")

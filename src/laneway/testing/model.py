@@ -1,7 +1,7 @@
 """The model of one key: what its job and payloads are, and what becomes of them, as values and pure functions.
 
 A broker is right when it cannot be told from this. Nothing here is shared with the brokers but the small decisions
-of `laneway.merge`; nothing here knows of files, locks, shards or tokens, which are the affair of `reference.py`.
+of `laneway.jobs.merge`; nothing here knows of files, locks, shards or tokens, which are the affair of `reference.py`.
 
 A key has at most one job, whose payloads are queued (set aside ones included) or running, and at most one job in the
 morgue. Every function takes a state and returns the next one. The functions that end a run or act on a job from
@@ -15,8 +15,8 @@ from collections.abc import Iterable
 import msgspec
 
 from ..errors import EnqueueError
-from ..job import Headers, Kind, NewJob, Payload
-from ..merge import HEAD, MAX_PAYLOADS, due_on_arrival, due_when_queued, next_score, quiet_until, smaller
+from ..jobs.data import Headers, Kind, NewJob, Payload
+from ..jobs.merge import HEAD, MAX_PAYLOADS, due_on_arrival, due_when_queued, next_score, quiet_until, smaller
 
 #: Stands for the job as a whole among what was cancelled.
 WHOLE = ""

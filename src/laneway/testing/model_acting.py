@@ -5,8 +5,8 @@ Pure functions, like those of `model.py`. Those that may refuse return None then
 
 from __future__ import annotations
 
-from ..job import Kind, Status
-from ..merge import HEAD
+from ..jobs.data import Kind, Status
+from ..jobs.merge import HEAD
 from .model import WHOLE, Entries, KeyState, Row, due_by_calls, earliest, in_order, replace, united
 from .model_settling import bury_into, left_after_burial
 

@@ -5,8 +5,8 @@ It shares no code with the core, and knows of filters only what the state machin
 
 from __future__ import annotations
 
-from ..events import FilterPolicy, Subscription, copy_key
-from ..job import NewJob
+from ..events.event import FilterPolicy, Subscription, copy_key
+from ..jobs.data import NewJob
 
 
 class Subscriptions:

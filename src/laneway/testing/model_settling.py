@@ -6,9 +6,9 @@ buried, and the rest goes back to the queue.
 
 from __future__ import annotations
 
-from ..job import Kind
-from ..merge import HEAD
-from ..outcome import Settlement
+from ..jobs.data import Kind
+from ..jobs.merge import HEAD
+from ..jobs.settlement import Settlement
 from .model import Buried, Entries, Entry, KeyState, Row, earliest, replace, united
 
 

@@ -11,7 +11,7 @@ from random import Random
 
 from ..broker import Broker
 from ..errors import BrokerAwayError
-from ..job import JobView, Kind, Started
+from ..jobs.data import JobView, Kind, Started
 from .participants import GATHER, ORDERS, SimulatedWorker
 
 

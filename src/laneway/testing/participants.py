@@ -16,10 +16,10 @@ import msgspec
 from ..broker import Broker, Turn
 from ..clock import ManualClock
 from ..errors import BrokerAwayError, ConfigError, LeaseLost
-from ..job import Claim, Kind, NewJob, WorkerView
-from ..merge import identity_of
-from ..outcome import Settlement, buried, done, failed, postponed, released
-from ..poison import BURIED_AT, deaths_of
+from ..jobs.data import Claim, Kind, NewJob, WorkerView
+from ..jobs.merge import identity_of
+from ..jobs.poison import BURIED_AT, deaths_of
+from ..jobs.settlement import Settlement, buried, done, failed, postponed, released
 from ..worker.holdings import Holdings
 from ..worker.lease import Keeper
 from .recorder import Ledger

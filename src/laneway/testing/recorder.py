@@ -10,10 +10,10 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-from ..abilities import is_remote
 from ..broker import Answer, Broker, Turn
-from ..job import Kind
-from ..outcome import Settlement
+from ..capabilities import is_remote
+from ..jobs.data import Kind
+from ..jobs.settlement import Settlement
 from .history import Event, What
 
 

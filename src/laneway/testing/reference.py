@@ -12,8 +12,8 @@ from collections.abc import Callable, Collection, Sequence
 import msgspec
 
 from ..broker import Answer, Resharding, Turn
-from ..job import Claim, NewJob, Started
-from ..shards import DEFAULT_SHARDS, shard_of
+from ..jobs.data import Claim, NewJob, Started
+from ..jobs.shards import DEFAULT_SHARDS, shard_of
 from . import model, model_settling
 from .model import KeyState, replace
 from .model_events import Subscriptions

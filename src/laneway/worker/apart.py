@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from ..errors import TimeLimitError
-from ..job import Claim, Headers
-from ..outcome import Settlement, postponed, retry_count_after
-from ..poison import died
+from ..jobs.data import Claim, Headers
+from ..jobs.poison import died
+from ..jobs.settlement import Settlement, postponed, retry_count_after
 from ..telemetry import RunEnded, RunSent
 from .isolated_process import ProcessDied
 from .isolation import GivenUp, Pool, Unavailable

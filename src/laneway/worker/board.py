@@ -20,8 +20,8 @@ from struct import Struct
 import msgspec
 
 from .. import sentinel
-from ..job import Started
-from ..poison import DESCRIPTORS_CLOSED
+from ..jobs.data import Started
+from ..jobs.poison import DESCRIPTORS_CLOSED
 
 #: Room for one run: a queue's name, a key and an identity, each as long as they may be.
 ENTRY = 1_024

@@ -20,7 +20,7 @@ import msgspec
 
 from ..clock import Clock
 from ..config import WorkerOptions
-from ..job import Started
+from ..jobs.data import Started
 from .board import Board
 from .link import GIVE_UP, RETIRE, VARIABLE, Beat, Ends, Joined, Leaving, Message
 from .parenthood import resident_bytes

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from ..abilities import Duty, Hurried
+from ..capabilities import Duty, Hurried
 from ..errors import BrokerError
 from ..telemetry import DutyBack, DutyFailed
 from .turns import FIRST_BACKOFF_S

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from ..abilities import gather_of, is_undelivered, makes_queues
+from ..capabilities import gather_of, is_undelivered, makes_queues
 from ..errors import LanewayError
 
 if TYPE_CHECKING:
     from ..broker import Broker
-    from ..job import JobView, QueueStats
+    from ..jobs.data import JobView, QueueStats
 
 #: The queues that a worker serves, each with the shards that it may claim from; None: all of them.
 Served = Mapping[str, Collection[int] | None]

@@ -11,9 +11,9 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from ..abilities import gather_of, is_remote
 from ..broker import Answer, Turn
-from ..outcome import Settlement, released
+from ..capabilities import gather_of, is_remote
+from ..jobs.settlement import Settlement, released
 from .gathering import Gathering
 from .holdings import Holdings
 from .room import Room

@@ -10,8 +10,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from ..abilities import Gather
-from ..outcome import Settlement
+from ..capabilities import Gather
+from ..jobs.settlement import Settlement
 from .lane import Lane
 
 

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Iterable
 
 from ..broker import Answer
-from ..outcome import Settlement
+from ..jobs.settlement import Settlement
 
 
 class Holdings:

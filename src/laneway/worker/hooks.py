@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING
 
 from ..clock import Clock
 from ..context import Context
-from ..job import JobView, Kind, Payload
-from ..outcome import Settlement
+from ..jobs.data import JobView, Kind, Payload
+from ..jobs.settlement import Settlement
 from .reading import Reader
 from .telling import Teller
 from .verdicts import Verdicts
 
 if TYPE_CHECKING:
     from ..app import Laneway
-    from ..task import AnyTask
+    from ..tasks.task import AnyTask
 
 
 class Hooks:

@@ -20,11 +20,11 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from .. import logs, sentinel
 from ..clock import SystemClock
-from ..job import Claim, Headers
+from ..jobs.data import Claim, Headers
+from ..jobs.poison import DESCRIPTORS_CLOSED
 from ..logs import write_others
 from ..logs.lines import unformatted
 from ..logs.text import traceback_text
-from ..poison import DESCRIPTORS_CLOSED
 from ..telemetry import RunAbandoned, RunEnded, RunEntered, RunLeft, RunStarted
 from .bus import Bus
 from .failure import describe

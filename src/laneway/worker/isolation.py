@@ -25,7 +25,7 @@ from .wire import Ended, Hello, Work
 
 if TYPE_CHECKING:
     from ..app import Laneway
-    from ..task import AnyTask
+    from ..tasks.task import AnyTask
 
 #: A process that nobody has needed for so many seconds is ended.
 IDLE_S = 60.0

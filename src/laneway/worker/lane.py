@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from ..outcome import Settlement
+from ..jobs.settlement import Settlement
 
 if TYPE_CHECKING:
     from ..broker import Broker

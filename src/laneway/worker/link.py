@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 
 from .. import sentinel
-from ..job import Started
+from ..jobs.data import Started
 from .board import Board
 from .parenthood import group_dies_with, kill_group
 

@@ -17,7 +17,7 @@ import msgspec
 from ..clock import Clock
 from ..config import WorkerOptions
 from ..ids import new_id
-from ..job import Started, WorkerView
+from ..jobs.data import Started, WorkerView
 from ..telemetry import LeaseEnded
 from .asking import answer_of
 

@@ -12,10 +12,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from ..abilities import duties_of, holders_keep, is_remote
+from ..capabilities import duties_of, holders_keep, is_remote
 from ..clock import Clock
 from ..config import WorkerOptions
-from ..job import Started
+from ..jobs.data import Started
 from ..logs import EventLog
 from ..telemetry import BrokerAway, BrokerBack, QueueFound, QueueMissing
 from . import schedulers, splitters

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from prometheus_client.core import Metric
 
     from ..broker import Broker
-    from ..job import QueueStats
+    from ..jobs.data import QueueStats
 
 #: Seconds that a scrape waits for the broker, and for which one answer is shown.
 PATIENCE_S = 1.0

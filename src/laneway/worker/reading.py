@@ -8,19 +8,19 @@ from __future__ import annotations
 from asyncio import CancelledError
 from typing import TYPE_CHECKING, Any, cast
 
-from ..batch import Batch
 from ..config import TaskOptions
 from ..errors import TicketError
-from ..events import is_copy
-from ..job import Claim, Kind, Payload
+from ..events.event import is_copy
+from ..jobs.data import Claim, Kind, Payload
+from ..jobs.ticket import Call, Serializer
 from ..middleware import overriding, surround
-from ..ticket import Call, Serializer
+from ..tasks.batch import Batch
 from .run import Gathered
 
 if TYPE_CHECKING:
     from ..app import Laneway
-    from ..collecting import Collecting
-    from ..task import AnyTask
+    from ..tasks.collecting import Collecting
+    from ..tasks.task import AnyTask
 
 #: What counts as a failure of the handler, or of reading for it. Anything else ends the worker.
 FAILURES = (Exception, CancelledError)

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 from ..brokers.common import check_jobs
 from ..context import Context
 from ..errors import EnqueueError
-from ..job import Kind, NewJob
-from ..outcome import Settlement
+from ..jobs.data import Kind, NewJob
+from ..jobs.settlement import Settlement
 from ..telemetry import OutboxRefused
 from .failure import describe
 from .reading import UNREADABLE, Reader

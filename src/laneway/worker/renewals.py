@@ -10,10 +10,10 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from ..abilities import holders_keep
+from ..capabilities import holders_keep
 from ..clock import Clock
 from ..errors import LeaseLost
-from ..job import Started
+from ..jobs.data import Started
 from .asking import SAY_S
 from .lease import Observer, sweep
 from .membership import is_forgotten

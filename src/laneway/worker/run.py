@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from ..job import Claim, NewJob, Payload, Started
+from ..jobs.data import Claim, NewJob, Payload, Started
+from ..jobs.ticket import Call
 from ..middleware import Stack
-from ..ticket import Call
 
 if TYPE_CHECKING:
     from ..config import Isolation

@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any
 from ..clock import Clock
 from ..context import Context
 from ..failpoints import armed, reach
+from ..jobs.poison import died
+from ..jobs.settlement import Settlement, done, postponed
 from ..middleware import Stack, overriding
-from ..outcome import Settlement, done, postponed
-from ..poison import died
 from .limits import within
 from .reading import FAILURES
 from .run import Calls, Gathered, Run, Unit
@@ -30,7 +30,7 @@ from .verdicts import Verdicts
 
 if TYPE_CHECKING:
     from ..app import Laneway
-    from ..job import NewJob
+    from ..jobs.data import NewJob
     from .board import Board
     from .isolation import Pool
     from .lane import Lane

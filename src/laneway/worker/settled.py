@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from ..outcome import Settlement
+from ..jobs.settlement import Settlement
 from ..telemetry import SettlementRefused
 
 if TYPE_CHECKING:

@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from ..abilities import is_remote
 from ..broker import Answer, Turn
+from ..capabilities import is_remote
 from ..config import DEFAULT_QUEUE
 from ..errors import BrokerError, ConfigError
-from ..job import Claim, Kind
-from ..merge import MAX_PAYLOADS
+from ..jobs.data import Claim, Kind
+from ..jobs.merge import MAX_PAYLOADS
 from . import schedulers, splitters
 from .lane import LARGEST_LANE, UNSETTLED, UNSETTLED_S
 from .run import Unit

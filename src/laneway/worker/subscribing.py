@@ -16,9 +16,9 @@ import time
 from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING
 
-from ..abilities import provide
+from ..capabilities import provide
 from ..errors import BrokerAwayError, LanewayError, NoQueueError
-from ..events import Subscription
+from ..events.event import Subscription
 from ..telemetry import Subscribed, SubscriptionFailed
 
 if TYPE_CHECKING:

@@ -16,12 +16,12 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from ..abilities import holders_keep, is_remote
+from ..capabilities import holders_keep, is_remote
 from ..clock import Clock, SystemClock
 from ..config import WorkerOptions
 from ..errors import BrokerAwayError, BrokerError
+from ..jobs.poison import how_it_ended
 from ..logs import EventLog
-from ..poison import how_it_ended
 from ..tally import Total
 from ..telemetry import ProcessEnded, ProcessGivenUp, ProcessReplaced, ProcessStarted
 from .child import Child

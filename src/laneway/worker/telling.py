@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from ..clock import Clock
 from ..context import Context
-from ..outcome import Settlement, Verdict
+from ..jobs.settlement import Settlement, Verdict
 from ..telemetry import RunAbandoned, RunEnded, RunStarted, next_run
 from .failure import describe
 from .run import Run

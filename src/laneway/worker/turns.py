@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from ..broker import Answer, Turn
 from ..errors import BrokerError, EnqueueError, LeaseLost, NoQueueError
 from ..failpoints import armed, reach
-from ..outcome import Settlement
+from ..jobs.settlement import Settlement
 
 if TYPE_CHECKING:
     from ..app import Laneway

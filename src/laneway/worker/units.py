@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 from ..clock import Clock
 from ..context import Context
 from ..errors import TicketError
-from ..job import Claim, Kind, NewJob, Started
-from ..outcome import OUTBOX_LIMIT, Settlement, buried, done, released
-from ..poison import ALONE_AFTER, BURIED_AT, deaths_of, too_many
-from ..ticket import Call
+from ..jobs.data import Claim, Kind, NewJob, Started
+from ..jobs.poison import ALONE_AFTER, BURIED_AT, deaths_of, too_many
+from ..jobs.settlement import OUTBOX_LIMIT, Settlement, buried, done, released
+from ..jobs.ticket import Call
 from .lane import Lane
 from .reading import FAILURES, UNREADABLE, Reader
 from .run import Calls, Gathered, Run, Unit, claims_of, started_of
@@ -24,8 +24,8 @@ from .verdicts import Verdicts
 if TYPE_CHECKING:
     from ..app import Laneway
     from ..config import Isolation
-    from ..job import Payload
-    from ..task import AnyTask
+    from ..jobs.data import Payload
+    from ..tasks.task import AnyTask
     from .board import Board
     from .isolation import Pool
 

@@ -10,11 +10,11 @@ import itertools
 from typing import TYPE_CHECKING
 
 from ..config import TaskOptions
-from ..delays import seconds
 from ..errors import Bury, LanewayError, Retry
-from ..job import Claim, NewJob
-from ..outcome import Settlement, buried, done, failed, postponed, retry_count_after
-from ..retry import default_retry_in
+from ..jobs.data import Claim, NewJob
+from ..jobs.delay import seconds
+from ..jobs.retry import default_retry_in
+from ..jobs.settlement import Settlement, buried, done, failed, postponed, retry_count_after
 from .failure import format_error
 from .run import Gathered
 

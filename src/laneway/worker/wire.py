@@ -14,9 +14,9 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from ..job import Claim, Headers, NewJob
+from ..jobs.data import Claim, Headers, NewJob
+from ..jobs.settlement import Settlement, Verdict
 from ..logs import Format
-from ..outcome import Settlement, Verdict
 
 _LENGTH = struct.Struct("!Q")
 _CHUNK = 262_144

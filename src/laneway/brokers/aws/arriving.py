@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from ...clock import Clock
 from ...errors import BrokerError
-from ...ticket import execute_after
+from ...jobs.ticket import execute_after
 from .batches import Sent
 from .changes import Change, Changes, in_tens
 from .holding import LONGEST_S, Held

@@ -9,12 +9,12 @@ from collections.abc import Collection, Generator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from ...abilities import Duty, Emptied, Gather, Provided
 from ...broker import Answer, Listing, Order, Page, Resharding, Turn
+from ...capabilities import Duty, Emptied, Gather, Provided
 from ...clock import Clock, SystemClock
 from ...errors import BrokerError
-from ...events import Subscription
-from ...job import JobView, NewJob, QueueStats, Started, Status, WorkerView
+from ...events.event import Subscription
+from ...jobs.data import JobView, NewJob, QueueStats, Started, Status, WorkerView
 from ...urls import Url
 from .acting import Acting
 from .channels import Channels

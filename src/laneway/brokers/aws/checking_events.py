@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ...errors import BrokerAwayError
-from ...events import Subscription
+from ...events.event import Subscription
 from .probing import denied
 from .trouble import AWSError, DeniedError, MissingError
 

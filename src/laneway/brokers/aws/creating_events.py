@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ...events import Subscription
+from ...events.event import Subscription
 from .steps import Step, Steps
 from .trouble import MissingError
 

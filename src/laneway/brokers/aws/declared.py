@@ -6,7 +6,7 @@ What only a call tells, such as a delay of a keyed call where there is no table,
 from __future__ import annotations
 
 from ...config import DEFAULT_QUEUE, TaskOptions
-from ...job import Kind
+from ...jobs.data import Kind
 
 #: A message cannot be hidden for longer than this.
 LONGEST_RUN_S = 12 * 3600

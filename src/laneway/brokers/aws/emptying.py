@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator, Sequence
 from itertools import islice
 
-from ...abilities import Emptied
+from ...capabilities import Emptied
 from ...clock import Clock
 from .letters import HIDDEN_S, TEN, Hand, Letter
 from .messages import Channel

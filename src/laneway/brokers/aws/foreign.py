@@ -10,9 +10,9 @@ import base64
 from collections.abc import Mapping
 from typing import Any
 
-from ... import events
-from ...attributes import TRACES, texts_of
-from ...job import Headers
+from ...events import event
+from ...events.attributes import TRACES, texts_of
+from ...jobs.data import Headers
 
 #: So many of others go along beside ours.
 MOST = 9
@@ -20,7 +20,7 @@ MOST = 9
 Attributes = dict[str, Any]
 
 
-def published(beside: events.Attributes, headers: Mapping[str, str]) -> tuple[Attributes, Headers]:
+def published(beside: event.Attributes, headers: Mapping[str, str]) -> tuple[Attributes, Headers]:
     """What goes beside an event as message attributes, and the headers that are left. What was published comes first:
     filters go by it, and they see the message's own attributes only."""
     traces = {name: headers[name] for name in TRACES if headers.get(name)}
@@ -34,7 +34,7 @@ def texts(attributes: Attributes) -> Headers:
     return {name: value["StringValue"] for name, value in attributes.items() if "StringValue" in value}
 
 
-def _type(value: events.Attribute) -> str:
+def _type(value: event.Attribute) -> str:
     if isinstance(value, str):
         return "String"
     return "String.Array" if isinstance(value, list) else "Number"

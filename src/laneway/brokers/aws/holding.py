@@ -11,7 +11,7 @@ from collections import OrderedDict
 from collections.abc import Iterator
 
 from ...clock import Clock
-from ...job import Kind
+from ...jobs.data import Kind
 from .messages import Message
 
 #: For so long, and so many of them, ended jobs are remembered.

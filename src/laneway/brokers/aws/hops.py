@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from ...codec import encode
-from ...ticket import DECODE_ERRORS, execute_after
+from ...jobs.ticket import DECODE_ERRORS, execute_after
+from ...tasks.signature import encode
 
 if TYPE_CHECKING:
     from .messages import Note

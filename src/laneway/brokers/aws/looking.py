@@ -13,7 +13,7 @@ from ...broker import Listing, Order, Page
 from ...clock import Clock
 from ...config import DEFAULT_QUEUE
 from ...errors import BrokerError
-from ...job import JobView, QueueStats, WorkerView
+from ...jobs.data import JobView, QueueStats, WorkerView
 from .channels import LOOK_AGAIN_S, Channels
 from .morgue import Morgue
 from .surveying import Numbers, Surveys, calls_of, listing, queues_of, view_of

@@ -14,8 +14,8 @@ from typing import Any
 
 import msgspec
 
-from ...events import copy_key
-from ...job import Headers, Kind, NewJob
+from ...events.event import copy_key
+from ...jobs.data import Headers, Kind, NewJob
 from ..common import storable
 from .envelopes import unwrapped
 from .foreign import MOST, packed, published, texts, unpacked

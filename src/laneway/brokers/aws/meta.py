@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterator
 
 import msgspec
 
-from ...job import WorkerView
+from ...jobs.data import WorkerView
 from ..common import REMEMBER_DEAD_S
 from .rows import Rows, key
 from .values import Item, attribute, number, real, text, value

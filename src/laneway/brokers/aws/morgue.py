@@ -15,7 +15,7 @@ from heapq import nlargest, nsmallest
 from ...broker import Order, Page
 from ...clock import Clock
 from ...errors import BrokerError
-from ...job import JobView, Kind, Payload, Status
+from ...jobs.data import JobView, Kind, Payload, Status
 from ..positions import Position, check_order, check_start, read_position, write_position
 from .channels import Channels
 from .clients import Clients

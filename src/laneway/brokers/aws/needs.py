@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from ...config import DEFAULT_QUEUE
-from ...events import Subscription
-from ...job import Kind
+from ...events.event import Subscription
+from ...jobs.data import Kind
 
 if TYPE_CHECKING:
     from ...app import Laneway

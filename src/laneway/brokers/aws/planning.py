@@ -12,8 +12,8 @@ from collections.abc import Sequence
 
 import msgspec
 
-from ...job import Kind
-from ...outcome import Settlement
+from ...jobs.data import Kind
+from ...jobs.settlement import Settlement
 from ..common import again_at, storable
 from .aging import Limits, goes_anew, why_bury
 from .changes import Change

@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from ...errors import EnqueueError
-from ...job import Kind, NewJob
-from ...outcome import Settlement
+from ...jobs.data import Kind, NewJob
+from ...jobs.settlement import Settlement
 from ..common import check_jobs
 from .batches import Sent
 from .channels import Channels

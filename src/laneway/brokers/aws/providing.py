@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
-from ...abilities import Provided
+from ...capabilities import Provided
 from .creating import Creation
 from .needs import Need, needs_of
 

@@ -20,7 +20,7 @@ from zlib import crc32
 
 import msgspec
 
-from ...job import Status
+from ...jobs.data import Status
 from ..common import REMEMBER_ENDED_S
 from .rows import Rows, key
 from .values import Item, number, real, text

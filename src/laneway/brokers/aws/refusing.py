@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ...errors import EnqueueError
-from ...job import Kind, NewJob
+from ...jobs.data import Kind, NewJob
 from ..common import check_jobs
 from .hops import task_in
 from .messages import ROOM, Outgoing, is_group, refused_character, size_of

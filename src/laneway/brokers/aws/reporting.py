@@ -15,7 +15,7 @@ import msgspec
 
 from ...clock import Clock
 from ...errors import BrokerError
-from ...job import Started, WorkerView
+from ...jobs.data import Started, WorkerView
 from .table import Table
 from .tables import Tables
 

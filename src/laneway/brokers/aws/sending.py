@@ -14,8 +14,8 @@ import msgspec
 
 from ...clock import Clock
 from ...errors import EnqueueError
-from ...job import Kind, NewJob
-from ...ticket import execute_after
+from ...jobs.data import Kind, NewJob
+from ...jobs.ticket import execute_after
 from .batches import Sent, rounds, send_batch, split
 from .channels import Channels
 from .clients import Clients

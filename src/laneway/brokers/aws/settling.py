@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 
 from ...clock import Clock
 from ...errors import BrokerError
-from ...outcome import Settlement
+from ...jobs.settlement import Settlement
 from .aging import Limits
 from .changes import Change, Changes
 from .channels import Channels

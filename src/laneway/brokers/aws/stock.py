@@ -12,8 +12,8 @@ from collections.abc import Iterable, Sequence
 from itertools import count
 
 from ...clock import Clock
-from ...job import Claim, Kind, Payload
-from ...merge import MAX_PAYLOADS
+from ...jobs.data import Claim, Kind, Payload
+from ...jobs.merge import MAX_PAYLOADS
 from .groups import Group, Groups
 from .holding import Held, Holding
 from .messages import Channel, headers_of

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 import msgspec
 
-from ...events import Subscription
+from ...events.event import Subscription
 from ..subscribing import write_filter
 from .channels import Channels
 from .clients import Clients

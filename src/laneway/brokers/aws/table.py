@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Iterator, Sequence
 
-from ...job import Status
+from ...jobs.data import Status
 from . import paging
 from .items import INDEX, UnreadableError, Waiting, item_of, moved_note, names, partition_of, waiting_of
 from .meta import Meta

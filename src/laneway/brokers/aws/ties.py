@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from ...events import FilterPolicy
+from ...events.event import FilterPolicy
 from .channels import FIFO_SUFFIX, Channels
 from .clients import Clients
 from .topics import Topics

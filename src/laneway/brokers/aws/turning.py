@@ -16,7 +16,7 @@ import msgspec
 from ...broker import Answer, Turn
 from ...clock import Clock
 from ...errors import BrokerError, LeaseLost
-from ...job import WorkerView
+from ...jobs.data import WorkerView
 from .arriving import Arrivals
 from .changes import BATCH, Change, Changes
 from .channels import Channels

@@ -10,7 +10,7 @@ from __future__ import annotations
 from ...clock import Clock
 from ...errors import BrokerError
 from ...ids import made_at
-from ...job import Status
+from ...jobs.data import Status
 from ..common import REMEMBER_ENDED_S
 from .table import Table
 from .tables import Tables

@@ -16,7 +16,7 @@ import redis
 from ...broker import MAX_BODY, Answer, Listing, Order, Page, Resharding, Turn
 from ...clock import Clock
 from ...errors import ConfigError
-from ...job import JobView, NewJob, QueueStats, Started, Status, WorkerView
+from ...jobs.data import JobView, NewJob, QueueStats, Started, Status, WorkerView
 from ...urls import Url
 from ..common import REMEMBER_DEAD_S, check_jobs, check_shards
 from . import acting, checking, looking, mending, resharding

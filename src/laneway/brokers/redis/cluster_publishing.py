@@ -15,8 +15,8 @@ from itertools import chain
 from ...errors import BrokerError, EnqueueError
 from ...failpoints import armed, reach
 from ...ids import new_id
-from ...job import NewJob
-from ...shards import DEFAULT_SHARDS
+from ...jobs.data import NewJob
+from ...jobs.shards import DEFAULT_SHARDS
 from .cluster_storing import ClusterStoring
 from .layout import Layouts, outdated
 from .outbox import Entry, Outbox, text_of

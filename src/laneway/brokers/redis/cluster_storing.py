@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ...errors import BrokerAwayError, BrokerError, EnqueueError
-from ...job import Kind, NewJob
-from ...shards import DEFAULT_SHARDS
+from ...jobs.data import Kind, NewJob
+from ...jobs.shards import DEFAULT_SHARDS
 from ..common import another_kind
 from .bells import ring_all
 from .delivered import mark

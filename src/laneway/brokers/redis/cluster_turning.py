@@ -16,8 +16,8 @@ import msgspec
 
 from ...broker import Answer, Turn
 from ...errors import BrokerError, LeaseLost
-from ...job import Claim, Kind, NewJob
-from ...outcome import Settlement
+from ...jobs.data import Claim, Kind, NewJob
+from ...jobs.settlement import Settlement
 from ..common import another_kind
 from .bells import rings
 from .choosing import Due, choose

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ...errors import EnqueueError
-from ...job import NewJob
+from ...jobs.data import NewJob
 
 #: What the copies of one event may be together.
 MOST_COPIES = 10_000

@@ -15,7 +15,7 @@ import msgspec
 
 from ...clock import Clock
 from ...errors import BrokerError
-from ...shards import shard_of
+from ...jobs.shards import shard_of
 from ..common import unknown_queue
 from . import moving
 from .calling import Caller

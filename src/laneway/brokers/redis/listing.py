@@ -14,7 +14,7 @@ from collections.abc import Sequence
 import msgspec
 
 from ...broker import Listing, Order, Page
-from ...job import JobView
+from ...jobs.data import JobView
 from ..positions import Position, check_order, check_start, read_position, write_position
 from .layout import Layout, Layouts, fresh
 from .records import View

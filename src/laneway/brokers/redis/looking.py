@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from ...job import JobView, QueueStats, Status, WorkerView
+from ...jobs.data import JobView, QueueStats, Status, WorkerView
 from .layout import Layout, Layouts, Stale, fresh
 from .records import View
 from .scripts import load

@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from ...shards import shard_of
+from ...jobs.shards import shard_of
 from . import moving, resharding
 from .bells import bells_for
 from .layout import Layout, Layouts, Stale

@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 
 from ...errors import BrokerAwayError, BrokerError
-from ...job import NewJob
+from ...jobs.data import NewJob
 from ..common import another_kind
 from .bells import ring_all
 from .cluster_storing import ClusterStoring, Parcel, by_home

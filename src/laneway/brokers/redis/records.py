@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import msgspec
 
-from ...job import Claim, Headers, JobView, Kind, NewJob, Payload, Status
-from ...merge import HEAD
+from ...jobs.data import Claim, Headers, JobView, Kind, NewJob, Payload, Status
+from ...jobs.merge import HEAD
 
 _write_headers = msgspec.json.Encoder().encode
 _read_headers = msgspec.json.Decoder(dict[str, str]).decode

@@ -12,8 +12,8 @@ from typing import Any
 
 from ...errors import BrokerAwayError, BrokerError, EnqueueError
 from ...ids import new_id
-from ...job import Kind, NewJob
-from ...shards import DEFAULT_SHARDS, shard_of
+from ...jobs.data import Kind, NewJob
+from ...jobs.shards import DEFAULT_SHARDS, shard_of
 from ..common import another_kind
 from .calling import Call
 from .copies import undivided

@@ -8,8 +8,8 @@ from typing import Any
 
 from ...broker import Answer, Turn
 from ...errors import BrokerError, EnqueueError, LeaseLost
-from ...job import Kind, NewJob
-from ...outcome import Settlement
+from ...jobs.data import Kind, NewJob
+from ...jobs.settlement import Settlement
 from ..common import another_kind, check_jobs, storable
 from .layout import Layout, Layouts, Stale, outdated
 from .records import claim_of

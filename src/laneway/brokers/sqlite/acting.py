@@ -6,8 +6,8 @@ from typing import Any
 
 import msgspec
 
-from ...job import Kind
-from ...merge import HEAD, LARGEST_SCORE
+from ...jobs.data import Kind
+from ...jobs.merge import HEAD, LARGEST_SCORE
 from .queues import Queue, Sql, to_json
 from .settling import bury, lower, what_is_left
 

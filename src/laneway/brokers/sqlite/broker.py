@@ -13,8 +13,8 @@ from ...broker import MAX_BODY, Answer, Listing, Order, Page, Resharding, Turn
 from ...clock import Clock, SystemClock
 from ...errors import ConfigError, LeaseLost
 from ...failpoints import armed, reach
-from ...job import JobView, NewJob, QueueStats, Started, Status, WorkerView
-from ...shards import DEFAULT_SHARDS
+from ...jobs.data import JobView, NewJob, QueueStats, Started, Status, WorkerView
+from ...jobs.shards import DEFAULT_SHARDS
 from ...urls import Url
 from ..common import REMEMBER_DEAD_S, REMEMBER_ENDED_S, check_jobs, check_shards, due_at, unknown_queue
 from . import acting, claiming, looking, mending, resharding, settling, storing

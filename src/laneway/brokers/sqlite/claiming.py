@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 
 from ...broker import Turn
-from ...job import Claim, Headers, Kind, Payload
-from ...merge import MAX_PAYLOADS
+from ...jobs.data import Claim, Headers, Kind, Payload
+from ...jobs.merge import MAX_PAYLOADS
 from .giving_back import give_back
 from .queues import Queue, Sql, to_json
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from ...job import Kind, Started
+from ...jobs.data import Kind, Started
 from .queues import Sql, to_json
 
 

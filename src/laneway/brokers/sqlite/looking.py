@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from ...clock import Clock
-from ...job import Headers, JobView, Kind, Payload, QueueStats, Status, WorkerView
+from ...jobs.data import Headers, JobView, Kind, Payload, QueueStats, Status, WorkerView
 from .queues import Sql, to_json
 
 #: How many payloads of a job are shown when it is asked for, and in a listing.

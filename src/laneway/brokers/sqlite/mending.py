@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from ...shards import DEFAULT_SHARDS, shard_of
+from ...jobs.shards import DEFAULT_SHARDS, shard_of
 from .giving_back import give_back
 from .queues import Sql, queues, to_json
 

@@ -12,8 +12,8 @@ from typing import Any
 import msgspec
 
 from ...errors import EnqueueError
-from ...job import Kind, NewJob
-from ...merge import due_on_arrival, due_when_queued, next_score, quiet_until
+from ...jobs.data import Kind, NewJob
+from ...jobs.merge import due_on_arrival, due_when_queued, next_score, quiet_until
 from ..common import another_kind, due_at
 from .queues import Queue, Sql, to_json
 

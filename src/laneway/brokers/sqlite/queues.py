@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from ...shards import shard_of
+from ...jobs.shards import shard_of
 
 Sql = Mapping[str, str]
 

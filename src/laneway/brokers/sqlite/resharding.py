@@ -10,7 +10,7 @@ from typing import Any
 
 from ...broker import Resharding
 from ...errors import ConfigError
-from ...shards import shard_of
+from ...jobs.shards import shard_of
 from .queues import Queue, Sql, to_json
 
 _PHASES = (("reshard_jobs", "reshard_move_jobs"), ("reshard_dead", "reshard_move_dead"))

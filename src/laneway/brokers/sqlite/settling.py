@@ -7,8 +7,8 @@ from typing import Any
 
 import msgspec
 
-from ...job import Kind, NewJob
-from ...outcome import Settlement
+from ...jobs.data import Kind, NewJob
+from ...jobs.settlement import Settlement
 from ..common import again_at, storable
 from .giving_back import give_back, payloads_back
 from .queues import Queue, Sql, to_json

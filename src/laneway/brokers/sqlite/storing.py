@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ...failpoints import armed, reach
-from ...job import Kind, NewJob
+from ...jobs.data import Kind, NewJob
 from ..common import due_at
 from . import merging
 from .queues import Queue, Sql, to_json

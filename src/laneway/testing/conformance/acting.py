@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ...broker import Broker
 from ...clock import ManualClock
-from ...outcome import buried, done, failed
+from ...jobs.settlement import buried, done, failed
 from .kit import Hand, Kit, keys, numbers, only, put
 
 

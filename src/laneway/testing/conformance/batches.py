@@ -6,8 +6,8 @@ from typing import Any
 
 from ...broker import Broker
 from ...clock import ManualClock
-from ...job import Claim
-from ...outcome import done, released
+from ...jobs.data import Claim
+from ...jobs.settlement import done, released
 from .kit import Hand, Kit, job, keys, put
 
 #: Keys of each of the five shards of the queue `q`.

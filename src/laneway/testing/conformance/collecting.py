@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from ...broker import Broker
 from ...clock import ManualClock
-from ...job import Kind, Payload
-from ...merge import identity_of
-from ...outcome import buried, done, failed, postponed, released
+from ...jobs.data import Kind, Payload
+from ...jobs.merge import identity_of
+from ...jobs.settlement import buried, done, failed, postponed, released
 from .kit import Hand, Kit, bodies, keys, numbers, only, places, scores, value, values
 
 

@@ -10,9 +10,9 @@ import pytest
 from ...broker import Broker
 from ...clock import ManualClock
 from ...errors import EnqueueError, LanewayError
-from ...events import Subscription, copy_key
-from ...job import NewJob
-from ...outcome import buried, done, failed, released
+from ...events.event import Subscription, copy_key
+from ...jobs.data import NewJob
+from ...jobs.settlement import buried, done, failed, released
 from .kit import LONG_S, Hand, Kit, job, keys, only, put
 
 QUEUES = ("audit", "mail", "stock")

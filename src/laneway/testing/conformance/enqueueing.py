@@ -7,10 +7,10 @@ import pytest
 from ...broker import MAX_KEY, Broker
 from ...clock import ManualClock
 from ...errors import EnqueueError, LanewayError
-from ...job import Payload
-from ...merge import LARGEST_SCORE
-from ...outcome import done
-from ...shards import DEFAULT_SHARDS, MAX_SHARDS
+from ...jobs.data import Payload
+from ...jobs.merge import LARGEST_SCORE
+from ...jobs.settlement import done
+from ...jobs.shards import DEFAULT_SHARDS, MAX_SHARDS
 from .kit import Hand, Kit, call, job, keys, numbers, only, put, value
 
 

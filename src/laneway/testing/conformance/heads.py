@@ -6,8 +6,8 @@ import pytest
 
 from ...broker import Broker
 from ...clock import ManualClock
-from ...job import JobView
-from ...outcome import buried, done, failed, postponed, released
+from ...jobs.data import JobView
+from ...jobs.settlement import buried, done, failed, postponed, released
 from .kit import Hand, Kit, attempts, bodies, calls, declare_dead, numbers, only, places, scores
 
 

@@ -7,8 +7,8 @@ import pytest
 from ...broker import Broker
 from ...clock import ManualClock
 from ...errors import EnqueueError
-from ...job import Kind, Payload
-from ...outcome import done, released
+from ...jobs.data import Kind, Payload
+from ...jobs.settlement import done, released
 from .kit import Hand, Kit, bodies, call, calls, job, keys, numbers, only, places, put, value
 
 

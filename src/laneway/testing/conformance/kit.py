@@ -9,9 +9,9 @@ import pytest
 
 from ...broker import Answer, Broker, Turn
 from ...clock import Clock, ManualClock
-from ...job import Claim, JobView, Kind, NewJob, QueueStats, WorkerView
-from ...merge import identity_of
-from ...outcome import Settlement
+from ...jobs.data import Claim, JobView, Kind, NewJob, QueueStats, WorkerView
+from ...jobs.merge import identity_of
+from ...jobs.settlement import Settlement
 
 #: Long enough that reaching it means that nobody woke the waiter.
 LONG_S = 30.0

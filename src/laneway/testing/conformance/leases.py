@@ -8,8 +8,8 @@ import pytest
 from ...broker import Broker
 from ...clock import ManualClock
 from ...errors import LeaseLost
-from ...job import WorkerView
-from ...outcome import done, failed
+from ...jobs.data import WorkerView
+from ...jobs.settlement import done, failed
 from .kit import Hand, Kit, declare_dead, job, keys, only, put
 
 

@@ -7,7 +7,7 @@ import pytest
 from ...broker import Broker, Listing
 from ...clock import ManualClock
 from ...errors import BrokerError
-from ...outcome import buried, failed
+from ...jobs.settlement import buried, failed
 from .kit import Hand, Kit, job, keys, put
 
 

@@ -9,9 +9,9 @@ import pytest
 from ...broker import Broker
 from ...clock import ManualClock
 from ...errors import BrokerError
-from ...job import JobView, Payload, QueueStats
-from ...outcome import buried, done, failed
-from ...shards import shard_of
+from ...jobs.data import JobView, Payload, QueueStats
+from ...jobs.settlement import buried, done, failed
+from ...jobs.shards import shard_of
 from .kit import Hand, Kit, bodies, call, calls, job, numbers, only, put, value
 
 

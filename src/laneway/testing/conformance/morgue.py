@@ -6,8 +6,8 @@ import pytest
 
 from ...broker import Broker
 from ...clock import ManualClock
-from ...job import Kind
-from ...outcome import buried, done, failed
+from ...jobs.data import Kind
+from ...jobs.settlement import buried, done, failed
 from .kit import Hand, Kit, attempts, bodies, calls, keys, numbers, only, places, put, scores, values
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from ...broker import Broker
 from ...clock import ManualClock
-from ...job import QueueStats
-from ...outcome import done, failed
+from ...jobs.data import QueueStats
+from ...jobs.settlement import done, failed
 from .kit import Hand, Kit, call, job, keys, numbers, put, value
 from .waiting import Waiter
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from ...broker import Broker
 from ...clock import ManualClock
-from ...job import Quiet
-from ...merge import identity_of
-from ...outcome import done, failed
+from ...jobs.data import Quiet
+from ...jobs.merge import identity_of
+from ...jobs.settlement import done, failed
 from .kit import Hand, Kit, bodies, only, value
 
 QUIET = Quiet(10.0)

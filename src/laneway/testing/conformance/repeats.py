@@ -7,7 +7,7 @@ from collections import Counter
 
 from ...broker import Broker
 from ...clock import ManualClock
-from ...outcome import Settlement, buried, done, failed, postponed, released
+from ...jobs.settlement import Settlement, buried, done, failed, postponed, released
 from .kit import Hand, Kit, bodies, call, calls, declare_dead, numbers, places, value, values
 
 

@@ -9,9 +9,9 @@ import pytest
 from ...broker import Broker, Resharding
 from ...clock import ManualClock
 from ...errors import ConfigError
-from ...job import Claim
-from ...outcome import buried, done, failed
-from ...shards import shard_of
+from ...jobs.data import Claim
+from ...jobs.settlement import buried, done, failed
+from ...jobs.shards import shard_of
 from .kit import (
     LONG_S,
     Hand,

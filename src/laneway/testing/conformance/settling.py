@@ -6,8 +6,8 @@ import pytest
 
 from ...broker import Broker
 from ...clock import ManualClock
-from ...job import Kind
-from ...outcome import Settlement, buried, done, failed, postponed, released
+from ...jobs.data import Kind
+from ...jobs.settlement import Settlement, buried, done, failed, postponed, released
 from .kit import Hand, Kit, call, calls, job, keys, numbers, only, places, put, value, values
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from ...broker import Broker
 from ...clock import ManualClock
-from ...merge import identity_of
-from ...outcome import buried, done, failed
+from ...jobs.merge import identity_of
+from ...jobs.settlement import buried, done, failed
 from .kit import Hand, Kit, bodies, calls, numbers, only, places, scores, values
 
 

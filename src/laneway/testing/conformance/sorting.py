@@ -9,8 +9,8 @@ import pytest
 from ...broker import Broker, Listing, Order
 from ...clock import ManualClock
 from ...errors import BrokerError
-from ...job import JobView
-from ...outcome import buried, failed
+from ...jobs.data import JobView
+from ...jobs.settlement import buried, failed
 from .kit import Hand, Kit, call, calls, job, keys, put, value
 
 #: What each listing can be sorted by.

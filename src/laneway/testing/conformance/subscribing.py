@@ -8,7 +8,7 @@ import pytest
 
 from ...broker import Broker
 from ...errors import LanewayError
-from ...events import FilterPolicy, Subscription
+from ...events.event import FilterPolicy, Subscription
 from .kit import LONG_S, Kit
 
 #: A filter with one of everything, and no larger than SNS takes it.

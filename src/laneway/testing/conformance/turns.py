@@ -9,9 +9,9 @@ import pytest
 from ...broker import Broker
 from ...clock import ManualClock
 from ...errors import BrokerError
-from ...job import Claim
-from ...outcome import done, released
-from ...shards import shard_of
+from ...jobs.data import Claim
+from ...jobs.settlement import done, released
+from ...jobs.shards import shard_of
 from .kit import Hand, Kit, job, keys, numbers, put
 
 

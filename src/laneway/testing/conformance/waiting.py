@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from ...broker import Broker
 from ...clock import ManualClock, SystemClock
-from ...outcome import failed, released
+from ...jobs.settlement import failed, released
 from .kit import LONG_S, Hand, Kit, MakeBroker, job, put
 
 

@@ -98,7 +98,7 @@ UPDATE jobs SET worker = NULL, token = NULL, attempt = attempt - 1
      WHERE ahead >= :chars);
 
 -- name: claimed
--- The claims of one turn, in the shape of laneway.job.Claim. `quote` writes a time in full; JSON alone would round
+-- The claims of one turn, in the shape of laneway.jobs.data.Claim. `quote` writes a time in full; JSON alone would round
 -- it to 15 digits. Payloads of keyed and collecting jobs are read by running_payloads.
 SELECT json_group_array(json_array(:name, id, key, token, json(quote(perform_at)), retry_count, attempt, deaths,
                                    json_array(json_array(coalesce(payload, ''), json(quote(score)))), error,

@@ -6,19 +6,19 @@ from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import Any
 
-from .codec import Params, Refused
-from .collecting import Collecting
-from .config import DEFAULT_QUEUE
-from .dispatching import Dispatching
-from .errors import EnqueueError
-from .handle import Handle
-from .ids import RunIds, new_id
-from .job import Kind, NewJob
-from .keys import UNSET
-from .listener import Listener
-from .sending import Sender, Sending
-from .task import Runnable, Task, TicketTask
-from .ticket import Serializer, execute_after
+from ..config import DEFAULT_QUEUE
+from ..errors import EnqueueError
+from ..handle import Handle
+from ..ids import RunIds, new_id
+from ..jobs.data import Kind, NewJob
+from ..jobs.keys import UNSET
+from ..jobs.ticket import Serializer, execute_after
+from ..tasks.collecting import Collecting
+from ..tasks.listener import Listener
+from ..tasks.signature import Params, Refused
+from ..tasks.task import Runnable, Task, TicketTask
+from .options import Sender, Sending
+from .pipeline import Dispatching
 
 
 class Outgoing(Dispatching):

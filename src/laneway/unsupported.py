@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 
 from .config import TaskOptions
 from .errors import DeclarationError
-from .job import Kind
+from .jobs.data import Kind
 from .urls import Url
 
 if TYPE_CHECKING:
     from .broker import Broker
-    from .task import AnyTask
+    from .tasks.task import AnyTask
 
 #: A sentence for what a broker cannot do for such a task of such a kind; None: it can do all of it.
 Refusal = Callable[[TaskOptions, Kind], str | None]

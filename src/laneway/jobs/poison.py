@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import signal
 
-from .job import Claim, Kind, NewJob
-from .outcome import Settlement, buried, postponed
+from .data import Claim, Kind, NewJob
+from .settlement import Settlement, buried, postponed
 
 #: With so many deaths a job runs alone in a process of its own.
 ALONE_AFTER = 2

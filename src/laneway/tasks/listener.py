@@ -10,18 +10,18 @@ import inspect
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
+from ..config import Isolation, TaskOptions
+from ..errors import DeclarationError, TicketError
+from ..events.event import FilterPolicy, Subscription
+from ..jobs.data import Kind
 from .annotations import annotation_of, annotations_of, as_text
-from .codec import OneValue, Refused
-from .config import Isolation, TaskOptions
-from .errors import DeclarationError, TicketError
-from .events import FilterPolicy, Subscription
-from .job import Kind
+from .signature import OneValue, Refused
 from .targets import is_kind, positional
 
 if TYPE_CHECKING:
-    from .app import Laneway
-    from .codec import Params
-    from .context import Context
+    from ..app import Laneway
+    from ..context import Context
+    from .signature import Params
 
 T = TypeVar("T")
 

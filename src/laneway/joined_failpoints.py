@@ -13,8 +13,8 @@ import random
 import signal
 from collections.abc import Callable, Mapping
 
-from ..errors import ConfigError
-from ..failpoints import armed
+from .errors import ConfigError
+from .failpoints import armed
 
 #: "inside settle" is inside SQLite's transaction, and "inside enqueue" after each part of what is stored there;
 #: "inside call" is when Redis was asked and has not answered; those of the table are the poller's, between DynamoDB

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
-from .config import name_problem, raise_problems
-from .errors import ConfigError
-from .events import DEAD_LETTERS, LONGEST_NAME, Names
+from ..config import name_problem, raise_problems
+from ..errors import ConfigError
+from .event import DEAD_LETTERS, LONGEST_NAME, Names
 
 _YES = ("1", "true", "yes", "on")
 _NO = ("", "0", "false", "no", "off")

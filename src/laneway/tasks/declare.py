@@ -7,21 +7,21 @@ from collections.abc import Callable, Iterable
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, Protocol, TypeVar, cast, overload
 
+from ..config import CollectOptions, Isolation, TaskOptions, name_problem, raise_problems
+from ..context import Context
+from ..errors import DeclarationError
+from ..jobs.retry import RetryIn, default_retry_in
+from ..jobs.shards import DEFAULT_SHARDS
 from .batch import Batch
 from .collecting import Collecting, SelfKeyed
-from .config import CollectOptions, Isolation, TaskOptions, name_problem, raise_problems
-from .context import Context
-from .errors import DeclarationError
 from .handlers import name_of, see_no_generator, several
 from .registry import Registry
-from .retry import RetryIn, default_retry_in
-from .shards import DEFAULT_SHARDS
 from .targets import positional, run_parameters
 from .task import Runnable, Task
 
 if TYPE_CHECKING:
-    from .app import Laneway
-    from .job import JobView
+    from ..app import Laneway
+    from ..jobs.data import JobView
 
 P = ParamSpec("P")
 T = TypeVar("T")

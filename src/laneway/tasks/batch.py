@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import ItemsView, Iterator, KeysView, Mapping, Sequence, ValuesView
 from typing import Generic, TypeVar
 
-from .errors import LanewayError, NotInBatchError
+from ..errors import LanewayError, NotInBatchError
 
 T = TypeVar("T")
 

@@ -12,22 +12,22 @@ from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
+from ..config import CollectOptions, Isolation
+from ..enqueue.options import Item, Sending
+from ..errors import DeclarationError, EnqueueError, TicketError
+from ..handle import Handle
+from ..jobs.data import Kind, NewJob
+from ..jobs.keys import UNSET, key_text, score_number
+from ..jobs.merge import identity_of
 from .annotations import annotations_of
 from .batch import Batch
-from .codec import OneValue, Refused
-from .config import CollectOptions, Isolation
-from .errors import DeclarationError, EnqueueError, TicketError
-from .handle import Handle
-from .job import Kind, NewJob
-from .keys import UNSET, key_text, score_number
-from .merge import identity_of
-from .sending import Item, Sending
+from .signature import OneValue, Refused
 from .targets import is_kind, positional
 
 if TYPE_CHECKING:
-    from .app import Laneway
-    from .codec import Params
-    from .context import Context
+    from ..app import Laneway
+    from ..context import Context
+    from .signature import Params
 
 T = TypeVar("T")
 

@@ -13,22 +13,22 @@ from typing import Any
 
 import msgspec
 
-from .abilities import relays
+from ..capabilities import relays
+from ..config import name_problem
+from ..enqueue.options import Sending
+from ..enqueue.pipeline import Dispatching
+from ..errors import ConfigError, EnqueueError, LanewayError
+from ..handle import Handle
+from ..ids import RunIds, new_id
+from ..jobs.data import NewJob
+from ..partial import tell_places
+from ..tasks.signature import OneValue, Refused, encode
+from ..tasks.targets import has_fields
+from ..telemetry import EventsPublished
 from .attributes import bytes_of, checked, texts_of
-from .codec import OneValue, Refused, encode
-from .config import name_problem
-from .dispatching import Dispatching
-from .errors import ConfigError, EnqueueError, LanewayError
-from .events import Attribute, Attributes, Names, copy_key
+from .event import Attribute, Attributes, Names, copy_key
 from .filters import passes
-from .handle import Handle
-from .ids import RunIds, new_id
-from .job import NewJob
-from .naming import parts_problem, queue_problem, topic_problem
-from .partial import tell_places
-from .sending import Sending
-from .targets import has_fields
-from .telemetry import EventsPublished
+from .names import parts_problem, queue_problem, topic_problem
 
 
 class Published(msgspec.Struct):

@@ -11,7 +11,7 @@ from typing import Literal
 
 import msgspec
 
-from .events import Attributes
+from ..events.event import Attributes
 
 Status = Literal["delayed", "queued", "running", "dead", "cancelled", "done", "gone"]
 

@@ -12,21 +12,21 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypeAlias, TypeVar
 
-from .codec import Params, Refused, Signature
-from .config import Isolation, TaskOptions
-from .errors import EnqueueError
-from .handle import Handle
-from .job import Kind
-from .keys import UNSET, key_parameters, key_text
-from .sending import Item, Sending
+from ..config import Isolation, TaskOptions
+from ..enqueue.options import Item, Sending
+from ..errors import EnqueueError
+from ..handle import Handle
+from ..jobs.data import Kind
+from ..jobs.keys import UNSET, key_parameters, key_text
+from ..jobs.ticket import Call as TaskCall
+from .signature import Params, Refused, Signature
 from .targets import fields_of, is_init_var, is_kind, run_parameters
-from .ticket import Call as TaskCall
 
 if TYPE_CHECKING:
-    from .app import Laneway
+    from ..app import Laneway
+    from ..context import Context
+    from ..jobs.data import NewJob
     from .collecting import Collecting
-    from .context import Context
-    from .job import NewJob
     from .listener import Listener
 
 P = ParamSpec("P")

@@ -7,20 +7,20 @@ from copy import deepcopy
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, cast, overload
 
-from .config import Isolation, TaskOptions, raise_problems
-from .context import Context
-from .declaring import Exhausted
-from .errors import DeclarationError
-from .events import FilterPolicy, Names
-from .filters import filter_problem
+from ..config import Isolation, TaskOptions, raise_problems
+from ..context import Context
+from ..errors import DeclarationError
+from ..events.event import FilterPolicy, Names
+from ..events.filters import filter_problem
+from ..events.names import parts_problem, queue_problem
+from ..jobs.retry import RetryIn, default_retry_in
+from .declare import Exhausted
 from .handlers import name_of, see_no_generator, several
 from .listener import Listener
-from .naming import parts_problem, queue_problem
 from .registry import Registry
-from .retry import RetryIn, default_retry_in
 
 if TYPE_CHECKING:
-    from .app import Laneway
+    from ..app import Laneway
 
 T = TypeVar("T")
 

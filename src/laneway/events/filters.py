@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from .attributes import attribute_name_problem, is_number
-from .events import Attribute, Attributes, FilterPolicy
+from .event import Attribute, Attributes, FilterPolicy
 
 #: The attributes that a filter may name, and its combinations of conditions: the limits of SNS.
 MOST_NAMES = 5

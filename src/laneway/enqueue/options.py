@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from .codec import Refused
-from .config import name_problem
-from .errors import EnqueueError
-from .handle import Handle, due
-from .keys import UNSET, key_text, score_number
+from ..config import name_problem
+from ..errors import EnqueueError
+from ..handle import Handle, due
+from ..jobs.keys import UNSET, key_text, score_number
+from ..tasks.signature import Refused
 
 if TYPE_CHECKING:
-    from .job import NewJob
-    from .outgoing import Outgoing
-    from .task import Runnable
+    from ..jobs.data import NewJob
+    from ..tasks.task import Runnable
+    from .build import Outgoing
 
 
 #: What SQS takes as a MessageGroupId: letters, digits and punctuation.

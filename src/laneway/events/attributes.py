@@ -7,10 +7,10 @@ import re
 from collections.abc import Mapping
 from typing import Any, TypeGuard
 
-from .codec import encode
-from .errors import EnqueueError
-from .events import Attribute, Attributes
-from .job import Headers
+from ..errors import EnqueueError
+from ..jobs.data import Headers
+from ..tasks.signature import encode
+from .event import Attribute, Attributes
 
 #: SQS takes ten with a message: ours, four of the trace, and these.
 MOST_ATTRIBUTES = 5

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from .config import DEFAULT_QUEUE
-from .errors import DeclarationError
-from .job import Kind
+from ..config import DEFAULT_QUEUE
+from ..errors import DeclarationError
+from ..jobs.data import Kind
 
 if TYPE_CHECKING:
     from .collecting import Collecting

@@ -15,8 +15,8 @@ from typing import Any
 
 import msgspec
 
+from ..errors import DeclarationError, text_of
 from .annotations import annotation_of, annotations_of, as_text
-from .errors import DeclarationError, text_of
 from .targets import fields_of
 
 Params = dict[str, Any]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from hashlib import blake2b
 
-from .job import Kind, Quiet
+from .data import Kind, Quiet
 
 #: A call that failed or was postponed stands before all others of its key, whatever their due times. Nobody's score
 #: may be as small.

@@ -6,8 +6,8 @@ import inspect
 from collections.abc import Iterable
 from typing import Any
 
+from ..errors import DeclarationError
 from .collecting import Collecting
-from .errors import DeclarationError
 from .listener import Listener
 from .targets import is_kind, is_method
 from .task import Task

@@ -7,21 +7,21 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
-from .brokers.common import check_jobs
-from .errors import EnqueueError, LanewayError
-from .handle import Handle, PayloadHandle
-from .job import Kind, NewJob
-from .merge import identity_of
-from .middleware import Middleware, overriding, surround
+from ..brokers.common import check_jobs
+from ..errors import EnqueueError, LanewayError
+from ..handle import Handle, PayloadHandle
+from ..jobs.data import Kind, NewJob
+from ..jobs.merge import identity_of
+from ..jobs.shards import DEFAULT_SHARDS
+from ..middleware import Middleware, overriding, surround
+from ..partial import tell_places
+from ..tasks.registry import owner
+from ..telemetry import Enqueueing, EventsPublished, JobsEnqueued, Telemetry
 from .opening import Opening
-from .partial import tell_places
-from .registry import owner
-from .sending import Sending
-from .shards import DEFAULT_SHARDS
-from .telemetry import Enqueueing, EventsPublished, JobsEnqueued, Telemetry
+from .options import Sending
 
 if TYPE_CHECKING:
-    from .broker import Broker
+    from ..broker import Broker
 
 What = TypeVar("What")
 

@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from .codec import Params, Refused, encode
-from .errors import NotATicketError, TicketError
-from .job import Kind
+from ..errors import NotATicketError, TicketError
+from ..tasks.signature import Params, Refused, encode
+from .data import Kind
 
 if TYPE_CHECKING:
-    from .registry import Registry
-    from .task import AnyTask, TicketTask
+    from ..tasks.registry import Registry
+    from ..tasks.task import AnyTask, TicketTask
 
 
 class Call:

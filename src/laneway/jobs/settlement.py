@@ -11,7 +11,7 @@ from typing import Literal
 
 import msgspec
 
-from .job import Claim, Kind, NewJob
+from .data import Claim, Kind, NewJob
 from .retry import exhausted
 
 #: done: all of it is gone from the queue · retry: again later, counted · bury: into the morgue ·

@@ -13,9 +13,9 @@ from typing import Annotated, Any
 
 import msgspec
 
-from .broker import MAX_KEY
-from .codec import Refused
-from .errors import DeclarationError
+from ..broker import MAX_KEY
+from ..errors import DeclarationError
+from ..tasks.signature import Refused
 from .merge import LARGEST_SCORE
 
 #: Stands for a key that was not given: None would be one that somebody forgot to fill in.

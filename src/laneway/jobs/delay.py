@@ -9,7 +9,7 @@ import math
 import sys
 from datetime import datetime, timedelta
 
-from .errors import EnqueueError
+from ..errors import EnqueueError
 
 LONGEST_DELAY_S = 100 * 365.25 * 86_400
 #: Unix seconds from here on are milliseconds by mistake.

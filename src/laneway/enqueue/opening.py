@@ -5,14 +5,14 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING
 
-from .abilities import develop
-from .refusing import refusal_for, refusal_of, see_possible
-from .registry import Registry
-from .urls import open_broker, resolve_url, without_secrets
+from ..capabilities import develop
+from ..tasks.registry import Registry
+from ..unsupported import refusal_for, refusal_of, see_possible
+from ..urls import open_broker, resolve_url, without_secrets
 
 if TYPE_CHECKING:
-    from .broker import Broker
-    from .task import AnyTask
+    from ..broker import Broker
+    from ..tasks.task import AnyTask
 
 
 class Opening:

@@ -1,0 +1,1 @@
+"""Events: names, filters, attributes, and publishing."""

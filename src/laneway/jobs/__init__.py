@@ -1,0 +1,1 @@
+"""A job as data, and the rules that decide about it."""

@@ -1,0 +1,1 @@
+"""Tasks: declared functions and classes, and the arguments that they take."""
