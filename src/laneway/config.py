@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 from .errors import ConfigError, EnqueueError
 from .jobs.data import Kind, Quiet
 from .jobs.delay import seconds
-from .jobs.retry import DEFAULT_MAX_RETRY_COUNT, KEYED_MAX_RETRY_COUNT, RetryIn, default_retry_in
+from .jobs.settlement import DEFAULT_MAX_RETRY_COUNT, KEYED_MAX_RETRY_COUNT, RetryIn, default_retry_in
 from .jobs.shards import DEFAULT_SHARDS, MAX_SHARDS
 
 if TYPE_CHECKING:

@@ -147,7 +147,7 @@ def test_two_threads_open_one_broker(monkeypatch):
         opened.append(open_broker("memory:"))
         return opened[-1]
 
-    monkeypatch.setattr("laneway.enqueue.opening.open_broker", slowly)
+    monkeypatch.setattr("laneway.enqueue.pipeline.open_broker", slowly)
     app = Laneway("memory:")
     threads = [threading.Thread(target=lambda: app.broker) for _ in range(2)]
     for thread in threads:

@@ -8,10 +8,9 @@ import pytest
 
 from laneway import Laneway, Middleware
 from laneway.brokers.memory import MemoryBroker
-from laneway.errors import BrokerAwayError
+from laneway.errors import BrokerAwayError, places_in_words
 from laneway.jobs.data import NewJob
 from laneway.middleware import Around
-from laneway.partial import places_in_words
 from tests.unit.publishing import Recording, heard
 
 

@@ -77,7 +77,7 @@ def test_tasks_are_looked_at_again_when_the_app_moves(monkeypatch: pytest.Monkey
     app = Laneway("memory:")
     app.task(time_limit=5)(timed)
     before, picky = app.broker, Picky()
-    monkeypatch.setattr("laneway.enqueue.opening.open_broker", lambda url, source: picky)
+    monkeypatch.setattr("laneway.enqueue.pipeline.open_broker", lambda url, source: picky)
     with pytest.raises(DeclarationError, match="Task timed: there is no clock here"):
         app.use("picky:")
     assert app.broker is before
@@ -87,7 +87,7 @@ def test_tasks_are_looked_at_again_when_the_app_moves(monkeypatch: pytest.Monkey
 def test_tasks_are_looked_at_again_when_the_broker_is_opened(monkeypatch: pytest.MonkeyPatch):
     app = Laneway()
     app.task(time_limit=5)(timed)
-    monkeypatch.setattr("laneway.enqueue.opening.open_broker", lambda url, source: Picky())
+    monkeypatch.setattr("laneway.enqueue.pipeline.open_broker", lambda url, source: Picky())
     with pytest.raises(DeclarationError, match="Task timed: there is no clock here"):
         _ = app.broker
 

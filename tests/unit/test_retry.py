@@ -7,8 +7,7 @@ import random
 import pytest
 
 from laneway.jobs.data import Claim, NewJob, Payload
-from laneway.jobs.retry import default_retry_in, exhausted
-from laneway.jobs.settlement import Settlement, buried, done, failed, postponed, released
+from laneway.jobs.settlement import Settlement, buried, default_retry_in, done, exhausted, failed, postponed, released
 
 pytestmark = pytest.mark.unit
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from laneway import ConfigError, failpoints
-from laneway.joined_failpoints import PLACES, arm_from_environment
+from laneway.failpoints import PLACES, arm_from_environment
 
 
 @pytest.fixture(autouse=True)

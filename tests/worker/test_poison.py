@@ -11,8 +11,7 @@ from laneway import Laneway
 from laneway.broker import Turn
 from laneway.ids import new_id
 from laneway.jobs.data import Claim, Kind, Payload, Started, WorkerView
-from laneway.jobs.poison import too_many
-from laneway.jobs.settlement import Settlement
+from laneway.jobs.settlement import Settlement, too_many
 from laneway.telemetry import RunEnded
 from laneway.worker.schedulers import lag
 from laneway.worker.share import Share

@@ -17,13 +17,11 @@ from ..capabilities import relays
 from ..config import name_problem
 from ..enqueue.options import Sending
 from ..enqueue.pipeline import Dispatching
-from ..errors import ConfigError, EnqueueError, LanewayError
+from ..errors import ConfigError, EnqueueError, LanewayError, tell_places
 from ..handle import Handle
 from ..ids import RunIds, new_id
 from ..jobs.data import NewJob
-from ..partial import tell_places
-from ..tasks.signature import OneValue, Refused, encode
-from ..tasks.targets import has_fields
+from ..tasks.signature import OneValue, Refused, encode, has_fields
 from ..telemetry import EventsPublished
 from .attributes import bytes_of, checked, texts_of
 from .event import Attribute, Attributes, Names, copy_key

@@ -7,12 +7,35 @@ next `buried` go to the morgue, and the rest goes back to the queue.
 
 from __future__ import annotations
 
+import random
+import signal
+from collections.abc import Callable
 from typing import Literal
 
 import msgspec
 
-from .data import Claim, Kind, NewJob
-from .retry import exhausted
+from .data import (
+    Claim,
+    Kind,
+    NewJob,
+)
+
+RetryIn = Callable[[int], float]
+
+DEFAULT_MAX_RETRY_COUNT = 25
+#: For keyed calls: one that fails holds up its key.
+KEYED_MAX_RETRY_COUNT = 5
+
+
+def default_retry_in(retry_count: int) -> float:
+    """Seconds before retry number `retry_count`: 15 at first, days in the end, spread by chance."""
+    return retry_count**4 + 15 + random.randrange(30) * (retry_count + 1)
+
+
+def exhausted(retry_count: int, max_retry_count: int) -> bool:
+    """Whether a job whose failures have brought it to `retry_count` has no retry left."""
+    return retry_count >= max_retry_count
+
 
 #: done: all of it is gone from the queue · retry: again later, counted · bury: into the morgue ·
 #: postpone: again later, not counted · release: given back as it was, never started.
@@ -84,3 +107,45 @@ def released(claim: Claim, *, done: int = 0, outbox: list[NewJob] | None = None)
 def retry_count_after(claim: Claim, done: int) -> int:
     """The retry_count of the first payload that is not finished: a success resets it."""
     return -1 if done else claim.retry_count
+
+
+#: With so many deaths a job runs alone in a process of its own.
+ALONE_AFTER = 2
+#: With so many it is buried.
+BURIED_AT = 3
+#: The exit code of a process that a job has left without its file descriptors. It can say nothing else.
+DESCRIPTORS_CLOSED = 76
+
+
+def deaths_of(claim: Claim, call: int = 0) -> int:
+    """How often the process that ran this has died: a claim's, or one call's of a keyed claim."""
+    return claim.payloads[call].deaths if claim.kind is Kind.KEYED else claim.deaths
+
+
+def died(claim: Claim, ending: str, *, done: int = 0, outbox: list[NewJob] | None = None) -> Settlement:
+    """The process that ran it, and nothing else, has ended as `ending` says: again at once, or the morgue."""
+    deaths = deaths_of(claim, done) + 1
+    if deaths >= BURIED_AT:
+        settlement = buried(claim, too_many(deaths, ending), done=done, outbox=outbox)
+    else:
+        settlement = postponed(claim, 0.0, done=done, outbox=outbox)
+    settlement.died = True
+    return settlement
+
+
+def too_many(deaths: int, ending: str) -> str:
+    """Why such a job is in the morgue."""
+    return f"The process that ran it died {deaths} times; the last time it {ending}."
+
+
+def how_it_ended(status: int) -> str:
+    """A process's exit status, negative for a signal as `subprocess` has it, in words that follow "it"."""
+    if status == DESCRIPTORS_CLOSED:
+        return "ended because a job had closed its file descriptors"
+    if status >= 0:
+        return f"ended by itself with exit code {status}"
+    try:
+        name = signal.Signals(-status).name
+    except ValueError:
+        name = f"signal {-status}"
+    return f"was killed by {name} (signal {-status})" if name.startswith("SIG") else f"was killed by {name}"

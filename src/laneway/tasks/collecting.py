@@ -19,10 +19,8 @@ from ..handle import Handle
 from ..jobs.data import Kind, NewJob
 from ..jobs.keys import UNSET, key_text, score_number
 from ..jobs.merge import identity_of
-from .annotations import annotations_of
 from .batch import Batch
-from .signature import OneValue, Refused
-from .targets import is_kind, positional
+from .signature import OneValue, Refused, annotations_of, is_kind, positional
 
 if TYPE_CHECKING:
     from ..app import Laneway

@@ -3,25 +3,86 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import (
+    Callable,
+    Iterable,
+)
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, Protocol, TypeVar, cast, overload
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Concatenate,
+    Literal,
+    ParamSpec,
+    Protocol,
+    TypeVar,
+    cast,
+    overload,
+)
 
-from ..config import CollectOptions, Isolation, TaskOptions, name_problem, raise_problems
+from ..config import (
+    CollectOptions,
+    Isolation,
+    TaskOptions,
+    name_problem,
+    raise_problems,
+)
 from ..context import Context
 from ..errors import DeclarationError
-from ..jobs.retry import RetryIn, default_retry_in
+from ..jobs.settlement import RetryIn, default_retry_in
 from ..jobs.shards import DEFAULT_SHARDS
 from .batch import Batch
-from .collecting import Collecting, SelfKeyed
-from .handlers import name_of, see_no_generator, several
+from .collecting import (
+    Collecting,
+    SelfKeyed,
+)
+from .listener import Listener
 from .registry import Registry
-from .targets import positional, run_parameters
-from .task import Runnable, Task
+from .signature import is_kind, is_method, positional, run_parameters
+from .task import (
+    Runnable,
+    Task,
+)
 
 if TYPE_CHECKING:
     from ..app import Laneway
     from ..jobs.data import JobView
+
+
+def name_of(target: Any, name: str | None, aliases: tuple[str, ...] = (), what: str = "task") -> str:
+    """The name under which something is declared; raises DeclarationError for one that cannot be."""
+    if isinstance(target, (Task, Collecting, Listener)):
+        kind = "listener" if isinstance(target, Listener) else "task"
+        raise DeclarationError(f"{target.name} is a {kind} already; declare it once.")
+    name = name if name is not None else getattr(target, "__name__", None)
+    for each in (name, *aliases):
+        if not isinstance(each, str) or not each.isprintable() or not 1 <= len(each) <= 200:
+            raise DeclarationError(f"A {what}'s name must be 1 to 200 printable characters, not {each!r}.")
+    assert isinstance(name, str)
+    if name == "<lambda>":
+        raise DeclarationError("A lambda has no name to be found by; give it one with name=… or use def.")
+    if is_method(target):
+        raise DeclarationError(
+            f"{what.capitalize()} {name}: a method cannot be a {what}, because nothing says which instance it belongs "
+            f"to; declare a function{', or the class with a run()' if what == 'task' else ''}."
+        )
+    return name
+
+
+def see_no_generator(name: str, handler: Any, what: str = "task") -> None:
+    """Raise DeclarationError for a handler that yields."""
+    if is_kind(inspect.isgeneratorfunction, handler) or is_kind(inspect.isasyncgenfunction, handler):
+        raise DeclarationError(
+            f"{what.capitalize()} {name}: a generator does nothing when it is called; a {what} must not yield."
+        )
+
+
+def several(what: str, values: Iterable[Any]) -> tuple[Any, ...]:
+    """What was given as a list; raises DeclarationError for one thing alone."""
+    if isinstance(values, (str, type)) or not isinstance(values, Iterable):
+        raise DeclarationError(f"{what} must be a list, even of one; write {what}=[…].")
+    return tuple(values)
+
 
 P = ParamSpec("P")
 T = TypeVar("T")

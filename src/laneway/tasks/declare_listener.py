@@ -13,9 +13,8 @@ from ..errors import DeclarationError
 from ..events.event import FilterPolicy, Names
 from ..events.filters import filter_problem
 from ..events.names import parts_problem, queue_problem
-from ..jobs.retry import RetryIn, default_retry_in
-from .declare import Exhausted
-from .handlers import name_of, see_no_generator, several
+from ..jobs.settlement import RetryIn, default_retry_in
+from .declare import Exhausted, name_of, see_no_generator, several
 from .listener import Listener
 from .registry import Registry
 

@@ -14,9 +14,7 @@ from ..config import Isolation, TaskOptions
 from ..errors import DeclarationError, TicketError
 from ..events.event import FilterPolicy, Subscription
 from ..jobs.data import Kind
-from .annotations import annotation_of, annotations_of, as_text
-from .signature import OneValue, Refused
-from .targets import is_kind, positional
+from .signature import OneValue, Refused, annotation_of, annotations_of, as_text, is_kind, positional
 
 if TYPE_CHECKING:
     from ..app import Laneway

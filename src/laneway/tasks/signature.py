@@ -6,18 +6,121 @@ that is not annotated as one, …) is refused here, when it is enqueued, rather 
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 import inspect
+import sys
 import types
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import (
+    Callable,
+    Mapping,
+)
 from enum import Enum
 from typing import Any
 
 import msgspec
 
-from ..errors import DeclarationError, text_of
-from .annotations import annotation_of, annotations_of, as_text
-from .targets import fields_of
+from ..errors import (
+    DeclarationError,
+    text_of,
+)
+
+
+def annotation_of(parameter: inspect.Parameter) -> Any:
+    """A parameter's annotation as its signature has it; Any if that is none, or a text."""
+    kind = parameter.annotation
+    return Any if kind is parameter.empty or as_text(kind) else kind
+
+
+def as_text(annotation: Any) -> str | None:
+    """The text of an annotation that is to be evaluated later."""
+    found = annotation.__forward_arg__ if isinstance(annotation, typing.ForwardRef) else annotation
+    return found if isinstance(found, str) else None
+
+
+def annotations_of(target: Callable[..., Any], wanted: frozenset[str]) -> dict[str, Any]:
+    """A callable's annotations; one that cannot be resolved (imported for type checkers only) is left out."""
+    while isinstance(target, functools.partial):
+        target = target.func
+    source: Any = inspect.unwrap(target)
+    if not isinstance(source, type) and inspect.ismethod(called := getattr(source, "__call__", None)):  # noqa: B004 - it is looked at
+        source = called  # of an instance that can be called
+    sources = [source]
+    if isinstance(target, type):
+        sources = [*reversed(target.__mro__), inspect.getattr_static(target, "__init__")]
+    kinds: dict[str, Any] = {}
+    for source in sources:
+        module = sys.modules.get(getattr(source, "__module__", None) or "")
+        names = getattr(source, "__globals__", None) or vars(module or typing)
+        for name in wanted.intersection(raw := getattr(source, "__annotations__", {})):
+            # One at a time: a single name that is missing must not cost the others their types.
+            one = types.SimpleNamespace(__annotations__={name: raw[name]})
+            try:
+                kinds.update(typing.get_type_hints(one, globalns=names, include_extras=True))
+            except Exception:
+                kinds.pop(name, None)
+    return kinds
+
+
+def is_kind(kind: Callable[[Any], bool], target: Any) -> bool:
+    """Whether a callable is of this kind, or its `__call__` is."""
+    return kind(target) or kind(getattr(target, "__call__", None))  # noqa: B004 - its kind is asked for, not whether
+
+
+def is_method(target: Any) -> bool:
+    """Whether a function is being declared inside a class."""
+    if not inspect.isfunction(target) or not target.__qualname__.rpartition("<locals>.")[2].count("."):
+        return False
+    return next(iter(inspect.signature(target).parameters), None) in ("self", "cls")
+
+
+def positional(signature: inspect.Signature) -> list[inspect.Parameter]:
+    return [p for p in signature.parameters.values() if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+
+
+def run_parameters(target: Any) -> list[inspect.Parameter]:
+    """What must be handed to a class's run(): the context or nothing, if it can be a task."""
+    bound = isinstance(inspect.getattr_static(target, "run"), (staticmethod, classmethod))
+    parameters = list(inspect.signature(target.run).parameters.values())[0 if bound else 1 :]
+    return [
+        p
+        for p in parameters
+        if p.name == "context" or (p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD))
+    ]
+
+
+def is_init_var(instance: Any, name: str) -> bool:
+    field = getattr(instance, "__dataclass_fields__", {}).get(name)
+    return field is not None and field not in dataclasses.fields(instance)
+
+
+def has_fields(kind: type) -> bool:
+    """Whether instances of a class have fields: see `fields_of`."""
+    return (
+        dataclasses.is_dataclass(kind)
+        or any(hasattr(kind, name) for name in ("__struct_fields__", "model_fields", "__attrs_attrs__"))
+        or (issubclass(kind, tuple) and hasattr(kind, "_fields"))
+    )
+
+
+def fields_of(instance: Any) -> dict[str, Any] | None:
+    """An instance's fields: dataclass, Struct, pydantic model, attrs class or NamedTuple."""
+    if dataclasses.is_dataclass(instance):
+        return {field.name: getattr(instance, field.name) for field in dataclasses.fields(instance) if field.init}
+    if hasattr(instance, "__struct_fields__"):
+        return {n: getattr(instance, n) for n in instance.__struct_fields__}
+    if hasattr(type(instance), "model_fields"):
+        known = inspect.signature(type(instance)).parameters
+        fields = type(instance).model_fields.items()
+        named = {n if n in known else field.alias or n: getattr(instance, n) for n, field in fields}
+        return {**named, **(instance.model_extra or {})}
+    if hasattr(instance, "__attrs_attrs__"):
+        return {(a.alias or a.name): getattr(instance, a.name) for a in instance.__attrs_attrs__ if a.init}
+    if isinstance(instance, tuple) and (names := getattr(instance, "_fields", None)):
+        return dict(zip(names, instance, strict=True))
+    return None
+
 
 Params = dict[str, Any]
 

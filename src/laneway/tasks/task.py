@@ -19,8 +19,7 @@ from ..handle import Handle
 from ..jobs.data import Kind
 from ..jobs.keys import UNSET, key_parameters, key_text
 from ..jobs.ticket import Call as TaskCall
-from .signature import Params, Refused, Signature
-from .targets import fields_of, is_init_var, is_kind, run_parameters
+from .signature import Params, Refused, Signature, fields_of, is_init_var, is_kind, run_parameters
 
 if TYPE_CHECKING:
     from ..app import Laneway

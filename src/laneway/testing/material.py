@@ -12,8 +12,7 @@ from typing import TypeVar
 from ..events.event import FilterPolicy, copy_key
 from ..jobs.data import Claim, Kind, NewJob, Quiet
 from ..jobs.merge import identity_of
-from ..jobs.poison import died
-from ..jobs.settlement import Settlement, buried, done, failed, postponed, released
+from ..jobs.settlement import Settlement, buried, died, done, failed, postponed, released
 from .model import KeyState
 
 T = TypeVar("T")

@@ -18,8 +18,7 @@ from ..clock import ManualClock
 from ..errors import BrokerAwayError, ConfigError, LeaseLost
 from ..jobs.data import Claim, Kind, NewJob, WorkerView
 from ..jobs.merge import identity_of
-from ..jobs.poison import BURIED_AT, deaths_of
-from ..jobs.settlement import Settlement, buried, done, failed, postponed, released
+from ..jobs.settlement import BURIED_AT, Settlement, buried, deaths_of, done, failed, postponed, released
 from ..worker.holdings import Holdings
 from ..worker.lease import Keeper
 from .recorder import Ledger

@@ -12,8 +12,7 @@ import msgspec
 
 from ..errors import TimeLimitError
 from ..jobs.data import Claim, Headers
-from ..jobs.poison import died
-from ..jobs.settlement import Settlement, postponed, retry_count_after
+from ..jobs.settlement import Settlement, died, postponed, retry_count_after
 from ..telemetry import RunEnded, RunSent
 from .isolated_process import ProcessDied
 from .isolation import GivenUp, Pool, Unavailable

@@ -21,7 +21,7 @@ import msgspec
 
 from .. import sentinel
 from ..jobs.data import Started
-from ..jobs.poison import DESCRIPTORS_CLOSED
+from ..jobs.settlement import DESCRIPTORS_CLOSED
 
 #: Room for one run: a queue's name, a key and an identity, each as long as they may be.
 ENTRY = 1_024

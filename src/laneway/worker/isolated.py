@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from .. import logs, sentinel
 from ..clock import SystemClock
 from ..jobs.data import Claim, Headers
-from ..jobs.poison import DESCRIPTORS_CLOSED
+from ..jobs.settlement import DESCRIPTORS_CLOSED
 from ..logs import write_others
 from ..logs.lines import unformatted
 from ..logs.text import traceback_text

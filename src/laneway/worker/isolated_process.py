@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable
 
 from ..errors import TimeLimitError
-from ..jobs.poison import how_it_ended
+from ..jobs.settlement import how_it_ended
 from .parenthood import kill_group, kill_marked, kill_tree, resident_bytes
 from .wire import Begun, End, Ended, FromProcess, Hello, Living, Logged, Ready, Unable, Wire, Work
 

@@ -227,6 +227,6 @@ class Worker:
 def arm_failpoints() -> None:
     """Have things happen at named places, if the environment asks for it: for tests that kill whole processes."""
     if os.environ.get("LANEWAY_FAILPOINTS"):
-        from ..joined_failpoints import arm_from_environment  # nobody else needs it
+        from ..failpoints import arm_from_environment  # nobody else needs it
 
         arm_from_environment(os.environ)

@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING, Any
 from ..clock import Clock
 from ..context import Context
 from ..failpoints import armed, reach
-from ..jobs.poison import died
-from ..jobs.settlement import Settlement, done, postponed
+from ..jobs.settlement import Settlement, died, done, postponed
 from ..middleware import Stack, overriding
 from .limits import within
 from .reading import FAILURES

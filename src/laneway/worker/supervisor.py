@@ -20,7 +20,7 @@ from ..capabilities import holders_keep, is_remote
 from ..clock import Clock, SystemClock
 from ..config import WorkerOptions
 from ..errors import BrokerAwayError, BrokerError
-from ..jobs.poison import how_it_ended
+from ..jobs.settlement import how_it_ended
 from ..logs import EventLog
 from ..tally import Total
 from ..telemetry import ProcessEnded, ProcessGivenUp, ProcessReplaced, ProcessStarted

@@ -13,8 +13,17 @@ from ..clock import Clock
 from ..context import Context
 from ..errors import TicketError
 from ..jobs.data import Claim, Kind, NewJob, Started
-from ..jobs.poison import ALONE_AFTER, BURIED_AT, deaths_of, too_many
-from ..jobs.settlement import OUTBOX_LIMIT, Settlement, buried, done, released
+from ..jobs.settlement import (
+    ALONE_AFTER,
+    BURIED_AT,
+    OUTBOX_LIMIT,
+    Settlement,
+    buried,
+    deaths_of,
+    done,
+    released,
+    too_many,
+)
 from ..jobs.ticket import Call
 from .lane import Lane
 from .reading import FAILURES, UNREADABLE, Reader

@@ -13,8 +13,7 @@ from ..config import TaskOptions
 from ..errors import Bury, LanewayError, Retry
 from ..jobs.data import Claim, NewJob
 from ..jobs.delay import seconds
-from ..jobs.retry import default_retry_in
-from ..jobs.settlement import Settlement, buried, done, failed, postponed, retry_count_after
+from ..jobs.settlement import Settlement, buried, default_retry_in, done, failed, postponed, retry_count_after
 from .failure import format_error
 from .run import Gathered
 

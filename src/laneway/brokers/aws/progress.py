@@ -5,8 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Sequence
 
-from ...errors import BrokerAwayError, BrokerError, EnqueueError
-from ...partial import places_in_words
+from ...errors import BrokerAwayError, BrokerError, EnqueueError, places_in_words
 from .batches import Sent
 from .trouble import RefusedError
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from ...broker import Broker
 from ...clock import ManualClock
 from ...jobs.data import Claim, JobView, Started
-from ...jobs.poison import BURIED_AT, died
-from ...jobs.settlement import buried, done, failed, released
+from ...jobs.settlement import BURIED_AT, buried, died, done, failed, released
 from .kit import Hand, Kit, attempts, bodies, call, calls, declare_dead, job, only, put, value, values
 
 
