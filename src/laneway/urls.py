@@ -100,7 +100,7 @@ _SCHEME = re.compile(r"(?:(?:redis|valkey)s?(?:\+\w+)?|unix|sqs)?")
 
 
 def _memory(url: Url) -> Broker:
-    from .brokers.memory import MemoryBroker
+    from .brokers.memory.broker import MemoryBroker
 
     return MemoryBroker.from_url(url)
 

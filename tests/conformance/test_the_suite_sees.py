@@ -10,8 +10,8 @@ import pytest
 
 from laneway.broker import Answer, Listing, Page, Turn
 from laneway.brokers.memory import MemoryBroker
-from laneway.brokers.memory_job import Job
-from laneway.brokers.memory_queue import Queue
+from laneway.brokers.memory.job import Job
+from laneway.brokers.memory.queue import Queue
 from laneway.clock import Clock
 from laneway.jobs.data import NewJob, WorkerView
 from laneway.jobs.settlement import Settlement

@@ -10,9 +10,9 @@ import pytest
 
 from laneway.broker import Answer, Resharding, Turn
 from laneway.brokers.memory import MemoryBroker
-from laneway.brokers.memory_job import Job
-from laneway.brokers.memory_payloads import Pile
-from laneway.brokers.memory_queue import Queue
+from laneway.brokers.memory.job import Job
+from laneway.brokers.memory.memory_payloads import Pile
+from laneway.brokers.memory.queue import Queue
 from laneway.clock import Clock
 from laneway.jobs.data import NewJob
 from laneway.jobs.merge import HEAD

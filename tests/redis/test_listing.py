@@ -8,7 +8,7 @@ import pytest
 
 from laneway.broker import Broker, Listing, Order
 from laneway.brokers.memory import MemoryBroker
-from laneway.brokers.positions import ORDERS
+from laneway.brokers.page_cursor import ORDERS
 from laneway.brokers.redis import RedisBroker
 from laneway.brokers.redis.server import Server
 from laneway.clock import ManualClock

@@ -43,7 +43,7 @@ forks = pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork on 
 def test_two_processes_subscribe_at_once(broker: SQLiteBroker, spawn: Spawn) -> None:
     """None overwrites what another has written, and of those that say the same one is told that it was the first."""
     script = """
-from laneway.events import Subscription
+from laneway.events.event import Subscription
 say("ready"); hear()
 told = [broker.subscribe(Subscription(f"topic-{n}", "shared", {"n": [n]})) for n in range(20)]
 told += [broker.subscribe(Subscription("sold", f"queue-{sys.argv[2]}-{n}")) for n in range(20)]
@@ -67,7 +67,7 @@ import json; say(json.dumps(told))
 def test_what_one_process_subscribes_or_ends_another_sees_at_once(broker: SQLiteBroker, spawn: Spawn) -> None:
     """A publisher keeps nothing in mind."""
     process = spawn("""
-from laneway.events import Subscription
+from laneway.events.event import Subscription
 while hear().strip():
     say(sorted(each.queue for each in broker.subscriptions("sold")))
 """)

@@ -14,7 +14,7 @@ import pydantic
 import pytest
 
 from laneway import DeclarationError, EnqueueError, Key
-from laneway.brokers.common import check_jobs
+from laneway.brokers.shared import check_jobs
 from laneway.jobs.data import Kind, NewJob, Quiet
 from laneway.jobs.keys import key_text, score_number
 from laneway.tasks.signature import Refused

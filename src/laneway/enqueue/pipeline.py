@@ -16,7 +16,7 @@ from typing import (
     TypeVar,
 )
 
-from ..brokers.common import check_jobs
+from ..brokers.shared import check_jobs
 from ..capabilities import develop
 from ..errors import (
     EnqueueError,

@@ -292,7 +292,7 @@ def on_sqlite(path: Path) -> Connect:
 
 def in_memory() -> Connect:
     """One broker in memory, for all."""
-    from ..brokers.memory import MemoryBroker
+    from ..brokers.memory.broker import MemoryBroker
 
     brokers: list[Broker] = []
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from ..brokers.common import check_jobs
+from ..brokers.shared import check_jobs
 from ..context import Context
 from ..errors import EnqueueError
 from ..jobs.data import Kind, NewJob

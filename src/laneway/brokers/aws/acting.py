@@ -12,7 +12,7 @@ import msgspec
 
 from ...clock import Clock
 from ...errors import BrokerAwayError, BrokerError
-from ..common import due_at
+from ..shared import due_at
 from .channels import Channels
 from .forwarding import Forwarder
 from .items import Waiting

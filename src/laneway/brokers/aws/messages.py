@@ -16,7 +16,7 @@ import msgspec
 
 from ...events.event import copy_key
 from ...jobs.data import Headers, Kind, NewJob
-from ..common import storable
+from ..shared import storable
 from .envelopes import unwrapped
 from .foreign import MOST, packed, published, texts, unpacked
 from .hops import id_in

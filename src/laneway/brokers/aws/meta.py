@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator
 import msgspec
 
 from ...jobs.data import WorkerView
-from ..common import REMEMBER_DEAD_S
+from ..shared import REMEMBER_DEAD_S
 from .rows import Rows, key
 from .values import Item, attribute, number, real, text, value
 

@@ -16,7 +16,7 @@ from ...broker import Order, Page
 from ...clock import Clock
 from ...errors import BrokerError
 from ...jobs.data import JobView, Kind, Payload, Status
-from ..positions import Position, check_order, check_start, read_position, write_position
+from ..page_cursor import Position, check_order, check_start, read_position, write_position
 from .channels import Channels
 from .clients import Clients
 from .letters import TEN, Hand, Letter

@@ -14,7 +14,7 @@ import msgspec
 
 from ...jobs.data import Kind
 from ...jobs.settlement import Settlement
-from ..common import again_at, storable
+from ..shared import again_at, storable
 from .aging import Limits, goes_anew, why_bury
 from .changes import Change
 from .holding import Held

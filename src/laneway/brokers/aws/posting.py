@@ -11,7 +11,7 @@ from functools import partial
 from ...errors import EnqueueError
 from ...jobs.data import Kind, NewJob
 from ...jobs.settlement import Settlement
-from ..common import check_jobs
+from ..shared import check_jobs
 from .batches import Sent
 from .channels import Channels
 from .messages import Channel, Outgoing

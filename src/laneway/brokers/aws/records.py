@@ -21,7 +21,7 @@ from zlib import crc32
 import msgspec
 
 from ...jobs.data import Status
-from ..common import REMEMBER_ENDED_S
+from ..shared import REMEMBER_ENDED_S
 from .rows import Rows, key
 from .values import Item, number, real, text
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from ...errors import EnqueueError
 from ...jobs.data import Kind, NewJob
-from ..common import check_jobs
+from ..shared import check_jobs
 from .hops import task_in
 from .messages import ROOM, Outgoing, is_group, refused_character, size_of
 from .urls import MAX_NAME

@@ -15,7 +15,7 @@ import msgspec
 from ...broker import Listing, Order, Page
 from ...clock import Clock
 from ...jobs.data import JobView, Kind, Payload
-from ..positions import Position, check_order, check_start, read_position, write_position
+from ..page_cursor import Position, check_order, check_start, read_position, write_position
 from .items import Waiting
 from .table import Table
 

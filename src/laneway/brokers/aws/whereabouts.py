@@ -11,7 +11,7 @@ from ...clock import Clock
 from ...errors import BrokerError
 from ...ids import made_at
 from ...jobs.data import Status
-from ..common import REMEMBER_ENDED_S
+from ..shared import REMEMBER_ENDED_S
 from .table import Table
 from .tables import Tables
 from .turning import Turns

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ..common import due_at
+from ..shared import due_at
 from .bells import bells_for, ring, ring_after
 from .layout import Layout, Layouts, Stale
 from .scripts import load

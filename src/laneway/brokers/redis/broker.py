@@ -18,7 +18,7 @@ from ...clock import Clock
 from ...errors import ConfigError
 from ...jobs.data import JobView, NewJob, QueueStats, Started, Status, WorkerView
 from ...urls import Url
-from ..common import REMEMBER_DEAD_S, check_jobs, check_shards
+from ..shared import REMEMBER_DEAD_S, check_jobs, check_shards
 from . import acting, checking, looking, mending, resharding
 from .bells import ring_all
 from .calling import Caller

@@ -14,7 +14,7 @@ from typing import Any
 from ...errors import BrokerAwayError, BrokerError, EnqueueError
 from ...jobs.data import Kind, NewJob
 from ...jobs.shards import DEFAULT_SHARDS
-from ..common import another_kind
+from ..shared import another_kind
 from .bells import ring_all
 from .delivered import mark
 from .layout import Layout, Layouts, outdated

@@ -18,7 +18,7 @@ from ...broker import Answer, Turn
 from ...errors import BrokerError, LeaseLost
 from ...jobs.data import Claim, Kind, NewJob
 from ...jobs.settlement import Settlement
-from ..common import another_kind
+from ..shared import another_kind
 from .bells import rings
 from .choosing import Due, choose
 from .cluster_storing import ClusterStoring

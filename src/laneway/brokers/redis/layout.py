@@ -16,7 +16,7 @@ import msgspec
 from ...clock import Clock
 from ...errors import BrokerError
 from ...jobs.shards import shard_of
-from ..common import unknown_queue
+from ..shared import unknown_queue
 from . import moving
 from .calling import Caller
 from .keys import Keys

@@ -15,7 +15,7 @@ import msgspec
 
 from ...broker import Listing, Order, Page
 from ...jobs.data import JobView
-from ..positions import Position, check_order, check_start, read_position, write_position
+from ..page_cursor import Position, check_order, check_start, read_position, write_position
 from .layout import Layout, Layouts, fresh
 from .records import View
 from .scripts import load

@@ -18,7 +18,7 @@ import msgspec
 
 from ...errors import BrokerAwayError, BrokerError
 from ...jobs.data import NewJob
-from ..common import another_kind
+from ..shared import another_kind
 from .bells import ring_all
 from .cluster_storing import ClusterStoring, Parcel, by_home
 from .delivered import Delivered

@@ -17,7 +17,7 @@ import msgspec
 
 from ...broker import Resharding
 from ...errors import ConfigError
-from ..common import check_shards, unknown_queue
+from ..shared import check_shards, unknown_queue
 from . import moving
 from .bells import ring
 from .layout import Layout, Layouts, Stale, fresh, outdated

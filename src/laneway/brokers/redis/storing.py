@@ -14,7 +14,7 @@ from ...errors import BrokerAwayError, BrokerError, EnqueueError
 from ...ids import new_id
 from ...jobs.data import Kind, NewJob
 from ...jobs.shards import DEFAULT_SHARDS, shard_of
-from ..common import another_kind
+from ..shared import another_kind
 from .calling import Call
 from .copies import undivided
 from .layout import Layout, Layouts, outdated

@@ -10,7 +10,7 @@ from ...broker import Answer, Turn
 from ...errors import BrokerError, EnqueueError, LeaseLost
 from ...jobs.data import Kind, NewJob
 from ...jobs.settlement import Settlement
-from ..common import another_kind, check_jobs, storable
+from ..shared import another_kind, check_jobs, storable
 from .layout import Layout, Layouts, Stale, outdated
 from .records import claim_of
 from .scripts import load

@@ -16,15 +16,16 @@ from ...failpoints import armed, reach
 from ...jobs.data import JobView, NewJob, QueueStats, Started, Status, WorkerView
 from ...jobs.shards import DEFAULT_SHARDS
 from ...urls import Url
-from ..common import REMEMBER_DEAD_S, REMEMBER_ENDED_S, check_jobs, check_shards, due_at, unknown_queue
-from . import acting, claiming, looking, mending, resharding, settling, storing
+from ..shared import REMEMBER_DEAD_S, REMEMBER_ENDED_S, check_jobs, check_shards, due_at, unknown_queue
+from . import claiming, inspect, operate, repair, reshard, storing
 from .database import Database, read_statements
 from .giving_back import count_deaths, give_back
 from .listing import Request, listing
 from .queues import Queue, add_priority, queues
 from .queues import to_json as _json
-from .subscribing import Subscribing
-from .waiting import Waiting
+from .subscriptions import Subscribing
+from .turn import settle
+from .wait import Waiting
 
 MAX_TIMEOUT_S = 3_600
 
@@ -160,7 +161,7 @@ class SQLiteBroker(Subscribing):
                 return Answer(claims, last_token, _read_keys(last_refused), epoch, shards, target)
             now = self._clock.now()
             token = claiming.next_token(db, self._sql, now)
-            settled = settling.settle(db, self._sql, queue, worker, turn.settlements, now)
+            settled = settle(db, self._sql, queue, worker, turn.settlements, now)
             self._store(db, settled.outbox, now)
             if armed:
                 reach("inside settle")
@@ -254,26 +255,26 @@ class SQLiteBroker(Subscribing):
 
     def stats(self) -> list[QueueStats]:
         with self._db.read() as db:
-            return looking.stats(db, self._sql, self._clock)
+            return inspect.stats(db, self._sql, self._clock)
 
     def lags(self, queue: str) -> dict[int, float]:
         known = self._queue(queue)
         with self._db.read() as db:
-            return looking.lags(db, self._sql, known.id, self._clock)
+            return inspect.lags(db, self._sql, known.id, self._clock)
 
     def workers(self) -> list[WorkerView]:
         with self._db.read() as db:
-            return looking.workers(db, self._sql)
+            return inspect.workers(db, self._sql)
 
     def status(self, queue: str, key: str, identity: str | None = None) -> Status:
         known = self._queue(queue)
         with self._db.read() as db:
-            return looking.status(db, self._sql, known.id, key, identity, self._clock.now())
+            return inspect.status(db, self._sql, known.id, key, identity, self._clock.now())
 
     def find(self, queue: str, key: str) -> list[JobView]:
         known = self._queue(queue)
         with self._db.read() as db, _snapshot(db):
-            return looking.find(db, self._sql, known.name, known.id, key, self._clock.now())
+            return inspect.find(db, self._sql, known.name, known.id, key, self._clock.now())
 
     def listing(
         self,
@@ -298,7 +299,7 @@ class SQLiteBroker(Subscribing):
     def cancel(self, queue: str, key: str, identity: str | None = None) -> bool:
         known = self._queue(queue)
         with self._db.write() as db:
-            return acting.cancel(db, self._sql, known.id, key, identity, self._clock.now())
+            return operate.cancel(db, self._sql, known.id, key, identity, self._clock.now())
 
     def reschedule(
         self,
@@ -312,14 +313,14 @@ class SQLiteBroker(Subscribing):
         known = self._queue(queue)
         at = due_at(self._clock.now(), delay_s, perform_at)
         with self._db.write() as db:
-            moved = acting.reschedule(db, self._sql, known.id, key, identity, at)
+            moved = operate.reschedule(db, self._sql, known.id, key, identity, at)
         self._waiting.wake()
         return moved
 
     def run_now(self, queue: str, keys: Sequence[str]) -> int:
         known, now = self._queue(queue), self._clock.now()
         with self._db.write() as db:
-            moved = sum(acting.run_now(db, self._sql, known.id, key, now) for key in dict.fromkeys(keys))
+            moved = sum(operate.run_now(db, self._sql, known.id, key, now) for key in dict.fromkeys(keys))
         self._waiting.wake()
         return moved
 
@@ -332,7 +333,7 @@ class SQLiteBroker(Subscribing):
     def _take_failed(self, queue: str, keys: Sequence[str], *, keep: bool) -> int:
         known, now = self._queue(queue), self._clock.now()
         with self._db.write() as db:
-            taken = sum(acting.take_failed(db, self._sql, known.id, key, now, keep=keep) for key in keys)
+            taken = sum(operate.take_failed(db, self._sql, known.id, key, now, keep=keep) for key in keys)
         self._waiting.wake()
         return taken
 
@@ -340,14 +341,14 @@ class SQLiteBroker(Subscribing):
         self._queue(queue)
         with self._db.write() as db:
             known, now = self._known_now(db, [queue])[queue], self._clock.now()
-            revived = sum(acting.revive(db, self._sql, known, key, now) for key in keys)
+            revived = sum(operate.revive(db, self._sql, known, key, now) for key in keys)
         self._waiting.wake()
         return revived
 
     def delete_dead(self, queue: str, keys: Sequence[str]) -> int:
         known = self._queue(queue)
         with self._db.write() as db:
-            return sum(acting.delete_dead(db, self._sql, known.id, key) for key in keys)
+            return sum(operate.delete_dead(db, self._sql, known.id, key) for key in keys)
 
     def pause(self, queue: str) -> bool:
         return self._set_paused(queue, paused=True)
@@ -372,7 +373,7 @@ class SQLiteBroker(Subscribing):
         self._queue(queue)
         with self._db.write() as db:
             known = self._read_queues(db)[queue]  # as it is now: others may be taking steps too
-            resharded = resharding.step(db, self._sql, known, shards, limit)
+            resharded = reshard.step(db, self._sql, known, shards, limit)
         self._learn_queues()
         if resharded.done:
             self._waiting.wake()
@@ -387,11 +388,11 @@ class SQLiteBroker(Subscribing):
 
     def check(self) -> list[str]:
         with self._db.read() as db:
-            return mending.check(db, self._sql, self._db.path)
+            return repair.check(db, self._sql, self._db.path)
 
     def repair(self) -> list[str]:
         with self._db.write() as db:
-            mended = mending.repair(db, self._sql, self._clock.now())
+            mended = repair.repair(db, self._sql, self._clock.now())
         self._learn_queues()
         self._waiting.wake()
         return mended

@@ -11,7 +11,7 @@ import msgspec
 
 from ...broker import Listing, Order, Page
 from ...errors import BrokerError
-from .looking import SHOWN_IN_LISTING, views
+from .inspect import SHOWN_IN_LISTING, views
 from .queues import Queue, Sql
 
 #: A place in a listing: what it is sorted by, then ties, then the id.

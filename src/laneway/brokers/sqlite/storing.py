@@ -7,8 +7,8 @@ from typing import Any
 
 from ...failpoints import armed, reach
 from ...jobs.data import Kind, NewJob
-from ..common import due_at
-from . import merging
+from ..shared import due_at
+from . import enqueue
 from .queues import Queue, Sql, to_json
 
 #: How many jobs go into one statement, and how many characters of them; SQLite takes a billion bytes at most.
@@ -51,6 +51,6 @@ def _insert_chunk(
     if rows:
         db.execute(sql["enqueue"], {"jobs": to_json(rows)})
     if merged:
-        merging.add(db, sql, merged, known, now)
+        enqueue.add(db, sql, merged, known, now)
     if armed:
         reach("inside enqueue")

@@ -12,22 +12,22 @@ from collections.abc import Collection, Iterable, Sequence
 
 import msgspec
 
-from ..broker import MAX_BODY, Answer, Listing, Order, Page, Resharding, Turn
-from ..clock import Clock, SystemClock
-from ..errors import ConfigError, LeaseLost
-from ..jobs.data import JobView, Kind, NewJob, QueueStats, Started, Status, WorkerView
-from ..jobs.settlement import Settlement
-from ..jobs.shards import DEFAULT_SHARDS
-from ..urls import Url
-from . import memory_acting as acting
-from . import memory_looking as looking
-from . import memory_settling as settling
-from . import memory_shards as sharding
-from .common import REMEMBER_DEAD_S, REMEMBER_ENDED_S, check_jobs, check_shards, due_at, unknown_queue
-from .memory_job import Job
-from .memory_queue import Queue, check_kinds
+from ...broker import MAX_BODY, Answer, Listing, Order, Page, Resharding, Turn
+from ...clock import Clock, SystemClock
+from ...errors import ConfigError, LeaseLost
+from ...jobs.data import JobView, Kind, NewJob, QueueStats, Started, Status, WorkerView
+from ...jobs.settlement import Settlement
+from ...jobs.shards import DEFAULT_SHARDS
+from ...urls import Url
+from ..shared import REMEMBER_DEAD_S, REMEMBER_ENDED_S, check_jobs, check_shards, due_at, unknown_queue
+from . import inspect as looking
+from . import operate as acting
+from . import reshard as sharding
+from . import settle as settling
+from .job import Job
 from .memory_subscribing import Subscribing
 from .memory_workers import Worker, copy_of
+from .queue import Queue, check_kinds
 
 
 class MemoryBroker(Subscribing):

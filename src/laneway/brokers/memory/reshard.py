@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import deque
 from itertools import chain
 
-from ..broker import Resharding
-from ..errors import ConfigError
-from .common import check_shards
-from .memory_job import Job
-from .memory_queue import Queue
+from ...broker import Resharding
+from ...errors import ConfigError
+from ..shared import check_shards
+from .job import Job
+from .queue import Queue
 
 
 def move(queue: Queue, job: Job) -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from ..jobs.data import Claim, WorkerView
-from .memory_job import Job
+from ...jobs.data import Claim, WorkerView
+from .job import Job
 
 
 class Worker(msgspec.Struct, eq=False):

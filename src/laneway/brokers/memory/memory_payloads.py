@@ -9,8 +9,8 @@ from itertools import islice
 
 import msgspec
 
-from ..jobs.data import Headers, Kind, Payload
-from ..jobs.merge import HEAD, smaller
+from ...jobs.data import Headers, Kind, Payload
+from ...jobs.merge import HEAD, smaller
 
 
 class Entry(msgspec.Struct):

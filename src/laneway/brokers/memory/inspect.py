@@ -6,11 +6,11 @@ import heapq
 import math
 from collections.abc import Callable
 
-from ..broker import Listing, Order, Page
-from ..jobs.data import JobView, QueueStats, Status
-from .memory_job import Job
-from .memory_queue import Queue
-from .positions import Position, check_order, check_start, read_position, write_position
+from ...broker import Listing, Order, Page
+from ...jobs.data import JobView, QueueStats, Status
+from ..page_cursor import Position, check_order, check_start, read_position, write_position
+from .job import Job
+from .queue import Queue
 
 
 def status(queue: Queue, key: str, identity: str | None, now: float) -> Status:

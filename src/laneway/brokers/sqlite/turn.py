@@ -9,7 +9,7 @@ import msgspec
 
 from ...jobs.data import Kind, NewJob
 from ...jobs.settlement import Settlement
-from ..common import again_at, storable
+from ..shared import again_at, storable
 from .giving_back import give_back, payloads_back
 from .queues import Queue, Sql, to_json
 

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import msgspec
 
-from ..jobs.data import Claim, Headers, JobView, Kind, Status
-from ..jobs.merge import MAX_PAYLOADS
+from ...jobs.data import Claim, Headers, JobView, Kind, Status
+from ...jobs.merge import MAX_PAYLOADS
 from .memory_payloads import Entry, Pile
 
 #: How many payloads a view holds: of a key that was asked for, and of a job in a listing.

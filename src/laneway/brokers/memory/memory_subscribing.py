@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import threading
 
-from ..events.event import Subscription
-from .subscribing import check_subscription, read_filter, write_filter
+from ...events.event import Subscription
+from ..subscribing import check_subscription, read_filter, write_filter
 
 
 class Subscribing:

@@ -9,7 +9,7 @@ import msgspec
 from ...jobs.data import Kind
 from ...jobs.merge import HEAD, LARGEST_SCORE
 from .queues import Queue, Sql, to_json
-from .settling import bury, lower, what_is_left
+from .turn import bury, lower, what_is_left
 
 _read_identities = msgspec.json.Decoder(list[str]).decode
 

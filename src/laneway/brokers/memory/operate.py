@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 
-from ..jobs.data import Kind
-from ..jobs.merge import HEAD
-from .memory_job import Job
-from .memory_queue import Queue
-from .memory_settling import leave_behind
+from ...jobs.data import Kind
+from ...jobs.merge import HEAD
+from .job import Job
+from .queue import Queue
+from .settle import leave_behind
 
 
 def cancel(queue: Queue, key: str, identity: str | None, now: float) -> bool:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ..jobs.data import Kind
-from ..jobs.merge import HEAD
-from ..jobs.settlement import Settlement
-from .common import again_at, storable
-from .memory_job import Job
+from ...jobs.data import Kind
+from ...jobs.merge import HEAD
+from ...jobs.settlement import Settlement
+from ..shared import again_at, storable
+from .job import Job
 from .memory_payloads import Entry
-from .memory_queue import Queue
+from .queue import Queue
 
 
 def settle(queue: Queue, job: Job, settlement: Settlement, now: float) -> None:

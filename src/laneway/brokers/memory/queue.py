@@ -6,11 +6,11 @@ import itertools
 from collections import deque
 from collections.abc import Container, Iterable
 
-from ..jobs.data import Kind, NewJob
-from ..jobs.merge import due_on_arrival, due_when_queued, next_score, quiet_until
-from ..jobs.shards import shard_of
-from .common import another_kind
-from .memory_job import Job
+from ...jobs.data import Kind, NewJob
+from ...jobs.merge import due_on_arrival, due_when_queued, next_score, quiet_until
+from ...jobs.shards import shard_of
+from ..shared import another_kind
+from .job import Job
 from .memory_lanes import Lanes
 from .memory_payloads import Entry, Pile
 

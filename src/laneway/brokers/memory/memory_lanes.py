@@ -6,7 +6,7 @@ import heapq
 import itertools
 from collections.abc import Iterator, Sequence
 
-from .memory_job import Job
+from .job import Job
 
 _slots = itertools.count(1)
 

@@ -14,7 +14,7 @@ import msgspec
 from ...errors import EnqueueError
 from ...jobs.data import Kind, NewJob
 from ...jobs.merge import due_on_arrival, due_when_queued, next_score, quiet_until
-from ..common import another_kind, due_at
+from ..shared import another_kind, due_at
 from .queues import Queue, Sql, to_json
 
 
