@@ -10,8 +10,7 @@ import pytest
 
 from laneway.broker import Answer, Resharding, Turn
 from laneway.brokers.memory import MemoryBroker
-from laneway.brokers.memory.job import Job
-from laneway.brokers.memory.memory_payloads import Pile
+from laneway.brokers.memory.job import Job, Pile
 from laneway.brokers.memory.queue import Queue
 from laneway.clock import Clock
 from laneway.jobs.data import NewJob

@@ -22,10 +22,10 @@ pytestmark = pytest.mark.chaos
 KILLED = """
 import signal
 from laneway import failpoints
-from laneway.brokers.sqlite import storing
+from laneway.brokers.sqlite import enqueue
 from laneway.jobs.settlement import done
 from laneway.testing.conformance.copies import copies, lengths
-storing.CHUNK = 2
+enqueue.CHUNK = 2
 def kill():
     os.kill(os.getpid(), signal.SIGKILL)
 def killed(act, place="nowhere", nth=1):

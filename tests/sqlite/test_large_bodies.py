@@ -6,7 +6,7 @@ import pytest
 
 from laneway.broker import MAX_BODY, Turn
 from laneway.brokers.sqlite import SQLiteBroker
-from laneway.brokers.sqlite.claiming import CLAIM_CHARS
+from laneway.brokers.sqlite.turn import CLAIM_CHARS
 from laneway.jobs.data import NewJob, WorkerView
 from laneway.jobs.settlement import done
 

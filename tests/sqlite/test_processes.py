@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from laneway.brokers.sqlite import SQLiteBroker, storing
+from laneway.brokers.sqlite import SQLiteBroker, enqueue
 from laneway.brokers.sqlite.queues import queues
 from laneway.jobs.settlement import released
 from laneway.testing.conformance.kit import LONG_S, Hand, keys, numbers, put
@@ -381,14 +381,14 @@ def test_shards_that_another_process_has_changed_are_seen_by_every_thread(path: 
     assert read.wait(LONG_S)
     while not other.reshard("q", 2).done:
         pass
-    insert = storing.insert
+    insert = enqueue.insert
 
     def after_the_slow_one(*args) -> None:
         go.set()
         slow.join(LONG_S)
         insert(*args)
 
-    monkeypatch.setattr(storing, "insert", after_the_slow_one)
+    monkeypatch.setattr(enqueue, "insert", after_the_slow_one)
     put(broker, *(f"key-{n}" for n in range(20)))
     assert other.check() == []
     broker.close()

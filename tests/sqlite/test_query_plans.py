@@ -11,7 +11,7 @@ import pytest
 
 from laneway.brokers.sqlite import SQLiteBroker
 from laneway.brokers.sqlite.database import read_statements
-from laneway.brokers.sqlite.listing import turned
+from laneway.brokers.sqlite.inspect import turned
 
 pytestmark = pytest.mark.unit
 

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 import msgspec
 
 from ...events.event import Subscription
-from ..subscribing import write_filter
+from ..shared import write_filter
 from .channels import Channels
 from .clients import Clients
 from .messages import Channel

@@ -8,26 +8,129 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import (
+    Collection,
+    Iterable,
+    Sequence,
+)
 
 import msgspec
 
-from ...broker import MAX_BODY, Answer, Listing, Order, Page, Resharding, Turn
-from ...clock import Clock, SystemClock
-from ...errors import ConfigError, LeaseLost
-from ...jobs.data import JobView, Kind, NewJob, QueueStats, Started, Status, WorkerView
+from ...broker import (
+    MAX_BODY,
+    Answer,
+    Listing,
+    Order,
+    Page,
+    Resharding,
+    Turn,
+)
+from ...clock import (
+    Clock,
+    SystemClock,
+)
+from ...errors import (
+    ConfigError,
+    LeaseLost,
+)
+from ...events.event import Subscription
+from ...jobs.data import (
+    Claim,
+    JobView,
+    Kind,
+    NewJob,
+    QueueStats,
+    Started,
+    Status,
+    WorkerView,
+)
 from ...jobs.settlement import Settlement
 from ...jobs.shards import DEFAULT_SHARDS
 from ...urls import Url
-from ..shared import REMEMBER_DEAD_S, REMEMBER_ENDED_S, check_jobs, check_shards, due_at, unknown_queue
-from . import inspect as looking
-from . import operate as acting
-from . import reshard as sharding
-from . import settle as settling
+from ..shared import (
+    REMEMBER_DEAD_S,
+    REMEMBER_ENDED_S,
+    check_jobs,
+    check_shards,
+    check_subscription,
+    due_at,
+    read_filter,
+    unknown_queue,
+    write_filter,
+)
+from . import (
+    inspect as looking,
+)
+from . import (
+    operate as acting,
+)
+from . import (
+    reshard as sharding,
+)
+from . import (
+    settle as settling,
+)
 from .job import Job
-from .memory_subscribing import Subscribing
-from .memory_workers import Worker, copy_of
-from .queue import Queue, check_kinds
+from .queue import (
+    Queue,
+    check_kinds,
+)
+
+
+class Worker(msgspec.Struct, eq=False):
+    """A worker. It is known as long as its lease, and for an hour after its death."""
+
+    view: WorkerView
+    #: The lease: it lives while this grows.
+    counter: int = 0
+    #: What it holds, by the job's ref, in the order in which it was handed out.
+    claims: dict[int, Job] = msgspec.field(default_factory=dict)
+    #: Its last turn on each queue: seq, token and refused keys.
+    turns: dict[str, tuple[int, int, list[str]]] = msgspec.field(default_factory=dict)
+
+    def claimed(self, token: int) -> list[Claim]:
+        """What it still holds under a token."""
+        return [job.claim() for job in self.claims.values() if job.token == token]
+
+    def shown(self) -> WorkerView:
+        return msgspec.structs.replace(copy_of(self.view), busy=len(self.claims))
+
+
+def copy_of(view: WorkerView) -> WorkerView:
+    """A worker's view whose lists are its own."""
+    shards = {queue: list(shards) for queue, shards in view.shards.items()}
+    return msgspec.structs.replace(view, queues=list(view.queues), shards=shards)
+
+
+class Subscribing:
+    """The verbs of subscriptions."""
+
+    _changed: threading.Condition
+
+    def __init__(self) -> None:
+        #: Filters by topic and queue. As texts, so that nobody holds a part of one.
+        self._subscriptions: dict[tuple[str, str], str | None] = {}
+
+    def subscribe(self, subscription: Subscription) -> bool:
+        check_subscription(subscription)
+        name, text = (subscription.topic, subscription.queue), write_filter(subscription)
+        with self._changed:
+            if name in self._subscriptions and self._subscriptions[name] == text:
+                return False
+            self._subscriptions[name] = text
+            return True
+
+    def unsubscribe(self, topic: str, queue: str) -> bool:
+        with self._changed:
+            if (topic, queue) not in self._subscriptions:
+                return False
+            del self._subscriptions[topic, queue]
+            return True
+
+    def subscriptions(self, topic: str | None = None) -> list[Subscription]:
+        with self._changed:
+            wanted = sorted(name for name in self._subscriptions if topic is None or name[0] == topic)
+            return [Subscription(*name, read_filter(*name, self._subscriptions[name])) for name in wanted]
 
 
 class MemoryBroker(Subscribing):

@@ -8,8 +8,7 @@ from ...jobs.data import Kind
 from ...jobs.merge import HEAD
 from ...jobs.settlement import Settlement
 from ..shared import again_at, storable
-from .job import Job
-from .memory_payloads import Entry
+from .job import Entry, Job
 from .queue import Queue
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ...events.event import Subscription
-from ..subscribing import check_subscription, read_filter, write_filter
+from ..shared import check_subscription, read_filter, write_filter
 from .layout import Layouts
 from .scripts import load
 

@@ -17,14 +17,13 @@ from ...jobs.data import JobView, NewJob, QueueStats, Started, Status, WorkerVie
 from ...jobs.shards import DEFAULT_SHARDS
 from ...urls import Url
 from ..shared import REMEMBER_DEAD_S, REMEMBER_ENDED_S, check_jobs, check_shards, due_at, unknown_queue
-from . import claiming, inspect, operate, repair, reshard, storing
+from . import enqueue, inspect, operate, repair, reshard
 from .database import Database, read_statements
-from .giving_back import count_deaths, give_back
-from .listing import Request, listing
+from .inspect import Request, listing
 from .queues import Queue, add_priority, queues
 from .queues import to_json as _json
 from .subscriptions import Subscribing
-from .turn import settle
+from .turn import claim, claimed, count_deaths, give_back, next_token, settle
 from .wait import Waiting
 
 MAX_TIMEOUT_S = 3_600
@@ -97,7 +96,7 @@ class SQLiteBroker(Subscribing):
     def _store(self, db: Any, jobs: Sequence[NewJob], now: float) -> None:
         if jobs:
             known = self._known_now(db, {job.queue for job in jobs})
-            storing.insert(db, self._sql, jobs, known, now)
+            enqueue.insert(db, self._sql, jobs, known, now)
 
     # -- queues known by heart ---------------------------------------------------------------------------
 
@@ -157,16 +156,16 @@ class SQLiteBroker(Subscribing):
             worker, last_seq, last_token, last_refused, priorities, shards, epoch, target, paused = row
             queue = msgspec.structs.replace(queue, shards=shards, epoch=epoch, target=target)
             if last_seq == turn.seq:  # its answer was lost
-                claims = claiming.claimed(db, self._sql, queue, worker, last_token, turn)
+                claims = claimed(db, self._sql, queue, worker, last_token, turn)
                 return Answer(claims, last_token, _read_keys(last_refused), epoch, shards, target)
             now = self._clock.now()
-            token = claiming.next_token(db, self._sql, now)
+            token = next_token(db, self._sql, now)
             settled = settle(db, self._sql, queue, worker, turn.settlements, now)
             self._store(db, settled.outbox, now)
             if armed:
                 reach("inside settle")
             wanted = () if paused else _read_ids(priorities)
-            claims = claiming.claim(db, self._sql, queue, wanted, worker, token, turn, now)
+            claims = claim(db, self._sql, queue, wanted, worker, token, turn, now)
             values = {
                 "worker": worker,
                 "queue": queue.id,

@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 
 from ...jobs.shards import DEFAULT_SHARDS, shard_of
-from .giving_back import give_back
 from .queues import Sql, queues, to_json
+from .turn import give_back
 
 #: Where payloads are kept whose job is gone.
 FOUND = "lost-and-found"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ...events.event import Subscription
-from ..subscribing import check_subscription, read_filter, write_filter
+from ..shared import check_subscription, read_filter, write_filter
 from .database import Database
 
 
