@@ -153,7 +153,7 @@ def check_url(text: str) -> None:
     if url.scheme not in _BROKERS:
         _entry_points(url.scheme, "the url given")
     elif _BROKERS[url.scheme] is _redis:
-        from .brokers.redis.urls import Settings  # without redis-py, which whoever only declares tasks may not have
+        from .brokers.redis.settings import Settings  # without redis-py, which whoever only declares tasks may not have
 
         Settings.from_url(url)
     elif _BROKERS[url.scheme] is _aws:

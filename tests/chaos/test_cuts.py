@@ -14,8 +14,8 @@ import pytest
 import redis
 
 from laneway.brokers.redis import RedisBroker
-from laneway.brokers.redis.scripts import load
-from laneway.brokers.redis.server import PAUSES_S, Server
+from laneway.brokers.redis.client.server import PAUSES_S, Server
+from laneway.brokers.redis.script import load
 from laneway.clock import ManualClock
 from laneway.errors import BrokerAwayError
 from laneway.ids import new_id
@@ -85,7 +85,7 @@ def test_a_verb_is_harmless_when_repeated(
     step = -(-requests // PLACES)
     for fate, by in WAYS:
         # It gives up at once.
-        monkeypatch.setattr("laneway.brokers.redis.server.PAUSES_S", () if by == "caller" else PAUSES_S)
+        monkeypatch.setattr("laneway.brokers.redis.client.server.PAUSES_S", () if by == "caller" else PAUSES_S)
         for place in range((requests - 1) % step, requests, step):
             where = f"{fate} {place} of {requests}, repeated by the {by}"
             world = begin(f"{fate[5:]}-{by}-{place}")
@@ -162,7 +162,7 @@ def test_plain_jobs_that_were_finished_before_their_enqueueing_is_repeated_stay_
 def test_chunks_of_a_long_list_that_were_finished_before_they_are_repeated_stay_finished(
     proxy: Proxy, redis_server: RedisServer, open_at: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("laneway.brokers.redis.storing.CHUNK", 5)
+    monkeypatch.setattr("laneway.brokers.redis.enqueue.CHUNK", 5)
     broker, other = open_at(proxy.port), open_at(redis_server.port)
     broker.declare("q", 3)
     put(broker, "before")
@@ -215,7 +215,7 @@ def test_what_a_run_sent_and_was_finished_before_its_turn_is_repeated_stays_fini
 def test_deaths_are_counted_by_whoever_goes_on(
     proxy: Proxy, redis_server: RedisServer, open_at: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("laneway.brokers.redis.server.PAUSES_S", ())
+    monkeypatch.setattr("laneway.brokers.redis.client.server.PAUSES_S", ())
     broker, other = open_at(proxy.port), open_at(redis_server.port)
     broker.declare("q", 5)
     broker.leave(Hand(broker, "rehearsal").name)  # Redis knows the scripts from here on
@@ -240,7 +240,7 @@ def test_a_chunk_that_redis_knew_no_script_for_is_stored_before_those_behind_it(
     proxy: Proxy, redis_server: RedisServer, open_at: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Somebody flushes the scripts, and somebody else brings them back, while a list is on its way."""
-    monkeypatch.setattr("laneway.brokers.redis.storing.CHUNK", 2)
+    monkeypatch.setattr("laneway.brokers.redis.enqueue.CHUNK", 2)
     broker, other = open_at(proxy.port), open_at(redis_server.port)
     broker.declare("q", 1)
     names = [str(n) for n in range(12)]

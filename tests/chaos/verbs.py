@@ -163,14 +163,14 @@ def _many(world: World) -> None:
     news = [job(f"many-{n}", queue="other") for n in range(25)]
     news += [call(f"k{n % 7}", f"i{n}") for n in range(75)]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("laneway.brokers.redis.storing.CHUNK", 10)
+        patch.setattr("laneway.brokers.redis.enqueue.CHUNK", 10)
         world.broker.enqueue(news)
 
 
 def _publish(world: World) -> None:
     news = [each for n in range(9) for each in copies(f"e{n}", ["q", "other", "fresh"])]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("laneway.brokers.redis.storing.CHUNK", 10)
+        patch.setattr("laneway.brokers.redis.enqueue.CHUNK", 10)
         world.broker.enqueue(news)
 
 

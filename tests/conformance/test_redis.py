@@ -10,8 +10,8 @@ import pytest
 import redis
 
 from laneway.brokers.redis import RedisBroker
-from laneway.brokers.redis.server import Server
-from laneway.brokers.redis.urls import Settings
+from laneway.brokers.redis.client.server import Server
+from laneway.brokers.redis.settings import Settings
 from laneway.testing.conformance import BrokerConformance
 from laneway.testing.conformance.kit import MakeBroker
 from laneway.urls import Url

@@ -11,8 +11,8 @@ import msgspec
 import pytest
 
 from laneway.brokers.memory import MemoryBroker
-from laneway.brokers.redis import RedisBroker, scripts
-from laneway.brokers.redis.server import Server
+from laneway.brokers.redis import RedisBroker, script
+from laneway.brokers.redis.client.server import Server
 from laneway.brokers.sqlite import SQLiteBroker
 from laneway.clock import Clock
 from laneway.jobs.data import Kind, Started
@@ -106,11 +106,11 @@ SCRIPTS = [
 def script_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A copy of the scripts, which the broker reads instead."""
     folder = tmp_path / "scripts"
-    shutil.copytree(scripts._FOLDER, folder)
-    monkeypatch.setattr(scripts, "_FOLDER", folder)
-    scripts.load.cache_clear()
+    shutil.copytree(script._FOLDER, folder)
+    monkeypatch.setattr(script, "_FOLDER", folder)
+    script.load.cache_clear()
     yield folder
-    scripts.load.cache_clear()
+    script.load.cache_clear()
 
 
 @pytest.mark.parametrize("redis_server", ["valkey"], indirect=True)

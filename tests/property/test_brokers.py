@@ -17,9 +17,9 @@ from hypothesis import HealthCheck, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from laneway.brokers.memory import MemoryBroker
-from laneway.brokers.redis import RedisBroker, mending
-from laneway.brokers.redis.server import Server
-from laneway.brokers.redis.urls import Settings
+from laneway.brokers.redis import RedisBroker, repair
+from laneway.brokers.redis.client.server import Server
+from laneway.brokers.redis.settings import Settings
 from laneway.brokers.sqlite import SQLiteBroker
 from laneway.clock import Clock
 from laneway.testing.machine import MakeBroker, broker_machine
@@ -73,7 +73,7 @@ class Kept(RedisBroker):
 
     def close(self) -> None:
         if sys.exc_info()[0] is None:
-            assert mending.check(self._layouts) == []
+            assert repair.check(self._layouts) == []
 
 
 @pytest.fixture

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from laneway.brokers.redis.calling import Caller
-from laneway.brokers.redis.urls import Settings
+from laneway.brokers.redis.client.calling import Caller
+from laneway.brokers.redis.settings import Settings
 from laneway.clock import ManualClock
 from laneway.urls import Url
 from tests.servers import RedisServer

@@ -18,11 +18,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from laneway.brokers.redis import RedisBroker, storing
-from laneway.brokers.redis.calling import Caller, Key
-from laneway.brokers.redis.connections import Command
-from laneway.brokers.redis.server import Server
-from laneway.brokers.redis.urls import Settings
+from laneway.brokers.redis import RedisBroker, enqueue
+from laneway.brokers.redis.client.calling import Caller, Key
+from laneway.brokers.redis.client.connections import Command
+from laneway.brokers.redis.client.server import Server
+from laneway.brokers.redis.settings import Settings
 from laneway.testing.conformance.copies import copies
 from laneway.urls import Url
 
@@ -117,7 +117,7 @@ def _publish(server: Caller, at: int, word: str) -> None:
     if word == "many":
         RedisBroker(server).enqueue([copy for n in range(MANY) for copy in copies(f"event-{n}")])
         return
-    storing.CHUNK = CHUNK
+    enqueue.CHUNK = CHUNK
     RedisBroker(Deadly(server, at, word)).enqueue([copy for event in EVENTS for copy in copies(event)])
 
 

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from laneway.brokers.redis import RedisBroker
-from laneway.brokers.redis.acting import CHUNK
+from laneway.brokers.redis.codec import new_job
 from laneway.brokers.redis.keys import Keys
 from laneway.brokers.redis.layout import Layouts
-from laneway.brokers.redis.records import new_job
-from laneway.brokers.redis.scripts import load
+from laneway.brokers.redis.operate import CHUNK
+from laneway.brokers.redis.script import load
 from laneway.clock import ManualClock
 from laneway.errors import BrokerError
 from laneway.jobs.settlement import buried, failed

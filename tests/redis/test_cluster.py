@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from redis.crc import key_slot
 
-from laneway.brokers.redis.calling import Caller
-from laneway.brokers.redis.cluster import ClusterServer
-from laneway.brokers.redis.scripts import Script
-from laneway.brokers.redis.trouble import RefusedError
+from laneway.brokers.redis.client.calling import Caller
+from laneway.brokers.redis.client.cluster import ClusterServer
+from laneway.brokers.redis.client.errors import RefusedError
+from laneway.brokers.redis.script import Script
 from laneway.errors import BrokerAwayError, BrokerError
 from tests.redis.conftest import Opener
 from tests.servers import SLOTS, RedisCluster, RedisServer, servers, wait_until

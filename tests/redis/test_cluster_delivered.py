@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from laneway.brokers.redis import RedisBroker, delivered
-from laneway.brokers.redis.connections import Command
+from laneway.brokers.redis.client.connections import Command
 from laneway.clock import ManualClock
 from laneway.errors import BrokerAwayError
 from laneway.jobs.settlement import done

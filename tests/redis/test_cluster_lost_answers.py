@@ -10,10 +10,10 @@ import pytest
 
 from laneway.broker import Turn
 from laneway.brokers.redis import RedisBroker
-from laneway.brokers.redis.calling import Caller, Key
-from laneway.brokers.redis.connections import Command
+from laneway.brokers.redis.client.calling import Caller, Key
+from laneway.brokers.redis.client.connections import Command
+from laneway.brokers.redis.client.server import Server
 from laneway.brokers.redis.outbox import Outbox
-from laneway.brokers.redis.server import Server
 from laneway.clock import ManualClock
 from laneway.errors import BrokerAwayError
 from laneway.events.event import copy_key

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from laneway.broker import Turn
-from laneway.brokers.redis import RedisBroker, moving
-from laneway.brokers.redis.connections import Command
+from laneway.brokers.redis import RedisBroker, transfer
+from laneway.brokers.redis.client.connections import Command
 from laneway.brokers.redis.outbox import Outbox
 from laneway.clock import ManualClock
 from laneway.errors import BrokerAwayError
@@ -97,7 +97,7 @@ def test_a_parcel_of_which_a_part_is_on_its_way(
         raise SystemExit
 
     with monkeypatch.context() as mover:
-        mover.setattr(moving, "_run_all", die)
+        mover.setattr(transfer, "_run_all", die)
         with pytest.raises(SystemExit):
             other.reshard("far", 1)
     put(broker, "run")

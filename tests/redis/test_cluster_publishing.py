@@ -10,7 +10,7 @@ import pytest
 
 from laneway import failpoints
 from laneway.brokers.redis import RedisBroker
-from laneway.brokers.redis.connections import Command
+from laneway.brokers.redis.client.connections import Command
 from laneway.clock import ManualClock
 from laneway.errors import BrokerAwayError, EnqueueError
 from laneway.ids import new_id
@@ -158,7 +158,7 @@ def test_nobody_gets_a_copy_if_the_outbox_is_away(broker: RedisBroker, deaf: Dea
 def test_what_was_stored_of_a_long_list_is_said(
     broker: RedisBroker, deaf: Deaf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("laneway.brokers.redis.storing.CHUNK", 3)
+    monkeypatch.setattr("laneway.brokers.redis.enqueue.CHUNK", 3)
     first, second = (next(copies(f"e{n}") for n in range(99) if is_at(broker, n, shard)) for shard in range(2))
     deaf.tag = home(broker, second[0])
     with pytest.raises(BrokerAwayError, match=f"4 of the 7 jobs were stored, those up to the key '{first[-1].key}'"):

@@ -10,7 +10,8 @@ import pytest
 from redis.crc import key_slot
 
 from laneway.broker import Turn
-from laneway.brokers.redis import RedisBroker, server
+from laneway.brokers.redis import RedisBroker
+from laneway.brokers.redis.client import server
 from laneway.errors import BrokerAwayError
 from laneway.jobs.settlement import done
 from laneway.testing.conformance.kit import Hand, call, job, keys, numbers, put

@@ -11,7 +11,7 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 
 from laneway.broker import Turn
 from laneway.brokers.redis import RedisBroker
-from laneway.brokers.redis.connections import Command
+from laneway.brokers.redis.client.connections import Command
 from laneway.brokers.redis.outbox import Outbox
 from laneway.clock import ManualClock
 from laneway.errors import BrokerAwayError, EnqueueError

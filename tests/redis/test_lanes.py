@@ -10,7 +10,7 @@ import redis
 from laneway.broker import Broker
 from laneway.brokers.memory import MemoryBroker
 from laneway.brokers.redis import RedisBroker
-from laneway.brokers.redis.server import Server
+from laneway.brokers.redis.client.server import Server
 from laneway.clock import ManualClock
 from laneway.jobs.settlement import done
 from laneway.testing.conformance.kit import Hand, job, keys, put

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from laneway.brokers.redis import RedisBroker, storing, turning
-from laneway.brokers.redis.scripts import load
+from laneway.brokers.redis import RedisBroker, enqueue, turn
+from laneway.brokers.redis.script import load
 from laneway.errors import BrokerError, EnqueueError, LeaseLost
 from laneway.jobs.settlement import done
 from laneway.testing.conformance.copies import copies
@@ -28,7 +28,7 @@ def broker(redis_server: RedisServer) -> Iterator[RedisBroker]:
 
 def test_large_bodies_are_stored_in_portions_and_in_order(broker: RedisBroker) -> None:
     jobs = [call("k", f"{n:03}", body=f"{n:03}" + "x" * MEGABYTE) for n in range(40)]
-    assert len(storing.chunks_of(jobs)) > 2
+    assert len(enqueue.chunks_of(jobs)) > 2
     broker.enqueue(jobs)
     hand, found = Hand(broker), []
     while claims := hand.claim():
@@ -40,28 +40,28 @@ def test_large_bodies_are_stored_in_portions_and_in_order(broker: RedisBroker) -
 
 
 def test_portions_have_a_thousand_jobs_at_most() -> None:
-    sizes = [len(chunk) for chunk in storing.chunks_of([job(str(n)) for n in range(2_500)])]
+    sizes = [len(chunk) for chunk in enqueue.chunks_of([job(str(n)) for n in range(2_500)])]
     assert sizes == [1_000, 1_000, 500]
-    assert storing.chunks_of([]) == []
-    assert [len(chunk) for chunk in storing.chunks_of([job("a", "x" * 20 * MEGABYTE)] * 2)] == [1, 1]
+    assert enqueue.chunks_of([]) == []
+    assert [len(chunk) for chunk in enqueue.chunks_of([job("a", "x" * 20 * MEGABYTE)] * 2)] == [1, 1]
 
 
 def test_copies_of_one_event_are_in_one_portion() -> None:
     events = [each for n in range(500) for each in copies(f"e{n}")]
-    chunks = storing.chunks_of([*events, job("a"), *copies("large", [f"q{n}" for n in range(1_200)]), job("b")])
+    chunks = enqueue.chunks_of([*events, job("a"), *copies("large", [f"q{n}" for n in range(1_200)]), job("b")])
     assert [len(chunk) for chunk in chunks] == [999, 502, 1_200, 1]
     assert [each for chunk in chunks[:2] for each in chunk] == [*events, job("a")]
     # Those that do not stand together are put together, each where its first one stood.
     scattered = [each for pair in zip(copies("e1"), copies("e2"), strict=True) for each in pair]
-    assert storing.chunks_of(scattered) == [[*copies("e1"), *copies("e2")]]
+    assert enqueue.chunks_of(scattered) == [[*copies("e1"), *copies("e2")]]
     heavy = [each for n in range(3) for each in copies(f"e{n}", body="x" * 6 * MEGABYTE)]
-    assert [len(chunk) for chunk in storing.chunks_of(heavy)] == [3, 3, 3]
+    assert [len(chunk) for chunk in enqueue.chunks_of(heavy)] == [3, 3, 3]
 
 
 def test_an_event_with_more_copies_than_a_portion_has_jobs_is_stored_in_one_step(
     broker: RedisBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(storing, "CHUNK", 10)
+    monkeypatch.setattr(enqueue, "CHUNK", 10)
     queues = [f"q{n}" for n in range(30)]
     broker.enqueue([*copies("small", queues[:2]), *copies("large", queues)])
     assert {stats.queue: stats.length for stats in broker.stats() if stats.length} == {
@@ -92,7 +92,7 @@ def test_a_key_with_many_large_values_is_handed_out_in_portions(broker: RedisBro
 def test_a_run_that_sends_too_much_is_refused_and_nothing_is_stored(
     broker: RedisBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(turning, "OUTBOX_CHARS", 1_000)
+    monkeypatch.setattr(turn, "OUTBOX_CHARS", 1_000)
     put(broker, "small", "large")
     hand = Hand(broker)
     small, large = hand.claim()

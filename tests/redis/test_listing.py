@@ -10,7 +10,7 @@ from laneway.broker import Broker, Listing, Order
 from laneway.brokers.memory import MemoryBroker
 from laneway.brokers.page_cursor import ORDERS
 from laneway.brokers.redis import RedisBroker
-from laneway.brokers.redis.server import Server
+from laneway.brokers.redis.client.server import Server
 from laneway.clock import ManualClock
 from laneway.jobs.data import Claim, JobView
 from laneway.jobs.settlement import Settlement, buried, done, failed

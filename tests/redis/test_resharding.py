@@ -11,9 +11,9 @@ import redis
 from msgspec.structs import replace
 
 from laneway.brokers.redis import RedisBroker
-from laneway.brokers.redis.connections import Command
-from laneway.brokers.redis.scripts import load
-from laneway.brokers.redis.server import Server
+from laneway.brokers.redis.client.connections import Command
+from laneway.brokers.redis.client.server import Server
+from laneway.brokers.redis.script import load
 from laneway.clock import ManualClock
 from laneway.jobs.data import JobView
 from laneway.jobs.settlement import buried, done, failed

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from laneway.brokers.redis import RedisBroker
-from laneway.brokers.redis.connections import Command
-from laneway.brokers.redis.scripts import load
+from laneway.brokers.redis.client.connections import Command
+from laneway.brokers.redis.script import load
 from laneway.jobs.shards import shard_of
 from laneway.testing.conformance.kit import Hand, keys, put
 from tests.redis.conftest import Opener

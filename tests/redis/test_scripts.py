@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from laneway.brokers.redis import scripts
-from laneway.brokers.redis.scripts import load, read
+from laneway.brokers import redis
+from laneway.brokers.redis.script import load, read
 from tests.redis.conftest import Opener
 from tests.servers import RedisServer
 
 pytestmark = pytest.mark.unit
 
-SHIPPED = sorted(path.stem for path in Path(scripts.__file__).with_name("scripts").glob("*.lua"))
+SHIPPED = sorted(path.stem for path in (Path(redis.__file__).parent / "scripts").glob("*.lua"))
 
 
 def test_a_part_is_put_in_where_it_is_first_named(tmp_path: Path) -> None:

@@ -9,9 +9,9 @@ import pytest
 import redis
 
 from laneway.brokers.redis import RedisBroker, searching
-from laneway.brokers.redis.connections import Command
-from laneway.brokers.redis.scripts import load
-from laneway.brokers.redis.server import Server
+from laneway.brokers.redis.client.connections import Command
+from laneway.brokers.redis.client.server import Server
+from laneway.brokers.redis.script import load
 from laneway.jobs.merge import identity_of
 from laneway.jobs.settlement import buried
 from laneway.testing.conformance.kit import Hand, values

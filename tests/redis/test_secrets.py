@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from laneway.brokers.redis.calling import Caller
 from laneway.brokers.redis.checking import problems
-from laneway.brokers.redis.scripts import Script
-from laneway.brokers.redis.urls import Settings
+from laneway.brokers.redis.client.calling import Caller
+from laneway.brokers.redis.script import Script
+from laneway.brokers.redis.settings import Settings
 from laneway.errors import BrokerAwayError, BrokerError, ConfigError, LanewayError
 from laneway.urls import Url
 from tests.redis.conftest import Opener

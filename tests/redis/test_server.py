@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 import redis
 
-from laneway.brokers.redis.connections import receive, send
-from laneway.brokers.redis.scripts import Script
-from laneway.brokers.redis.server import Server
-from laneway.brokers.redis.trouble import RefusedError
+from laneway.brokers.redis.client.connections import receive, send
+from laneway.brokers.redis.client.errors import RefusedError
+from laneway.brokers.redis.client.server import Server
+from laneway.brokers.redis.script import Script
 from laneway.errors import BrokerAwayError, BrokerError
 from tests.redis.conftest import Opener
 from tests.servers import DURABLE, RedisServer, servers
@@ -137,7 +137,7 @@ def test_a_restart_is_not_noticed(name: str, tmp_path: Path, open_url: Opener) -
 def test_connections_that_a_restart_closed_are_replaced_at_once(
     tmp_path: Path, open_url: Opener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("laneway.brokers.redis.server.PAUSES_S", ())
+    monkeypatch.setattr("laneway.brokers.redis.client.server.PAUSES_S", ())
     own = RedisServer.start(servers()["valkey"], tmp_path)
     try:
         server = open_url(own.url)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from laneway.brokers.redis import RedisBroker
-from laneway.brokers.redis.server import Server
+from laneway.brokers.redis.client.server import Server
 from laneway.clock import ManualClock
 from laneway.jobs.data import Kind, NewJob
 from laneway.jobs.settlement import done

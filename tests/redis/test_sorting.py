@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from laneway.brokers.redis import RedisBroker
-from laneway.brokers.redis.scripts import load
+from laneway.brokers.redis.script import load
 from laneway.clock import ManualClock
 from laneway.jobs.settlement import done, failed
 from laneway.testing.conformance.kit import Hand, call, job, keys, value

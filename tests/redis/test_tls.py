@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from laneway.brokers.redis.urls import Settings
+from laneway.brokers.redis.settings import Settings
 from laneway.errors import BrokerAwayError, BrokerError, ConfigError
 from laneway.urls import Url
 from tests.certificates import TlsServer, make_certificate, make_expired_certificate

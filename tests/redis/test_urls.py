@@ -13,7 +13,7 @@ import valkey
 
 from laneway import Laneway
 from laneway.brokers.redis import RedisBroker
-from laneway.brokers.redis.urls import Settings
+from laneway.brokers.redis.settings import Settings
 from laneway.errors import ConfigError
 from laneway.urls import Url, open_broker
 from tests.redis.conftest import Opener

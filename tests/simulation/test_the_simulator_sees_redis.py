@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from laneway.brokers.redis import scripts
+from laneway.brokers.redis import script
 from laneway.testing.simulator import on_redis, simulate
 from tests.servers import RedisServer
 
@@ -40,16 +40,16 @@ MISTAKES = {
 @pytest.fixture
 def script_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "scripts"
-    shutil.copytree(scripts._FOLDER, folder)
-    monkeypatch.setattr(scripts, "_FOLDER", folder)
+    shutil.copytree(script._FOLDER, folder)
+    monkeypatch.setattr(script, "_FOLDER", folder)
     return folder
 
 
 @pytest.fixture(autouse=True)
 def scripts_are_read_again() -> Iterator[None]:
-    scripts.load.cache_clear()
+    script.load.cache_clear()
     yield
-    scripts.load.cache_clear()
+    script.load.cache_clear()
 
 
 @pytest.mark.parametrize("redis_server", ["valkey"], indirect=True)

@@ -307,7 +307,7 @@ def in_memory() -> Connect:
 def on_redis(url: str) -> Connect:
     """A Redis or Valkey server, with connections of its own for every participant. The URL's prefix must be unused."""
     from ..brokers.redis import RedisBroker
-    from ..brokers.redis.urls import Settings
+    from ..brokers.redis.settings import Settings
     from ..urls import Url
 
     settings = Settings.from_url(Url.parse(url))

@@ -19,23 +19,23 @@ from ...errors import ConfigError
 from ...jobs.data import JobView, NewJob, QueueStats, Started, Status, WorkerView
 from ...urls import Url
 from ..shared import REMEMBER_DEAD_S, check_jobs, check_shards
-from . import acting, checking, looking, mending, resharding
-from .bells import ring_all
-from .calling import Caller
-from .cluster import ClusterServer
+from . import checking, looking, operate, repair, reshard
+from .client.calling import Caller
+from .client.cluster import ClusterServer
+from .client.server import Server
+from .cluster_enqueue import ClusterStoring
 from .cluster_publishing import ClusterPublishing
-from .cluster_storing import ClusterStoring
-from .cluster_turning import ClusterTurning
+from .cluster_turn import ClusterTurning
+from .enqueue import Storing
+from .inspect import listing
 from .keys import Keys
 from .layout import Layout, Layouts
-from .listing import listing
 from .outbox import Outbox
-from .scripts import load
-from .server import Server
-from .storing import Storing
-from .subscribing import Subscribing
-from .turning import Turning, dead
-from .urls import Settings, check_pool
+from .script import load
+from .settings import Settings, check_pool
+from .subscriptions import Subscribing
+from .turn import Turning, dead
+from .wakeup import ring_all
 
 #: Idle workers are woken; in case that whoever was woken died of it, the others look by themselves this often.
 LOOK_S = 2.0
@@ -292,7 +292,7 @@ class RedisBroker(Subscribing):
     # -- acting ----------------------------------------------------------------------------------------
 
     def cancel(self, queue: str, key: str, identity: str | None = None) -> bool:
-        return acting.cancel(self._layouts, queue, key, identity)
+        return operate.cancel(self._layouts, queue, key, identity)
 
     def reschedule(
         self,
@@ -303,43 +303,43 @@ class RedisBroker(Subscribing):
         delay_s: float = 0.0,
         perform_at: float | None = None,
     ) -> bool:
-        return acting.reschedule(self._layouts, queue, key, identity, delay_s, perform_at)
+        return operate.reschedule(self._layouts, queue, key, identity, delay_s, perform_at)
 
     def run_now(self, queue: str, keys: Sequence[str]) -> int:
-        return acting.run_now(self._layouts, queue, keys)
+        return operate.run_now(self._layouts, queue, keys)
 
     def bury_failed(self, queue: str, keys: Sequence[str]) -> int:
-        return acting.bury_failed(self._layouts, queue, keys)
+        return operate.bury_failed(self._layouts, queue, keys)
 
     def delete_failed(self, queue: str, keys: Sequence[str]) -> int:
-        return acting.delete_failed(self._layouts, queue, keys)
+        return operate.delete_failed(self._layouts, queue, keys)
 
     def revive(self, queue: str, keys: Sequence[str]) -> int:
-        return acting.revive(self._layouts, queue, keys)
+        return operate.revive(self._layouts, queue, keys)
 
     def delete_dead(self, queue: str, keys: Sequence[str]) -> int:
-        return acting.delete_dead(self._layouts, queue, keys)
+        return operate.delete_dead(self._layouts, queue, keys)
 
     def pause(self, queue: str) -> bool:
-        return acting.pause(self._layouts, queue)
+        return operate.pause(self._layouts, queue)
 
     def resume(self, queue: str) -> bool:
-        return acting.resume(self._layouts, queue)
+        return operate.resume(self._layouts, queue)
 
     # -- shards ----------------------------------------------------------------------------------------
 
     def reshard(self, queue: str, shards: int, *, limit: int = 1_000) -> Resharding:
-        return resharding.reshard(self._layouts, queue, shards, limit)
+        return reshard.reshard(self._layouts, queue, shards, limit)
 
     # -- itself ----------------------------------------------------------------------------------------
 
     def check(self) -> list[str]:
         """What is unsafe about the servers, and what is unwell with the jobs: all of them are looked through."""
-        return checking.problems(self._server) + mending.check(self._layouts)
+        return checking.problems(self._server) + repair.check(self._layouts)
 
     def repair(self) -> list[str]:
         """Mend what is unwell with the jobs; the servers' settings are left alone."""
-        return mending.repair(self._layouts, lambda workers: self._give_back(workers, leaves=True))
+        return repair.repair(self._layouts, lambda workers: self._give_back(workers, leaves=True))
 
     def close(self) -> None:
         """Close all connections; the next call opens new ones."""

@@ -9,8 +9,8 @@ import re
 from collections.abc import Iterator, Mapping
 
 from ...errors import BrokerError
-from .calling import Caller
-from .server import Server
+from .client.calling import Caller
+from .client.server import Server
 
 #: The oldest Redis that has every command of ours. Every Valkey has.
 OLDEST = (6, 2)

@@ -17,11 +17,11 @@ from ...failpoints import armed, reach
 from ...ids import new_id
 from ...jobs.data import NewJob
 from ...jobs.shards import DEFAULT_SHARDS
-from .cluster_storing import ClusterStoring
+from .cluster_enqueue import ClusterStoring
+from .enqueue import chunks_of, partly_stored
 from .layout import Layouts, outdated
 from .outbox import Entry, Outbox, text_of
-from .scripts import load
-from .storing import chunks_of, partly_stored
+from .script import load
 
 _TRIES = 20
 
@@ -71,7 +71,7 @@ class ClusterPublishing:
             tag = layout.homes(copies[0].key)[-1]  # not in the shard that is being left, if the queue is resharded
             entries = _entries(tag, name, copies)
             told = [part for entry in entries for part in (entry.id, text_of(entry))]
-            answer = self._layouts.server.run(load("post"), [tag], [self._layouts.args(entries=told)])
+            answer = self._layouts.server.run(load("outbox_put"), [tag], [self._layouts.args(entries=told)])
             if answer[0] == b"ok":
                 for entry in entries:
                     entry.sent_at = float(answer[1])

@@ -11,9 +11,9 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping, Sequence
 
-from .calling import Caller
+from .client.calling import Caller
 from .layout import Layouts
-from .scripts import load
+from .script import load
 
 #: So many are told at once when they have come together. They are told no later than the worker's next renewal.
 MANY = 500

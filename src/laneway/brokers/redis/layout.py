@@ -17,12 +17,12 @@ from ...clock import Clock
 from ...errors import BrokerError
 from ...jobs.shards import shard_of
 from ..shared import unknown_queue
-from . import moving
-from .calling import Caller
+from . import transfer
+from .client.calling import Caller
+from .client.stale import Stale as Stale
+from .client.stale import fresh as fresh
 from .keys import Keys
-from .scripts import load
-from .stale import Stale as Stale
-from .stale import fresh as fresh
+from .script import load
 
 _T = TypeVar("_T")
 
@@ -185,7 +185,7 @@ class Layouts:
             for tag, is_left in zip(found.tags, on_their_way, strict=True):
                 if is_left:
                     with suppress(Stale):  # somebody has finished it
-                        moving.carry(self, tag, found.next_home, leaving_only=True)
+                        transfer.carry(self, tag, found.next_home, leaving_only=True)
 
     def ask(self, script: str, tag: str, **args: object) -> list[Any]:
         """What a script says about one shard."""

@@ -12,9 +12,9 @@ from typing import Any
 import msgspec
 
 from ...jobs.data import JobView, QueueStats, Status, WorkerView
+from .codec import View
 from .layout import Layout, Layouts, Stale, fresh
-from .records import View
-from .scripts import load
+from .script import load
 from .searching import ask
 
 #: How many payloads of a job are shown when it is asked for; and no more when they are so many bytes.

@@ -19,10 +19,10 @@ import msgspec
 from ...errors import BrokerAwayError, BrokerError
 from ...jobs.data import NewJob
 from ..shared import another_kind
-from .bells import ring_all
-from .cluster_storing import ClusterStoring, Parcel, by_home
+from .cluster_enqueue import ClusterStoring, Parcel, by_home
 from .delivered import Delivered
 from .layout import Layouts
+from .wakeup import ring_all
 
 #: What has lain in an outbox for so many seconds was left behind.
 LEFT_BEHIND_S = 5.0

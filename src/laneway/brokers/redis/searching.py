@@ -10,10 +10,10 @@ from __future__ import annotations
 import struct
 from typing import Any
 
-from .calling import Caller
+from .client.calling import Caller
+from .client.stale import fresh
 from .layout import Layouts
-from .scripts import load
-from .stale import fresh
+from .script import load
 
 #: How many are looked at in one step: at first, when nobody knows how large they are, and at most. And how much.
 FEW, MANY, CHARS = 16, 1_000, 4_000_000

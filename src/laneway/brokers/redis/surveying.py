@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 
 import msgspec
 
+from .client.stale import fresh
 from .layout import Layouts
-from .scripts import load
-from .stale import fresh
+from .script import load
 
 #: Entries of the list of fresh jobs that are read at once, and those that are looked for one by one at most.
 _PAGE, _MOST = 5_000, 100

@@ -10,7 +10,7 @@ import re
 
 from redis import exceptions as redis_errors
 
-from ...errors import BrokerAwayError, BrokerError
+from ....errors import BrokerAwayError, BrokerError
 from . import tls
 
 #: Error replies after which a repeat may help: the server is starting, busy, or about to change its role.

@@ -18,10 +18,10 @@ import msgspec
 from ...broker import Resharding
 from ...errors import ConfigError
 from ..shared import check_shards, unknown_queue
-from . import moving
-from .bells import ring
+from . import transfer
 from .layout import Layout, Layouts, Stale, fresh, outdated
-from .scripts import load
+from .script import load
+from .wakeup import ring
 
 _TRIES = 20
 #: What was cancelled is moved so much at a time, and in one step no more than so many times.
@@ -85,7 +85,7 @@ def _note(layouts: Layouts, layout: Layout, **what: object) -> tuple[int, int]:
 def _step(layouts: Layouts, layout: Layout, limit: int) -> Resharding:
     left = max(limit, 1)
     for tag, (there, _, _) in zip(layout.tags, _look(layouts, layout), strict=True):
-        while there > 0 and left > 0 and (count := moving.carry(layouts, tag, layout.next_home, left)):
+        while there > 0 and left > 0 and (count := transfer.carry(layouts, tag, layout.next_home, left)):
             left -= count
     counts = _look(layouts, layout)
     total, moved = _note(layouts, layout, left=sum(there for there, _, _ in counts))

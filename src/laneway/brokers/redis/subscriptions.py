@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from ...events.event import Subscription
 from ..shared import check_subscription, read_filter, write_filter
 from .layout import Layouts
-from .scripts import load
+from .script import load
 
 
 class Subscribing:

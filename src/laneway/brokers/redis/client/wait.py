@@ -19,7 +19,7 @@ from redis.exceptions import RedisError, ResponseError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from .connections import Address, receive, send
-from .trouble import explain
+from .errors import explain
 
 #: Seconds that Redis gets to end a wait that was nudged.
 NUDGE_S = 0.5

@@ -19,14 +19,14 @@ from ...errors import BrokerError, LeaseLost
 from ...jobs.data import Claim, Kind, NewJob
 from ...jobs.settlement import Settlement
 from ..shared import another_kind
-from .bells import rings
 from .choosing import Due, choose
-from .cluster_storing import ClusterStoring
+from .cluster_enqueue import ClusterStoring
+from .codec import claim_of
 from .layout import Layout, Layouts, Stale
 from .outbox import Entry, Outbox, text_of
-from .records import claim_of
-from .scripts import load
-from .turning import dead, end_of, in_order, late, take_turn
+from .script import load
+from .turn import dead, end_of, in_order, late, take_turn
+from .wakeup import rings
 
 #: What one turn brings at most: both sides must hold it in memory.
 _CLAIM_CHARS = 16_000_000

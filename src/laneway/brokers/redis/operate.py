@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..shared import due_at
-from .bells import bells_for, ring, ring_after
 from .layout import Layout, Layouts, Stale
-from .scripts import load
+from .script import load
 from .searching import ask
+from .wakeup import bells_for, ring, ring_after
 
 #: Thousands of keys at once must not stop the server.
 CHUNK = 500

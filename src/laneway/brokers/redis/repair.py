@@ -13,12 +13,12 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from ...jobs.shards import shard_of
-from . import moving, resharding
-from .bells import bells_for
+from . import reshard, transfer
+from .client.stale import fresh
 from .layout import Layout, Layouts, Stale
-from .scripts import load
-from .stale import fresh
+from .script import load
 from .surveying import Survey, survey, survey_claims
+from .wakeup import bells_for
 
 #: Keys that are mended in one step, and names that are looked through in one.
 _PAGE, _NAMES = 500, 5_000
@@ -77,7 +77,7 @@ def check(layouts: Layouts) -> list[str]:
 def repair(layouts: Layouts, give_back: GiveBack) -> list[str]:
     """Mend what can be mended. Returns what was done, a sentence each."""
     queues = layouts.read_all()
-    closed = sum(resharding.close(layouts, layout) for layout in queues if layout.record.closing)
+    closed = sum(reshard.close(layouts, layout) for layout in queues if layout.record.closing)
     found = _look(layouts, queues)
     for layout, each in found.surveys:
         with suppress(Stale):  # it is being resharded since
@@ -88,9 +88,9 @@ def repair(layouts: Layouts, give_back: GiveBack) -> list[str]:
     for layout, each in found.surveys:
         with suppress(Stale):
             if each.leaving:
-                arrived += moving.carry(layouts, each.tag, _home(layout), leaving_only=True, mends=True)
+                arrived += transfer.carry(layouts, each.tag, _home(layout), leaving_only=True, mends=True)
             for keys in _pages(found.astray.get(each.tag, [])):
-                moved += moving.carry(layouts, each.tag, _home(layout), only=keys, mends=True)
+                moved += transfer.carry(layouts, each.tag, _home(layout), only=keys, mends=True)
     saved = sum(_see_orphans(layouts, tag, keys, mend=True) for tag, keys in found.orphans.items())
     done = [
         (closed, "Queues whose former shards are closed now"),
@@ -208,5 +208,5 @@ def _mend(layouts: Layouts, layout: Layout, found: Survey) -> None:
     for page in _pages(todo):
         named = {kind: [each for what, each in page if what == kind] for kind in ("jobs", "graves", "unlisted")}
         strays = [part for what, each in page if what == "stray" for part in each]
-        answer = layouts.server.run(load("mend"), [found.tag], [layouts.args(bells=bells, **named), *strays])
+        answer = layouts.server.run(load("repair"), [found.tag], [layouts.args(bells=bells, **named), *strays])
         fresh(answer)

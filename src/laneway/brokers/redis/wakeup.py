@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ...errors import BrokerAwayError
-from .calling import Call
+from .client.calling import Call
 from .layout import Layouts
-from .scripts import load
+from .script import load
 
 
 def bells_for(layouts: Layouts, queue: str, tags: int = 1) -> list[str] | None:
@@ -24,12 +24,12 @@ def ring_after(layouts: Layouts, queue: str) -> None:
 
 def ring(layouts: Layouts, queue: str) -> None:
     """Have somebody look at a queue."""
-    layouts.server.run(load("ring"), [layouts.keys.bell(queue)], [])
+    layouts.server.run(load("wake"), [layouts.keys.bell(queue)], [])
 
 
 def rings(layouts: Layouts, queues: Iterable[str]) -> list[Call]:
     """The calls that have somebody look at queues."""
-    return [(load("ring"), [layouts.keys.bell(queue)], []) for queue in queues]
+    return [(load("wake"), [layouts.keys.bell(queue)], []) for queue in queues]
 
 
 def ring_all(layouts: Layouts, queues: Iterable[str]) -> None:

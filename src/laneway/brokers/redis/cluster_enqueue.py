@@ -15,12 +15,12 @@ from ...errors import BrokerAwayError, BrokerError, EnqueueError
 from ...jobs.data import Kind, NewJob
 from ...jobs.shards import DEFAULT_SHARDS
 from ..shared import another_kind
-from .bells import ring_all
+from .codec import new_job
 from .delivered import mark
+from .enqueue import CHUNK, Columns, Senders, told_of
 from .layout import Layout, Layouts, outdated
-from .records import new_job
-from .scripts import load
-from .storing import CHUNK, Columns, Senders, told_of
+from .script import load
+from .wakeup import ring_all
 
 _TRIES = 20
 #: How many keys an error names.

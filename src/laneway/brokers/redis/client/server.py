@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 from redis.exceptions import RedisError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
-from ...errors import BrokerAwayError, BrokerError
-from ...failpoints import armed, reach
+from ....errors import BrokerAwayError, BrokerError
+from ....failpoints import armed, reach
 from .calling import Call, Caller, Key, nothing
 from .connections import Address, Command, Connection, Connections, receive, send
-from .probing import mistake
-from .trouble import explain, is_away, is_lost
-from .waiting import Waiting
+from .errors import explain, is_away, is_lost
+from .tls_probe import mistake
+from .wait import Waiting
 
 if TYPE_CHECKING:
     import redis

@@ -15,11 +15,11 @@ from ...ids import new_id
 from ...jobs.data import Kind, NewJob
 from ...jobs.shards import DEFAULT_SHARDS, shard_of
 from ..shared import another_kind
-from .calling import Call
+from .client.calling import Call
+from .codec import new_job, simple_record
 from .copies import undivided
 from .layout import Layout, Layouts, outdated
-from .records import new_job, simple_record
-from .scripts import load
+from .script import load
 
 #: What is stored in one step: a million jobs at once must not stop the server, and a gigabyte it would not take.
 CHUNK = 1_000

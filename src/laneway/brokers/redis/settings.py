@@ -18,8 +18,8 @@ from ...urls import Url
 from .keys import Keys
 
 if TYPE_CHECKING:
-    from .cluster import ClusterServer, Place
-    from .server import Server
+    from .client.cluster import ClusterServer, Place
+    from .client.server import Server
 
 OPTIONS = ("prefix", "pool", "pool_timeout", "timeout", "ca", "cert", "key", "verify")
 DEFAULT_PORT = 6379
@@ -93,9 +93,9 @@ class Settings:
         """The server, or the Cluster; nothing is connected yet."""
         from redis import connection as redis_connections
 
-        from .cluster import ClusterServer
-        from .connections import Address
-        from .server import Server
+        from .client.cluster import ClusterServer
+        from .client.connections import Address
+        from .client.server import Server
 
         arguments: dict[str, Any] = {
             "username": self.username,
@@ -195,7 +195,7 @@ def _checked(options: Mapping[str, str], tls: bool) -> dict[str, Any]:
     if "key" in options and "cert" not in options:
         raise ConfigError("key is the key of a certificate; set cert=… too.")
     if not {"ca", "cert"}.isdisjoint(options):
-        from .tls import files_problem
+        from .client.tls import files_problem
 
         if problem := files_problem(options.get("ca"), options.get("cert"), options.get("key")):
             raise ConfigError(problem)

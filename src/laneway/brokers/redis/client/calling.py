@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from redis.exceptions import NoScriptError
 
-from ...errors import BrokerError
+from ....errors import BrokerError
+from ..script import Script
 from .connections import Command
-from .scripts import Script
-from .trouble import explain
+from .errors import explain
 
 if TYPE_CHECKING:
     from .server import Server

@@ -16,9 +16,9 @@ import msgspec
 from ...broker import Listing, Order, Page
 from ...jobs.data import JobView
 from ..page_cursor import Position, check_order, check_start, read_position, write_position
+from .codec import View
 from .layout import Layout, Layouts, fresh
-from .records import View
-from .scripts import load
+from .script import load
 
 #: How many payloads of a job are shown.
 SHOWN = 10

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 
 from redis.exceptions import ResponseError
 
-from ...errors import BrokerAwayError
+from ....errors import BrokerAwayError
 
 pack: Callable[[tuple[Any, ...]], bytes] | None
 try:

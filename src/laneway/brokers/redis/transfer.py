@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from .scripts import load
-from .stale import fresh
+from .client.stale import fresh
+from .script import load
 
 if TYPE_CHECKING:
-    from .calling import Call
+    from .client.calling import Call
     from .layout import Layouts
 
 #: Keys in a batch.

@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING, Any
 from redis.crc import key_slot
 from redis.exceptions import MovedError, RedisError, TryAgainError
 
-from ...errors import BrokerAwayError, BrokerError
+from ....errors import BrokerAwayError, BrokerError
 from .calling import Caller, Key
 from .connections import Address, Command, Connection, receive, send
+from .errors import explain, is_away, is_lost, redirection
 from .server import Server, is_stale, pauses_from
-from .trouble import explain, is_away, is_lost, redirection
 
 if TYPE_CHECKING:
     from redis.cluster import RedisCluster
