@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from laneway.brokers.redis.client.calling import Caller
+from laneway.brokers.redis.client.server import Caller
 from laneway.brokers.redis.settings import Settings
 from laneway.clock import ManualClock
 from laneway.urls import Url

@@ -19,9 +19,8 @@ from types import TracebackType
 from typing import Any
 
 from laneway.brokers.redis import RedisBroker, enqueue
-from laneway.brokers.redis.client.calling import Caller, Key
 from laneway.brokers.redis.client.connections import Command
-from laneway.brokers.redis.client.server import Server
+from laneway.brokers.redis.client.server import Caller, Key, Server
 from laneway.brokers.redis.settings import Settings
 from laneway.testing.conformance.copies import copies
 from laneway.urls import Url

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from laneway.brokers.redis.checking import problems
+from laneway.brokers.redis.repair import problems
 from laneway.errors import BrokerAwayError
 from tests.redis.conftest import Opener
 from tests.servers import DURABLE, RedisCluster, RedisServer, servers, wait_until

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from redis.crc import key_slot
 
-from laneway.brokers.redis.client.calling import Caller
 from laneway.brokers.redis.client.cluster import ClusterServer
 from laneway.brokers.redis.client.errors import RefusedError
+from laneway.brokers.redis.client.server import Caller
 from laneway.brokers.redis.script import Script
 from laneway.errors import BrokerAwayError, BrokerError
 from tests.redis.conftest import Opener

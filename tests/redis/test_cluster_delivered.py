@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from laneway.brokers.redis import RedisBroker, delivered
+from laneway.brokers.redis import RedisBroker, cluster_enqueue
 from laneway.brokers.redis.client.connections import Command
 from laneway.clock import ManualClock
 from laneway.errors import BrokerAwayError
@@ -125,7 +125,7 @@ def test_what_is_gone_from_the_outbox_is_soon_forgotten(
 
 
 def test_many_are_told_at_once(broker: RedisBroker, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(delivered, "MANY", 10)
+    monkeypatch.setattr(cluster_enqueue, "MANY", 10)
     put(broker, "a", "b")
     hand = Hand(broker)
     one, other = hand.claim()

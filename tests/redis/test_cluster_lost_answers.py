@@ -10,9 +10,8 @@ import pytest
 
 from laneway.broker import Turn
 from laneway.brokers.redis import RedisBroker
-from laneway.brokers.redis.client.calling import Caller, Key
 from laneway.brokers.redis.client.connections import Command
-from laneway.brokers.redis.client.server import Server
+from laneway.brokers.redis.client.server import Caller, Key, Server
 from laneway.brokers.redis.outbox import Outbox
 from laneway.clock import ManualClock
 from laneway.errors import BrokerAwayError

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import redis
 
-from laneway.brokers.redis import RedisBroker, searching
+from laneway.brokers.redis import RedisBroker, inspect
 from laneway.brokers.redis.client.connections import Command
 from laneway.brokers.redis.client.server import Server
 from laneway.brokers.redis.script import load
@@ -62,8 +62,8 @@ def test_one_of_very_many(broker: RedisBroker, server: Counting, place: int) -> 
     server.pages.clear()
     assert not broker.cancel("q", "k", identity)
     assert sum(server.pages) == 2_999
-    assert server.pages[0] <= 2 * searching.FEW  # a page may be a little larger
-    assert max(server.pages) <= 2 * searching.MANY
+    assert server.pages[0] <= 2 * inspect.FEW  # a page may be a little larger
+    assert max(server.pages) <= 2 * inspect.MANY
     assert broker.status("q", "k", identity) == "cancelled"
     assert broker.find("q", "k")[0].size == 2_999
 
@@ -80,7 +80,7 @@ def test_large_ones_are_looked_at_a_few_at_a_time(broker: RedisBroker, server: C
     values(broker, "large", {f'"{n}{"x" * 500_000}"': None for n in range(60)})
     assert broker.status("q", "large", identity_of("none")) == "gone"
     assert sum(server.pages) == 60
-    assert max(server.pages[1:]) <= 2 * searching.CHARS // 500_000
+    assert max(server.pages[1:]) <= 2 * inspect.CHARS // 500_000
 
 
 def test_in_the_morgue_and_while_it_runs(broker: RedisBroker) -> None:
@@ -98,14 +98,14 @@ def test_one_that_is_run_while_it_is_searched_for(
     broker: RedisBroker, server: Counting, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hand, identity = Hand(broker), identity_of(BODIES[0])
-    search = searching._search
+    search = inspect._search
 
     def slowly(*args: Any) -> bytes:
         found = search(*args)
         hand.claim(max_payloads=1_000)
         return found
 
-    monkeypatch.setattr(searching, "_search", slowly)
+    monkeypatch.setattr(inspect, "_search", slowly)
     assert not broker.cancel("q", "k", identity)
     monkeypatch.undo()
     assert broker.status("q", "k", identity) == "running"

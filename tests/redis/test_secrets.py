@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from laneway.brokers.redis.checking import problems
-from laneway.brokers.redis.client.calling import Caller
+from laneway.brokers.redis.client.server import Caller
+from laneway.brokers.redis.repair import problems
 from laneway.brokers.redis.script import Script
 from laneway.brokers.redis.settings import Settings
 from laneway.errors import BrokerAwayError, BrokerError, ConfigError, LanewayError

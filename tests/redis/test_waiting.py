@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from laneway.brokers.redis.client.calling import Caller
+from laneway.brokers.redis.client.server import Caller
 from laneway.errors import BrokerAwayError
 from tests.redis.conftest import Opener
 from tests.servers import RedisServer, servers, wait_until

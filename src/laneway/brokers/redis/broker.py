@@ -19,18 +19,16 @@ from ...errors import ConfigError
 from ...jobs.data import JobView, NewJob, QueueStats, Started, Status, WorkerView
 from ...urls import Url
 from ..shared import REMEMBER_DEAD_S, check_jobs, check_shards
-from . import checking, looking, operate, repair, reshard
-from .client.calling import Caller
+from . import inspect, operate, repair, reshard
 from .client.cluster import ClusterServer
-from .client.server import Server
+from .client.server import Caller, Server
 from .cluster_enqueue import ClusterStoring
-from .cluster_publishing import ClusterPublishing
 from .cluster_turn import ClusterTurning
 from .enqueue import Storing
 from .inspect import listing
 from .keys import Keys
 from .layout import Layout, Layouts
-from .outbox import Outbox
+from .outbox import ClusterPublishing, Outbox
 from .script import load
 from .settings import Settings, check_pool
 from .subscriptions import Subscribing
@@ -258,23 +256,23 @@ class RedisBroker(Subscribing):
         return {layout.queue: layout.shards for layout in self._layouts.read_all()}
 
     def stats(self) -> list[QueueStats]:
-        return looking.stats(self._layouts)
+        return inspect.stats(self._layouts)
 
     def undelivered(self, queues: Collection[str]) -> bool:
         """Whether something is not stored yet that finished runs of these queues have sent, or that is sent to them."""
         return self._outbox is not None and self._outbox.holds(queues)
 
     def lags(self, queue: str) -> dict[int, float]:
-        return looking.lags(self._layouts, queue)
+        return inspect.lags(self._layouts, queue)
 
     def workers(self) -> list[WorkerView]:
-        return looking.workers(self._layouts)
+        return inspect.workers(self._layouts)
 
     def status(self, queue: str, key: str, identity: str | None = None) -> Status:
-        return looking.status(self._layouts, queue, key, identity)
+        return inspect.status(self._layouts, queue, key, identity)
 
     def find(self, queue: str, key: str) -> list[JobView]:
-        return looking.find(self._layouts, queue, key)
+        return inspect.find(self._layouts, queue, key)
 
     def listing(
         self,
@@ -335,7 +333,7 @@ class RedisBroker(Subscribing):
 
     def check(self) -> list[str]:
         """What is unsafe about the servers, and what is unwell with the jobs: all of them are looked through."""
-        return checking.problems(self._server) + repair.check(self._layouts)
+        return repair.problems(self._server) + repair.check(self._layouts)
 
     def repair(self) -> list[str]:
         """Mend what is unwell with the jobs; the servers' settings are left alone."""

@@ -6,21 +6,79 @@ anything is stored; when a shard is away, the error names what was not stored.
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import (
+    Iterable,
+    Mapping,
+    Sequence,
+)
+from dataclasses import (
+    dataclass,
+    field,
+)
 from typing import Any
 
-from ...errors import BrokerAwayError, BrokerError, EnqueueError
-from ...jobs.data import Kind, NewJob
+from ...errors import (
+    BrokerAwayError,
+    BrokerError,
+    EnqueueError,
+)
+from ...jobs.data import (
+    Kind,
+    NewJob,
+)
 from ...jobs.shards import DEFAULT_SHARDS
 from ..shared import another_kind
+from .client.server import Caller
 from .codec import new_job
-from .delivered import mark
-from .enqueue import CHUNK, Columns, Senders, told_of
-from .layout import Layout, Layouts, outdated
+from .enqueue import (
+    CHUNK,
+    Columns,
+    Senders,
+    told_of,
+)
+from .layout import (
+    Layout,
+    Layouts,
+    outdated,
+)
 from .script import load
 from .wakeup import ring_all
+
+#: So many are told at once when they have come together. They are told no later than the worker's next renewal.
+MANY = 500
+
+
+def mark(parcel: str, number: int, key: str) -> str:
+    """The name of one job of a parcel, or of the copy of an event (-1); see `undelivered` in scripts/enqueue.lua."""
+    return f"{parcel}:{number}\0{key}" if number >= 0 else f"\0{key}"
+
+
+class Delivered:
+    """What has been delivered and removed from its outbox, and was not yet told where it was delivered to."""
+
+    def __init__(self, layouts: Layouts) -> None:
+        self._server: Caller = layouts.server
+        self._lock = threading.Lock()
+        #: By tag.
+        self._marks: dict[str, list[str]] = {}
+
+    def add(self, marks: Mapping[str, Sequence[str]]) -> None:
+        """These need not be remembered for long."""
+        with self._lock:
+            for tag, some in marks.items():
+                self._marks.setdefault(tag, []).extend(some)
+            is_time = sum(map(len, self._marks.values())) >= MANY
+        if is_time:
+            self.tell()
+
+    def tell(self) -> None:
+        """Tell all shards now. Whichever cannot be reached remembers for longer."""
+        with self._lock:
+            marks, self._marks = self._marks, {}
+        self._server.try_all([(load("delivered"), [tag], some) for tag, some in marks.items()])
+
 
 _TRIES = 20
 #: How many keys an error names.

@@ -9,24 +9,92 @@ repeat brings those claims and no others.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import (
+    Iterable,
+    Mapping,
+    Sequence,
+)
+from itertools import groupby
+from operator import itemgetter
 from typing import Any
 
 import msgspec
 
-from ...broker import Answer, Turn
-from ...errors import BrokerError, LeaseLost
-from ...jobs.data import Claim, Kind, NewJob
+from ...broker import (
+    Answer,
+    Turn,
+)
+from ...errors import (
+    BrokerError,
+    LeaseLost,
+)
+from ...jobs.data import (
+    Claim,
+    Kind,
+    NewJob,
+)
 from ...jobs.settlement import Settlement
 from ..shared import another_kind
-from .choosing import Due, choose
+from .client.errors import Stale
 from .cluster_enqueue import ClusterStoring
 from .codec import claim_of
-from .layout import Layout, Layouts, Stale
-from .outbox import Entry, Outbox, text_of
+from .layout import Layout, Layouts
+from .outbox import (
+    Entry,
+    Outbox,
+    text_of,
+)
 from .script import load
-from .turn import dead, end_of, in_order, late, take_turn
+from .turn import (
+    dead,
+    end_of,
+    in_order,
+    late,
+    take_turn,
+)
 from .wakeup import rings
+
+#: Priority, due time and arrival of a job.
+Due = tuple[int, float, int]
+
+
+def choose(shards: Sequence[Sequence[Due]], limit: int, batch: int, in_order: bool) -> list[list[int]]:
+    """For each shard, the places that its jobs get among the claims of the turn, from 1 on.
+
+    What is due in a shard stands in the order in which it is handed out there.
+    """
+    places: list[list[int]] = [[] for _ in shards]
+    by_priority = [{level: list(jobs) for level, jobs in groupby(shard, itemgetter(0))} for shard in shards]
+    taken = 0
+    for level in sorted({level for shard in by_priority for level in shard}, reverse=True):
+        lanes = [_Lane(shard.get(level, ()), mine) for shard, mine in zip(by_priority, places, strict=True)]
+        while taken < limit and (due := [lane for lane in lanes if lane.head is not None]):
+            for lane in due if in_order else [min(due, key=_Lane.urgency)]:
+                taken += lane.take(min(max(batch, 1), limit - taken), taken)
+    return places
+
+
+class _Lane:
+    """What one shard has of one priority."""
+
+    def __init__(self, due: Iterable[Due], places: list[int]) -> None:
+        self._due = iter(due)
+        self._places = places
+        self.head = next(self._due, None)
+
+    def urgency(self) -> tuple[float, int]:
+        assert self.head is not None
+        return self.head[1:]
+
+    def take(self, most: int, taken: int) -> int:
+        """Take up to so many; returns how many there were."""
+        count = 0
+        while count < most and self.head is not None:
+            count += 1
+            self._places.append(taken + count)
+            self.head = next(self._due, None)
+        return count
+
 
 #: What one turn brings at most: both sides must hold it in memory.
 _CLAIM_CHARS = 16_000_000

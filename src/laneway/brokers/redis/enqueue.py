@@ -6,20 +6,78 @@ import os
 import threading
 import weakref
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import (
+    Iterator,
+    Sequence,
+)
 from itertools import chain
 from typing import Any
 
-from ...errors import BrokerAwayError, BrokerError, EnqueueError
+from ...errors import (
+    BrokerAwayError,
+    BrokerError,
+    EnqueueError,
+)
 from ...ids import new_id
-from ...jobs.data import Kind, NewJob
-from ...jobs.shards import DEFAULT_SHARDS, shard_of
+from ...jobs.data import (
+    Kind,
+    NewJob,
+)
+from ...jobs.shards import (
+    DEFAULT_SHARDS,
+    shard_of,
+)
 from ..shared import another_kind
-from .client.calling import Call
-from .codec import new_job, simple_record
-from .copies import undivided
-from .layout import Layout, Layouts, outdated
+from .client.server import Call
+from .codec import (
+    new_job,
+    simple_record,
+)
+from .layout import (
+    Layout,
+    Layouts,
+    outdated,
+)
 from .script import load
+
+#: What the copies of one event may be together.
+MOST_COPIES = 10_000
+MOST_CHARS = 100_000_000
+
+
+def undivided(jobs: Sequence[NewJob], most: int, chars: int) -> list[Sequence[NewJob]]:
+    """Jobs in portions of so many, or that are full with so many characters; copies of one event stand together."""
+    portions: list[Sequence[NewJob]] = []
+    portion: list[NewJob] = []
+    size = 0
+    for unit in _units(jobs):
+        if portion and (len(portion) + len(unit) > most or size > chars):
+            portions.append(portion)
+            portion, size = [], 0
+        portion += unit
+        size += sum(len(job.body) for job in unit)
+    return [*portions, portion] if portion else portions
+
+
+def _units(jobs: Sequence[NewJob]) -> list[list[NewJob]]:
+    """What must be stored together, each where its first job was."""
+    units: dict[str | int, list[NewJob]] = {}
+    for number, job in enumerate(jobs):
+        units.setdefault(job.event or number, []).append(job)
+    for unit in units.values():
+        _check(unit)
+    return list(units.values())
+
+
+def _check(copies: Sequence[NewJob]) -> None:
+    chars = sum(len(job.body) for job in copies) if len(copies) > 1 else 0
+    if len(copies) > MOST_COPIES or chars > MOST_CHARS:
+        raise EnqueueError(
+            f"The event {copies[0].event} has {len(copies):,} copies of {chars:,} characters together. Those of one "
+            f"event are stored in one step, so that it may have {MOST_COPIES:,} of {MOST_CHARS:,}: publish less of it, "
+            "such as where the rest is found, or have fewer queues subscribe."
+        )
+
 
 #: What is stored in one step: a million jobs at once must not stop the server, and a gigabyte it would not take.
 CHUNK = 1_000

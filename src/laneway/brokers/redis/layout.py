@@ -18,9 +18,8 @@ from ...errors import BrokerError
 from ...jobs.shards import shard_of
 from ..shared import unknown_queue
 from . import transfer
-from .client.calling import Caller
-from .client.stale import Stale as Stale
-from .client.stale import fresh as fresh
+from .client.errors import Stale, fresh
+from .client.server import Caller
 from .keys import Keys
 from .script import load
 

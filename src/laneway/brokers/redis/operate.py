@@ -11,9 +11,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..shared import due_at
-from .layout import Layout, Layouts, Stale
+from .client.errors import Stale
+from .inspect import ask
+from .layout import Layout, Layouts
 from .script import load
-from .searching import ask
 from .wakeup import bells_for, ring, ring_after
 
 #: Thousands of keys at once must not stop the server.

@@ -7,21 +7,242 @@ being resharded only the claims are looked at: its jobs are on their way.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import re
+from collections.abc import (
+    Callable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from contextlib import suppress
-from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from dataclasses import (
+    dataclass,
+    field,
+)
+from typing import (
+    Any,
+    TypeVar,
+)
 
+import msgspec
+
+from ...errors import BrokerError
 from ...jobs.shards import shard_of
-from . import reshard, transfer
-from .client.stale import fresh
-from .layout import Layout, Layouts, Stale
+from . import (
+    reshard,
+    transfer,
+)
+from .client.errors import Stale, fresh
+from .client.server import Caller, Server
+from .layout import Layout, Layouts
 from .script import load
-from .surveying import Survey, survey, survey_claims
 from .wakeup import bells_for
 
+#: The oldest Redis that has every command of ours. Every Valkey has.
+OLDEST = (6, 2)
+#: The part of maxmemory from which on it is time to do something.
+NEARLY_FULL = 0.9
+
+
+def problems(caller: Caller) -> list[str]:
+    """Every problem, of every server."""
+    found: list[str] = []
+    for server in caller.servers():
+        try:
+            found += _of_server(server, caller.is_cluster, is_replica=False)
+        except BrokerError as error:
+            if not caller.is_cluster:
+                raise
+            found.append(str(error))
+    for server in caller.replicas():
+        try:
+            found += _of_server(server, caller.is_cluster, is_replica=True)
+        except BrokerError as error:
+            found.append(str(error))
+    return found
+
+
+def _of_server(server: Server, in_cluster: bool, is_replica: bool) -> Iterator[str]:
+    info = _pairs(server.do("INFO"))
+    place = server.place
+    version = info.get("redis_version", "")
+    if "valkey_version" not in info and (numbers := _numbers(version)) and numbers < OLDEST:
+        yield f"{place} is Redis {version}; Laneway needs 6.2 or newer, or any Valkey."
+    if info.get("role") == "slave" and not is_replica:
+        yield f"{place} is a replica, which cannot be written to; give the URL of the primary."
+    if info.get("cluster_enabled") == "1" and not in_cluster:
+        yield f"{place} is a node of a Redis Cluster; use a redis+cluster: URL for it."
+    if in_cluster and (state := _pairs(server.do("CLUSTER", "INFO")).get("cluster_state")) != "ok":
+        yield f"{place} says that the state of its Cluster is {state}; look at `CLUSTER INFO` and mend it."
+    yield from _memory(place, info)
+    yield from _persistence(server, info)
+
+
+def _memory(place: str, info: Mapping[str, str]) -> Iterator[str]:
+    policy = info.get("maxmemory_policy")
+    if policy is None:
+        yield f"{place} does not say what it does when its memory is full; see that its maxmemory-policy is noeviction."
+    elif policy != "noeviction":
+        yield (
+            f"{place} throws away keys, jobs among them, when its memory is full (maxmemory-policy {policy}); "
+            "set maxmemory-policy noeviction."
+        )
+    most, used = int(info.get("maxmemory", 0)), int(info.get("used_memory", 0))
+    if most and used > NEARLY_FULL * most:
+        yield (
+            f"{place} has used {used / most:.0%} of its memory ({used:,} of {most:,} bytes) and takes no jobs when "
+            "it is full; raise maxmemory, or run more workers."
+        )
+
+
+def _persistence(server: Server, info: Mapping[str, str]) -> Iterator[str]:
+    place = server.place
+    has_log = info.get("aof_enabled") == "1"
+    if has_log:
+        policy = _config(server, "appendfsync")
+        if policy is None:
+            yield f"{place} does not let its appendfsync be read; see that it is everysec or always."
+        elif policy == "no":
+            yield (
+                f"{place} leaves it to the system when its log reaches the disk (appendfsync no), so that a crash of "
+                "the machine loses the jobs of half a minute; set appendfsync everysec or always."
+            )
+    else:
+        saves = _config(server, "save")
+        if saves is None:
+            yield (
+                f"{place} keeps no log (appendonly no) and does not let its save points be read, so that a restart "
+                "loses the latest jobs or all of them; set appendonly yes."
+            )
+        elif not saves:
+            yield f"{place} keeps nothing on disk, so that a restart loses all jobs; set appendonly yes."
+        else:
+            yield (
+                f"{place} keeps snapshots only (save {saves}), so that a crash loses the jobs since the last one; "
+                "set appendonly yes."
+            )
+    for name, what in (
+        ("aof_last_write_status", "write to its log"),
+        ("aof_last_bgrewrite_status", "rewrite its log"),
+        ("rdb_last_bgsave_status", "save a snapshot"),
+    ):
+        if (status := info.get(name, "ok")) != "ok":
+            yield f"{place} failed to {what} the last time ({name} {status}); look at its log and its disk."
+
+
+def _config(server: Server, name: str) -> str | None:
+    """A setting; None where CONFIG is forbidden, or unknown as on some managed services."""
+    try:
+        answer = server.do("CONFIG", "GET", name)
+    except BrokerError:
+        return None
+    return answer[1].decode() if len(answer) == 2 else None
+
+
+def _pairs(text: bytes) -> dict[str, str]:
+    lines = (line.partition(":") for line in text.decode("utf-8", "replace").splitlines())
+    return {name: value for name, colon, value in lines if colon}
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    found = re.match(r"(\d+)\.(\d+)", version)
+    return (int(found[1]), int(found[2])) if found else ()
+
+
+#: Entries of the list of fresh jobs that are read at once, and those that are looked for one by one at most.
+_SURVEY_PAGE, _MOST = 5_000, 100
+_INDICES = (":keys", ":failed", ":failures", ":fkeys", ":aside", ":dead", ":dkeys", ":due")
+_read_levels = msgspec.msgpack.Decoder(list[int]).decode
+
+
+@dataclass
+class Survey:
+    """What was found in a shard."""
+
+    tag: str
+    #: Keys that are queued or dead there, and do not run.
+    keys: set[str] = field(default_factory=set)
+    #: Keys whose job, or grave, is not in all its indices, or not with the payloads that there are.
+    jobs: set[str] = field(default_factory=set)
+    graves: set[str] = field(default_factory=set)
+    #: Those that have no payloads at all.
+    hollow: set[str] = field(default_factory=set)
+    hollow_graves: set[str] = field(default_factory=set)
+    #: Entries of indices that say what is not so.
+    strays: set[tuple[str, bytes]] = field(default_factory=set)
+    #: Worker, token and key of each claim.
+    claims: set[tuple[str, str, str]] = field(default_factory=set)
+    #: Keys of claims that their worker's list does not have.
+    unlisted: set[str] = field(default_factory=set)
+    #: Keys that were taken out of it and may not have arrived elsewhere.
+    leaving: int = 0
+
+
+def survey(layouts: Layouts, tag: str) -> Survey:
+    """Look through a shard; raises Stale for one that is being left, or is none."""
+    found = survey_claims(layouts, tag)
+    fresh_jobs: set[bytes] = set()
+    for what, text in _walk(layouts, tag, ":jobs"):
+        if what == b"ready":
+            fresh_jobs.add(text)
+        else:
+            {b"key": found.keys, b"job": found.jobs, b"hollow": found.hollow}[what].add(text.decode())
+    found.jobs |= _not_in_list(layouts, tag, fresh_jobs)
+    for what, text in _walk(layouts, tag, ":morgue"):
+        graves = {b"key": found.keys, b"grave": found.graves, b"hollow grave": found.hollow_graves}
+        graves[what].add(text.decode())
+    for index in (*_INDICES, *_levels(layouts, tag)):
+        found.strays |= {(index, text) for _, text in _walk(layouts, tag, index)}
+    found.leaving = layouts.server.do("HLEN", f"{tag}:leaving")
+    return found
+
+
+def survey_claims(layouts: Layouts, tag: str) -> Survey:
+    """Look at the claims of a shard only; it may be one that is being left."""
+    found = Survey(tag)
+    for what, text in _walk(layouts, tag, ":running"):
+        if what == b"unlisted":
+            found.unlisted.add(text.decode())
+        else:
+            worker, token, key = text.decode().split("\0", 2)
+            found.claims.add((worker, token, key))
+    return found
+
+
+def _walk(layouts: Layouts, tag: str, what: str) -> Iterator[tuple[bytes, bytes]]:
+    cursor = b"0"
+    while True:
+        _, cursor, *said = layouts.ask("survey", tag, what=what, cursor=cursor.decode())
+        yield from zip(said[::2], said[1::2], strict=True)
+        if cursor == b"0":
+            return
+
+
+def _levels(layouts: Layouts, tag: str) -> list[str]:
+    """The indices of other priorities than 0."""
+    stored = layouts.server.do("HGET", f"{tag}:meta", "levels")
+    return [f":due:{level}" for level in _read_levels(stored)] if stored else []
+
+
+def _not_in_list(layouts: Layouts, tag: str, entries: set[bytes]) -> set[str]:
+    """Keys of fresh jobs that the list does not have, though it should: then nobody would ever claim them."""
+    first = 0
+    while entries:
+        page = layouts.server.do("LRANGE", f"{tag}:ready", first, first + _SURVEY_PAGE - 1)
+        entries.difference_update(page)
+        first += len(page)
+        if len(page) < _SURVEY_PAGE:
+            break
+    # Some may have been claimed since, and entries passed over as the list became shorter: so look for each.
+    left = sorted(entries)[:_MOST]
+    if not left:
+        return set()
+    answer = layouts.server.run(load("survey_ready"), [tag], [layouts.args(), *left])
+    return {key.decode() for key in fresh(answer)[1:]}
+
+
 #: Keys that are mended in one step, and names that are looked through in one.
-_PAGE, _NAMES = 500, 5_000
+_ORPHAN_PAGE, _NAMES = 500, 5_000
 _FOUND = "Its job was gone; it was found by laneway check --repair."
 
 _T = TypeVar("_T")
@@ -187,7 +408,7 @@ def _see_orphans(layouts: Layouts, tag: str, keys: tuple[list[str], list[str]], 
 
 
 def _pages(things: list[_T]) -> list[list[_T]]:
-    return [things[first : first + _PAGE] for first in range(0, len(things), _PAGE)]
+    return [things[first : first + _ORPHAN_PAGE] for first in range(0, len(things), _ORPHAN_PAGE)]
 
 
 # -- mending -------------------------------------------------------------------------------------------

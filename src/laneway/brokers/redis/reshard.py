@@ -19,7 +19,8 @@ from ...broker import Resharding
 from ...errors import ConfigError
 from ..shared import check_shards, unknown_queue
 from . import transfer
-from .layout import Layout, Layouts, Stale, fresh, outdated
+from .client.errors import Stale, fresh
+from .layout import Layout, Layouts, outdated
 from .script import load
 from .wakeup import ring
 

@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from .client.stale import fresh
+from .client.errors import fresh
 from .script import load
 
 if TYPE_CHECKING:
-    from .client.calling import Call
+    from .client.server import Call
     from .layout import Layouts
 
 #: Keys in a batch.

@@ -11,9 +11,10 @@ from ...errors import BrokerError, EnqueueError, LeaseLost
 from ...jobs.data import Kind, NewJob
 from ...jobs.settlement import Settlement
 from ..shared import another_kind, check_jobs, storable
+from .client.errors import Stale
 from .codec import claim_of
 from .enqueue import Storing, Tags
-from .layout import Layout, Layouts, Stale, outdated
+from .layout import Layout, Layouts, outdated
 from .script import load
 
 #: What the runs that a turn settles may send, in all.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ...errors import BrokerAwayError
-from .client.calling import Call
+from .client.server import Call
 from .layout import Layouts
 from .script import load
 

@@ -20,10 +20,9 @@ from redis.crc import key_slot
 from redis.exceptions import MovedError, RedisError, TryAgainError
 
 from ....errors import BrokerAwayError, BrokerError
-from .calling import Caller, Key
 from .connections import Address, Command, Connection, receive, send
 from .errors import explain, is_away, is_lost, redirection
-from .server import Server, is_stale, pauses_from
+from .server import Caller, Key, Server, is_stale, pauses_from
 
 if TYPE_CHECKING:
     from redis.cluster import RedisCluster

@@ -7,11 +7,27 @@ Redis never repeats a password.
 from __future__ import annotations
 
 import re
+from typing import Any
 
 from redis import exceptions as redis_errors
 
-from ....errors import BrokerAwayError, BrokerError
+from ....errors import (
+    BrokerAwayError,
+    BrokerError,
+)
 from . import tls
+
+
+class Stale(Exception):
+    """A shard was not open, or a key on its way to another one: the layout that was gone by is outdated, or will be."""
+
+
+def fresh(answer: list[Any]) -> list[Any]:
+    """An answer, unless it is that one."""
+    if answer and answer[0] == b"stale":
+        raise Stale
+    return answer
+
 
 #: Error replies after which a repeat may help: the server is starting, busy, or about to change its role.
 _AWAY_TYPES = (
