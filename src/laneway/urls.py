@@ -132,7 +132,7 @@ def _aws(url: Url) -> Broker:
 
 
 def _aws_settings(url: Url) -> None:
-    from .brokers.aws.urls import Settings  # without boto3, which whoever only declares tasks may not have
+    from .brokers.aws.settings import Settings  # without boto3, which whoever only declares tasks may not have
 
     Settings.from_url(url)
 

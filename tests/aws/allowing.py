@@ -6,8 +6,8 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from laneway.brokers.aws.clients import Clients
-from laneway.brokers.aws.trouble import DeniedError
-from laneway.brokers.aws.urls import Settings
+from laneway.brokers.aws.errors import DeniedError
+from laneway.brokers.aws.settings import Settings
 from tests.aws.places import ACCOUNT, REGION, Place
 
 

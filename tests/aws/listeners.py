@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from laneway import Laneway
+from laneway.brokers.aws.admin.create import Creation
+from laneway.brokers.aws.admin.needs import needs_of
+from laneway.brokers.aws.admin.steps import Step
 from laneway.brokers.aws.broker import AWSBroker
-from laneway.brokers.aws.creating import Creation
-from laneway.brokers.aws.needs import needs_of
-from laneway.brokers.aws.steps import Step
 from laneway.events.event import FilterPolicy
 
 TOPIC = "eventboss-stock-sold-test"

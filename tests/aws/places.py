@@ -13,7 +13,7 @@ from urllib.parse import urlencode
 import boto3
 from botocore.config import Config
 
-from laneway.brokers.aws.urls import Settings
+from laneway.brokers.aws.settings import Settings
 
 REGION, ACCOUNT = "us-east-1", "123456789012"
 #: For tests and for processes that they start: credentials that open nothing, and no looking for others.

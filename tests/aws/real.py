@@ -24,7 +24,7 @@ import pytest
 from botocore.config import Config
 from botocore.exceptions import ClientError
 
-from laneway.brokers.aws.urls import Settings
+from laneway.brokers.aws.settings import Settings
 from tests.aws.places import WAIT_S, Place
 
 #: SQS counts its messages right only a while after the last of them was sent.

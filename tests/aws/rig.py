@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from laneway.broker import Answer, Turn
-from laneway.brokers.aws.channels import Channels
 from laneway.brokers.aws.clients import Clients
-from laneway.brokers.aws.reporting import Reporter
-from laneway.brokers.aws.sending import Sender
-from laneway.brokers.aws.tables import Tables
-from laneway.brokers.aws.turning import Turns
+from laneway.brokers.aws.dynamodb.heartbeat import Reporter
+from laneway.brokers.aws.dynamodb.tables import Tables
+from laneway.brokers.aws.sqs.queues import Channels
+from laneway.brokers.aws.sqs.send import Sender
+from laneway.brokers.aws.sqs.turn import Turns
 from laneway.clock import Clock, ManualClock, SystemClock
 from laneway.errors import BrokerAwayError
 from laneway.jobs.data import NewJob, WorkerView

@@ -15,7 +15,7 @@ from typing import TypeVar
 from laneway.broker import Answer
 from laneway.brokers.aws import AWSBroker
 from laneway.brokers.aws.clients import Clients
-from laneway.brokers.aws.table import CLAIM_S
+from laneway.brokers.aws.dynamodb.delayed_jobs import CLAIM_S
 from laneway.errors import BrokerAwayError, BrokerError
 from laneway.jobs.data import Claim, NewJob
 from laneway.jobs.settlement import Settlement, buried, done, failed, postponed

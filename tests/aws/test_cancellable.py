@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from laneway.brokers.aws import AWSBroker
-from laneway.brokers.aws.forwarding import Forwarded
-from laneway.brokers.aws.polling import Poller
+from laneway.brokers.aws.dynamodb.forward import Forwarded
+from laneway.brokers.aws.dynamodb.poller import Poller
 from laneway.clock import ManualClock
 from laneway.errors import BrokerAwayError
 from laneway.jobs.data import Kind, NewJob

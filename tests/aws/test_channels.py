@@ -11,10 +11,17 @@ from typing import Any
 
 import pytest
 
-from laneway.brokers.aws.channels import Channels
 from laneway.brokers.aws.clients import Clients
-from laneway.brokers.aws.trouble import AWSError, ConditionError, DeniedError, MissingError, MissingQueueError, explain
-from laneway.brokers.aws.urls import Settings
+from laneway.brokers.aws.errors import (
+    AWSError,
+    ConditionError,
+    DeniedError,
+    MissingError,
+    MissingQueueError,
+    explain,
+)
+from laneway.brokers.aws.settings import Settings
+from laneway.brokers.aws.sqs.queues import Channels
 from laneway.clock import ManualClock
 from laneway.errors import BrokerAwayError
 from laneway.urls import Url
@@ -271,7 +278,7 @@ def test_the_child_of_a_fork_has_clients_of_its_own(fake: FakeServer) -> None:
     program = (
         "import os, sys\n"
         "from laneway.brokers.aws.clients import Clients\n"
-        "from laneway.brokers.aws.urls import Settings\n"
+        "from laneway.brokers.aws.settings import Settings\n"
         "clients = Clients(Settings(region='us-east-1', endpoint=sys.argv[1]))\n"
         "clients.sqs('get_queue_url', QueueName='mail')\n"
         "mine = clients._clients['sqs']\n"

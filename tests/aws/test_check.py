@@ -9,12 +9,12 @@ from typing import Annotated, Any
 import pytest
 
 from laneway import Key, Laneway
+from laneway.brokers.aws.admin.create import Creation
+from laneway.brokers.aws.admin.iam import ACTIONS
+from laneway.brokers.aws.admin.needs import needs_of
 from laneway.brokers.aws.broker import AWSBroker
-from laneway.brokers.aws.creating import Creation
-from laneway.brokers.aws.iam import ACTIONS
-from laneway.brokers.aws.items import INDEX
-from laneway.brokers.aws.needs import needs_of
-from laneway.brokers.aws.trouble import DeniedError
+from laneway.brokers.aws.dynamodb.items import INDEX
+from laneway.brokers.aws.errors import DeniedError
 from laneway.cli.examining import examine
 from laneway.clock import ManualClock
 from tests.aws.operators import TABLE, opened, ready, turn_on_ttl

@@ -7,11 +7,11 @@ import json
 import pytest
 
 from laneway import Laneway
+from laneway.brokers.aws.admin.iam import Found, policy
+from laneway.brokers.aws.admin.iam import Place as Somewhere
+from laneway.brokers.aws.admin.needs import needs_of
 from laneway.brokers.aws.broker import AWSBroker
-from laneway.brokers.aws.iam import Found, policy
-from laneway.brokers.aws.iam import Place as Somewhere
-from laneway.brokers.aws.needs import needs_of
-from laneway.brokers.aws.trouble import AWSError
+from laneway.brokers.aws.errors import AWSError
 from laneway.events.event import Subscription
 from tests.aws.allowing import guarded
 from tests.aws.listeners import GERMAN, QUEUE, TOPIC, create, shop

@@ -10,9 +10,9 @@ import pytest
 from botocore.exceptions import ClientError
 
 from laneway import Laneway
+from laneway.brokers.aws.admin.steps import Step
 from laneway.brokers.aws.broker import AWSBroker
 from laneway.brokers.aws.clients import Clients
-from laneway.brokers.aws.steps import Step
 from laneway.events.event import Subscription
 from tests.aws.listeners import GERMAN, LETTERS, QUEUE, TOPIC, create, shop
 from tests.aws.operators import opened

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from laneway.brokers.aws.morgue import Morgue
+from laneway.brokers.aws.sqs.dead_letters import Morgue
 from laneway.clock import ManualClock
 from laneway.errors import BrokerError, EnqueueError
 from laneway.jobs.data import Kind, NewJob

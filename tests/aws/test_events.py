@@ -15,7 +15,7 @@ from opentelemetry.trace import SpanKind
 from laneway import Context, Laneway, otel
 from laneway.brokers.aws import AWSBroker
 from laneway.brokers.aws.clients import Clients
-from laneway.brokers.aws.trouble import MissingError
+from laneway.brokers.aws.errors import MissingError
 from tests.aws.fake.server import FakeServer
 from tests.aws.listening import note_in, theirs
 from tests.aws.places import Place

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from botocore.exceptions import BotoCoreError, ClientError
 
-from laneway.brokers.aws.trouble import DeniedError
+from laneway.brokers.aws.errors import DeniedError
 from tests.aws.allowing import guarded
 from tests.aws.calls import RAW, TOPIC, bodies, code, publish, receive, text
 from tests.aws.fake.sns import DENIED, NO_QUEUE, REFUSED, TOO_MANY_ATTRIBUTES

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from laneway.brokers.aws.groups import Groups
-from laneway.brokers.aws.holding import Held
-from laneway.brokers.aws.messages import Channel, Message, Note
+from laneway.brokers.aws.sqs.groups import Groups
+from laneway.brokers.aws.sqs.holding import Held
+from laneway.brokers.aws.sqs.message import Channel, Message, Note
 from laneway.jobs.data import Claim, Kind
 from laneway.jobs.settlement import Settlement, buried, done, failed, postponed, released
 from laneway.testing.conformance.kit import attempts, bodies, call, calls, keys

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from laneway.brokers.aws import holding
-from laneway.brokers.aws.holding import Held, Holding
-from laneway.brokers.aws.messages import Channel, Message, Note, again
+from laneway.brokers.aws.sqs import holding
+from laneway.brokers.aws.sqs.holding import Held, Holding
+from laneway.brokers.aws.sqs.message import Channel, Message, Note, again
 from laneway.clock import ManualClock
 from laneway.errors import BrokerAwayError
 from laneway.jobs.data import Kind

@@ -9,10 +9,20 @@ from typing import Any
 
 import pytest
 
+from laneway.brokers.aws.admin.iam import (
+    ACTIONS,
+    EVENTS,
+    PUBLISHES,
+    Found,
+    Role,
+    caller_of,
+    look,
+    place_of,
+    policy,
+)
+from laneway.brokers.aws.admin.iam import Place as Somewhere
+from laneway.brokers.aws.admin.needs import Need, needs_of
 from laneway.brokers.aws.broker import AWSBroker
-from laneway.brokers.aws.iam import ACTIONS, EVENTS, PUBLISHES, Found, Role, caller_of, look, place_of, policy
-from laneway.brokers.aws.iam import Place as Somewhere
-from laneway.brokers.aws.needs import Need, needs_of
 from laneway.errors import BrokerError, ConfigError
 from laneway.events.event import Subscription
 from laneway.jobs.data import NewJob

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from laneway.brokers.aws.messages import (
+from laneway.brokers.aws.sqs.message import (
     Channel,
     Message,
     Note,

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from laneway import Laneway
-from laneway.brokers.aws import channels
+from laneway.brokers.aws.sqs import queues
 from laneway.telemetry import BrokerAway, BrokerBack, QueueFound, QueueMissing, SubscriptionFailed
 from tests.aws.fake.server import FakeServer
 from tests.aws.test_events import provide, shop_on
@@ -17,7 +17,7 @@ from tests.aws.working import Tally, app_on, running, wait_until
 
 @pytest.fixture(autouse=True)
 def _looks_again_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(channels, "LOOK_AGAIN_S", 0.0)
+    monkeypatch.setattr(queues, "LOOK_AGAIN_S", 0.0)
 
 
 @pytest.fixture

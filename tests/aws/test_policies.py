@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from laneway.brokers.aws.policies import allowing, allows, denies
-from laneway.brokers.aws.trouble import AWSError
+from laneway.brokers.aws.errors import AWSError
+from laneway.brokers.aws.sns.access_policy import allowing, allows, denies
 
 TOPIC = "arn:aws:sns:eu-central-1:123456789012:eventboss-shop-sold"
 QUEUE = "arn:aws:sqs:eu-central-1:123456789012:mail-eventboss-shop-sold"

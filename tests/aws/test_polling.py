@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 
-from laneway.brokers.aws import batches, forwarding
 from laneway.brokers.aws.clients import Clients
-from laneway.brokers.aws.items import RUBY
-from laneway.brokers.aws.table import CLAIM_S, Table
+from laneway.brokers.aws.dynamodb import forward
+from laneway.brokers.aws.dynamodb.delayed_jobs import CLAIM_S, Table
+from laneway.brokers.aws.dynamodb.items import RUBY
+from laneway.brokers.aws.sqs import send_batch
 from laneway.clock import ManualClock
 from laneway.errors import BrokerAwayError, BrokerError
 from laneway.failpoints import armed
@@ -67,7 +68,7 @@ def any_waiters(aws: Place, clock: ManualClock) -> Waiters:
 
 @pytest.fixture(autouse=True)
 def disarmed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(batches, "PAUSES_S", (0.0, 0.0))
+    monkeypatch.setattr(send_batch, "PAUSES_S", (0.0, 0.0))
     yield
     armed.clear()
 
@@ -283,7 +284,7 @@ def test_a_call_never_overtakes_one_that_was_not_taken_long_before_it(
     waiters: Waiters, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also if so many are due that they are looked at in parts."""
-    monkeypatch.setattr("laneway.brokers.aws.polling._BLOCK", 5)
+    monkeypatch.setattr("laneway.brokers.aws.dynamodb.poller._BLOCK", 5)
     waiters.table().put([waiting(f"c{n}", NOW - 20 + n, key="k" if n % 2 else "other") for n in range(16)])
 
     def third_fails(params: dict[str, Any]) -> dict[str, Any] | None:
@@ -302,7 +303,7 @@ def test_calls_are_left_to_another_poller_for_the_whole_round(
     waiters: Waiters, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It may end in the middle of it, and what it has not seen would be overtaken."""
-    monkeypatch.setattr("laneway.brokers.aws.polling._BLOCK", 5)
+    monkeypatch.setattr("laneway.brokers.aws.dynamodb.poller._BLOCK", 5)
     waiters.table().put([waiting(f"c{n:02}", NOW - 20 + n, key="k") for n in range(12)])
     held = iter([False])
     monkeypatch.setattr(Table, "hold", lambda *args: next(held, True))
@@ -433,8 +434,8 @@ def test_an_answer_that_is_lost_on_the_way_is_repeated_by_boto3_and_loses_nothin
 
 
 def test_a_long_round_ends_early_and_the_next_begins_at_once(waiters: Waiters, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("laneway.brokers.aws.polling._BLOCK", 5)
-    monkeypatch.setattr("laneway.brokers.aws.polling._ENOUGH", 10)
+    monkeypatch.setattr("laneway.brokers.aws.dynamodb.poller._BLOCK", 5)
+    monkeypatch.setattr("laneway.brokers.aws.dynamodb.poller._ENOUGH", 10)
     waiters.table().put([waiting(f"j{n:02}", NOW + n) for n in range(25)])
     poller = waiters.poller()
     assert poller.round() == 0
@@ -442,13 +443,13 @@ def test_a_long_round_ends_early_and_the_next_begins_at_once(waiters: Waiters, m
     assert poller.round() == 0
     assert poller.round() == 300
     assert waiters.waiting_ids() == []
-    assert forwarding.LONGEST_DELAY_S == 900
+    assert forward.LONGEST_DELAY_S == 900
 
 
 def test_calls_of_one_due_time_go_in_the_order_of_arrival_however_many_there_are(
     waiters: Waiters, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("laneway.brokers.aws.polling._BLOCK", 5)
+    monkeypatch.setattr("laneway.brokers.aws.dynamodb.poller._BLOCK", 5)
     ids = [f"c{n:02}" for n in range(30)]
     waiters.table().put([waiting(id, NOW - 10 + n // 20, key="k") for n, id in enumerate(ids)])
     waiters.table().put([waiting(f"p{n:02}", NOW - 10) for n in range(12)])

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from laneway import Laneway
-from laneway.brokers.aws import batches
 from laneway.brokers.aws.broker import AWSBroker
 from laneway.brokers.aws.clients import Clients
-from laneway.brokers.aws.messages import ROOM, outgoing_of, size_of
-from laneway.brokers.aws.trouble import MissingError
-from laneway.brokers.aws.urls import MAX_NAME
+from laneway.brokers.aws.errors import MissingError
+from laneway.brokers.aws.settings import MAX_NAME
+from laneway.brokers.aws.sqs import send_batch
+from laneway.brokers.aws.sqs.message import ROOM, outgoing_of, size_of
 from laneway.errors import BrokerAwayError, EnqueueError
 from laneway.jobs.data import NewJob
 from laneway.jobs.settlement import done
@@ -27,7 +27,7 @@ from tests.aws.proxy import ERROR_500, LOST, RESET, THROTTLED, FaultProxy, Partl
 
 @pytest.fixture(autouse=True)
 def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(batches, "PAUSES_S", (0.0,) * 5)
+    monkeypatch.setattr(send_batch, "PAUSES_S", (0.0,) * 5)
 
 
 class Noting(Clients):

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from laneway.brokers.aws import receiving
+from laneway.brokers.aws.sqs import receive
 from laneway.errors import BrokerAwayError
 from laneway.jobs.settlement import done
 from laneway.testing.conformance.kit import call, job, keys, put
@@ -59,7 +59,7 @@ def test_no_more_is_received_than_is_wanted(rig: Rig, fake: FakeServer) -> None:
 
 
 def test_what_nobody_comes_for_is_given_back(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(receiving, "STALE_S", 0.05)
+    monkeypatch.setattr(receive, "STALE_S", 0.05)
     put(rig, *(f"k{n}" for n in range(5)))  # type: ignore[arg-type]
     rig.enqueue([call("k", "1"), call("k", "2")])
     hand = rig.hand()
@@ -100,7 +100,7 @@ def _threads() -> list[str]:
 
 def test_a_server_that_is_away_is_told_by_turns_until_it_is_back(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     """A wait ends, so that somebody takes a turn; and nothing claims to be well before something was received."""
-    monkeypatch.setattr(receiving, "BACKOFF_S", (0.01, 0.05))
+    monkeypatch.setattr(receive, "BACKOFF_S", (0.01, 0.05))
     hand = rig.hand()
     away = threading.Event()
     away.set()
@@ -122,7 +122,7 @@ def test_a_server_that_is_away_is_told_by_turns_until_it_is_back(rig: Rig, monke
 
 def test_a_receive_whose_answer_was_lost_is_repeated_as_the_same(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     """On a FIFO queue: else its messages would stay hidden, and their groups with them."""
-    monkeypatch.setattr(receiving, "BACKOFF_S", (0.01, 0.05))
+    monkeypatch.setattr(receive, "BACKOFF_S", (0.01, 0.05))
     rig.enqueue([call("k", "1"), call("k", "2")])
     attempts: list[str] = []
 
@@ -141,7 +141,7 @@ def test_a_receive_whose_answer_was_lost_is_repeated_as_the_same(rig: Rig, monke
 
 
 def test_a_queue_that_is_deleted_under_us_is_told(rig: Rig, monkeypatch: pytest.MonkeyPatch, fake: FakeServer) -> None:
-    monkeypatch.setattr(receiving, "BACKOFF_S", (0.01, 0.05))
+    monkeypatch.setattr(receive, "BACKOFF_S", (0.01, 0.05))
     hand = rig.hand()
     hand.claim()
     for name in ("q", "q.fifo"):

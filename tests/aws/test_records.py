@@ -13,9 +13,9 @@ import pytest
 
 from laneway import Key
 from laneway.brokers.aws.broker import AWSBroker
-from laneway.brokers.aws.records import LONGEST_ID, Record
-from laneway.brokers.aws.reporting import LONGEST_TOLD, MOST_TOLD
-from laneway.brokers.aws.table import Table
+from laneway.brokers.aws.dynamodb.delayed_jobs import Table
+from laneway.brokers.aws.dynamodb.heartbeat import LONGEST_TOLD, MOST_TOLD
+from laneway.brokers.aws.dynamodb.job_history import LONGEST_ID, Record
 from laneway.errors import BrokerAwayError, BrokerError
 from laneway.jobs.data import Status, WorkerView
 from laneway.jobs.settlement import buried, done, failed, postponed

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from laneway import Context, Laneway
-from laneway.brokers.aws import channels
+from laneway.brokers.aws.sqs import queues
 from laneway.telemetry import OutboxRefused
 from tests.aws.fake.server import FakeServer
 from tests.aws.test_events import provide, shop_on
@@ -16,7 +16,7 @@ from tests.aws.working import Tally, running, wait_until
 
 @pytest.fixture(autouse=True)
 def _looks_again_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(channels, "LOOK_AGAIN_S", 0.0)
+    monkeypatch.setattr(queues, "LOOK_AGAIN_S", 0.0)
 
 
 @pytest.fixture

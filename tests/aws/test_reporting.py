@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from laneway.brokers.aws.reporting import Reporter
+from laneway.brokers.aws.dynamodb.heartbeat import Reporter
 from laneway.clock import ManualClock
 from laneway.errors import BrokerAwayError, BrokerError
 from laneway.jobs.data import Started, WorkerView

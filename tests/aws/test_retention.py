@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from laneway.brokers.aws.trouble import DeniedError
+from laneway.brokers.aws.errors import DeniedError
 from laneway.errors import BrokerError
 from laneway.jobs.settlement import done, failed, postponed
 from laneway.testing.conformance.kit import bodies, calls, put

@@ -7,7 +7,7 @@ import time
 from typing import Any
 
 from laneway import Laneway
-from laneway.brokers.aws.items import RUBY
+from laneway.brokers.aws.dynamodb.items import RUBY
 from tests.aws.servers import FakeServer, MotoServer
 from tests.aws.working import Tally, app_on, running, wait_until
 from tests.scenarios import a_ticket_waits_for_its_time

@@ -9,13 +9,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from laneway.brokers.aws import batches
-from laneway.brokers.aws.channels import Channels
 from laneway.brokers.aws.clients import Clients
-from laneway.brokers.aws.messages import ROOM, Message, Note, Outgoing, again, outgoing_of, read, size_of
-from laneway.brokers.aws.sending import Dispatch, Sender
-from laneway.brokers.aws.tables import Tables
-from laneway.brokers.aws.trouble import MissingError, RefusedError
+from laneway.brokers.aws.dynamodb.tables import Tables
+from laneway.brokers.aws.errors import MissingError, RefusedError
+from laneway.brokers.aws.sqs import send_batch
+from laneway.brokers.aws.sqs.message import ROOM, Message, Note, Outgoing, again, outgoing_of, read, size_of
+from laneway.brokers.aws.sqs.queues import Channels
+from laneway.brokers.aws.sqs.send import Dispatch, Sender
 from laneway.clock import ManualClock, SystemClock
 from laneway.errors import BrokerAwayError, BrokerError, EnqueueError
 from laneway.jobs.data import Kind, NewJob
@@ -97,7 +97,7 @@ def _closing() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(batches, "PAUSES_S", (0.0,) * 5)
+    monkeypatch.setattr(send_batch, "PAUSES_S", (0.0,) * 5)
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from laneway.brokers.aws.messages import ATTRIBUTE
+from laneway.brokers.aws.sqs.message import ATTRIBUTE
 from laneway.errors import BrokerAwayError, BrokerError, EnqueueError
 from laneway.jobs.data import Claim, Kind
 from laneway.jobs.settlement import Settlement, buried, died, done, failed, postponed, released
@@ -434,7 +434,7 @@ def test_entries_that_aws_could_not_carry_out_are_tried_again_alone(bench: Bench
 
 
 def test_entries_that_aws_never_carries_out_are_named(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("laneway.brokers.aws.changes.PAUSES_S", (0.0, 0.0))
+    monkeypatch.setattr("laneway.brokers.aws.sqs.visibility.PAUSES_S", (0.0, 0.0))
     rig, _, _ = bench.virtual()
     put(rig, "a")  # type: ignore[arg-type]
     hand = rig.hand()

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from laneway.brokers.aws.broker import AWSBroker
-from laneway.brokers.aws.trouble import DeniedError, MissingError
+from laneway.brokers.aws.errors import DeniedError, MissingError
 from laneway.errors import ConfigError
 from laneway.events.event import FilterPolicy, Subscription
 from tests.aws.allowing import Guarded, guarded

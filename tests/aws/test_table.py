@@ -9,10 +9,10 @@ from zlib import crc32
 
 import pytest
 
-from laneway.brokers.aws.items import INDEX, LARGEST_ITEM, RUBY, Waiting
-from laneway.brokers.aws.messages import Note
-from laneway.brokers.aws.states import State
-from laneway.brokers.aws.table import CLAIM_S
+from laneway.brokers.aws.dynamodb.delayed_jobs import CLAIM_S
+from laneway.brokers.aws.dynamodb.items import INDEX, LARGEST_ITEM, RUBY, Waiting
+from laneway.brokers.aws.dynamodb.retry_state import State
+from laneway.brokers.aws.sqs.message import Note
 from laneway.clock import ManualClock
 from laneway.errors import BrokerAwayError, BrokerError, EnqueueError
 from laneway.jobs.data import WorkerView

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from laneway.brokers.aws.clients import Clients
-from laneway.brokers.aws.topics import Topics
+from laneway.brokers.aws.sns.topics import Topics
 from tests.aws.places import ACCOUNT, REGION, Place
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from laneway.brokers.aws.trouble import MissingError
+from laneway.brokers.aws.errors import MissingError
 from laneway.errors import BrokerAwayError, LeaseLost
 from laneway.jobs.data import Kind, Payload
 from laneway.jobs.settlement import buried, done, failed, released

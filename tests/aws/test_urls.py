@@ -9,7 +9,7 @@ import pytest
 
 from laneway import Laneway
 from laneway.brokers.aws import AWSBroker
-from laneway.brokers.aws.urls import Settings
+from laneway.brokers.aws.settings import Settings
 from laneway.errors import ConfigError
 from laneway.urls import Url, check_url, resolve_url, without_secrets
 

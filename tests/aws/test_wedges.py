@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from laneway.brokers.aws.messages import ATTRIBUTE
-from laneway.brokers.aws.trouble import DeniedError
+from laneway.brokers.aws.errors import DeniedError
+from laneway.brokers.aws.sqs.message import ATTRIBUTE
 from laneway.errors import BrokerAwayError, EnqueueError
 from laneway.jobs.settlement import buried, done, failed
 from laneway.testing.conformance.kit import bodies, calls, job, keys, put

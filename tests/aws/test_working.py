@@ -8,7 +8,7 @@ from typing import Annotated
 import pytest
 
 from laneway import Context, Key
-from laneway.brokers.aws import letters
+from laneway.brokers.aws.sqs import letters
 from tests.aws.servers import FakeServer, MotoServer
 from tests.aws.working import PATIENCE_S, Tally, app_on, running, wait_until
 from tests.scenarios import a_key_runs_once_at_a_time

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from laneway.brokers.aws import AWSBroker
-from laneway.brokers.aws.forwarding import LONGEST_DELAY_S
+from laneway.brokers.aws.dynamodb.forward import LONGEST_DELAY_S
 from laneway.clock import ManualClock
 from laneway.jobs.settlement import done
 from laneway.testing.conformance.kit import Hand

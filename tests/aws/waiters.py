@@ -7,17 +7,17 @@ from collections.abc import Callable
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from laneway.brokers.aws.acting import Acting
-from laneway.brokers.aws.channels import Channels
 from laneway.brokers.aws.clients import Clients
-from laneway.brokers.aws.forwarding import Forwarder
-from laneway.brokers.aws.items import Waiting
-from laneway.brokers.aws.messages import Channel, Note, Outgoing, read
-from laneway.brokers.aws.polling import Poller
-from laneway.brokers.aws.sending import Sender
-from laneway.brokers.aws.table import Table
-from laneway.brokers.aws.tables import Tables
-from laneway.brokers.aws.timetable import Pollers
+from laneway.brokers.aws.dynamodb.delayed_jobs import Table
+from laneway.brokers.aws.dynamodb.forward import Forwarder
+from laneway.brokers.aws.dynamodb.items import Waiting
+from laneway.brokers.aws.dynamodb.poller import Poller
+from laneway.brokers.aws.dynamodb.tables import Tables
+from laneway.brokers.aws.dynamodb.timetable import Pollers
+from laneway.brokers.aws.operate import Acting
+from laneway.brokers.aws.sqs.message import Channel, Note, Outgoing, read
+from laneway.brokers.aws.sqs.queues import Channels
+from laneway.brokers.aws.sqs.send import Sender
 from laneway.clock import Clock, SystemClock
 from tests.aws.places import Place
 

@@ -17,7 +17,7 @@ from itertools import cycle, islice
 
 import pytest
 
-from laneway.brokers.aws.table import CLAIM_S
+from laneway.brokers.aws.dynamodb.delayed_jobs import CLAIM_S
 from laneway.clock import ManualClock
 from tests.aws.servers import FakeProcess, FakeServer
 from tests.aws.waiters import Sends, Waiters, waiting

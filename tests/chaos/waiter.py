@@ -13,7 +13,7 @@ import signal
 import sys
 
 from laneway.brokers.aws import AWSBroker
-from laneway.brokers.aws.urls import Settings
+from laneway.brokers.aws.settings import Settings
 from laneway.failpoints import armed
 from laneway.urls import Url
 from tests.aws.story import AheadClock

@@ -58,13 +58,6 @@ def test_every_hop_exists(path, function):
     assert callable(target)
 
 
-def test_every_file_of_the_broker_on_aws_is_told_of():
-    text = (ROOT / "docs" / "internals.md").read_text(encoding="utf-8")
-    folder = ROOT / "src" / "laneway" / "brokers" / "aws"
-    told = set(re.findall(r"`(\w+\.py)`", text[text.index("file by file\n") : text.index("## The states of a job")]))
-    assert told == {path.name for path in folder.glob("*.py")} - {"__init__.py"}
-
-
 def test_no_journey_takes_more_than_nine_hops():
     text = (ROOT / "docs" / "internals.md").read_text(encoding="utf-8")
     journeys = re.findall(r"\*\*From .*?\*\*\n\n((?:\d+\. .*\n)+)", text)

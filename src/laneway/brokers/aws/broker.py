@@ -16,28 +16,28 @@ from ...errors import BrokerError
 from ...events.event import Subscription
 from ...jobs.data import JobView, NewJob, QueueStats, Started, Status, WorkerView
 from ...urls import Url
-from .acting import Acting
-from .channels import Channels
-from .checking import check, check_app
-from .checking_events import notes_on_events
+from .admin.check import check, check_app
+from .admin.checking_events import notes_on_events
+from .admin.providing import provide
 from .clients import Clients
 from .declared import refusal
-from .emptying import Emptying
-from .forwarding import Forwarder
-from .looking import Looking
-from .morgue import Morgue
-from .polling import Poller
-from .providing import provide
-from .publishing import Publisher
-from .reporting import Reporter
-from .sending import Sender
-from .subscribing import Subscribing
-from .tables import Tables
-from .ties import Ties
-from .timetable import Pollers
-from .topics import Topics
-from .turning import Turns
-from .urls import Settings
+from .dynamodb.forward import Forwarder
+from .dynamodb.heartbeat import Reporter
+from .dynamodb.poller import Poller
+from .dynamodb.tables import Tables
+from .dynamodb.timetable import Pollers
+from .inspect import Looking
+from .operate import Acting
+from .settings import Settings
+from .sns.publish import Publisher
+from .sns.subscriptions import Subscribing
+from .sns.ties import Ties
+from .sns.topics import Topics
+from .sqs.dead_letters import Morgue
+from .sqs.empty_morgue import Emptying
+from .sqs.queues import Channels
+from .sqs.send import Sender
+from .sqs.turn import Turns
 from .whereabouts import Whereabouts
 
 if TYPE_CHECKING:

@@ -19,8 +19,8 @@ from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
 from ... import __version__
-from .trouble import explain
-from .urls import Settings
+from .errors import explain
+from .settings import Settings
 
 #: How often botocore makes a request at most.
 ATTEMPTS = 3

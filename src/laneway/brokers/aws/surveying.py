@@ -16,8 +16,8 @@ from ...broker import Listing, Order, Page
 from ...clock import Clock
 from ...jobs.data import JobView, Kind, Payload
 from ..page_cursor import Position, check_order, check_start, read_position, write_position
-from .items import Waiting
-from .table import Table
+from .dynamodb.delayed_jobs import Table
+from .dynamodb.items import Waiting
 
 #: A table with more jobs is counted only so often.
 LONG = 10_000

@@ -12,9 +12,9 @@ from ...errors import BrokerError
 from ...ids import made_at
 from ...jobs.data import Status
 from ..shared import REMEMBER_ENDED_S
-from .table import Table
-from .tables import Tables
-from .turning import Turns
+from .dynamodb.delayed_jobs import Table
+from .dynamodb.tables import Tables
+from .sqs.turn import Turns
 
 #: Seconds for which what the heartbeats said is taken for true: they come every ten, and all of them are read.
 FRESH_S = 1.0

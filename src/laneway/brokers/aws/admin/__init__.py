@@ -1,0 +1,1 @@
+"""Creates and checks queues, tables, topics and permissions."""

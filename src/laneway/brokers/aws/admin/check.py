@@ -1,0 +1,189 @@
+"""What is unwell on AWS: queues, dead letters, tables, permissions and the clock. Looks, and changes nothing.
+
+`check` is about what there is of the queues that are known; `check_app` about what an app's tasks and listeners need.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from email.utils import parsedate_to_datetime
+from typing import TYPE_CHECKING
+
+from ....errors import BrokerAwayError
+from ..dynamodb.tables import problem_of
+from ..errors import AWSError, DeniedError, MissingError
+from ..sqs.message import Channel
+from .checking_events import check_listener
+from .needs import Need, needs_of
+from .probing import denied, queue_denials, table_denials
+from .resources import receives_problem, redrive_of, retention_problem, size_problem, ttl_problem
+
+if TYPE_CHECKING:
+    from ....app import Laneway
+    from ..broker import AWSBroker
+
+#: Seconds by which this machine's clock may differ from that of AWS: jobs are due by it, and signatures expire by it.
+CLOCK_S = 60.0
+
+
+def check(broker: AWSBroker) -> list[str]:
+    """What is wrong with the queues that were declared or asked for, and with their tables."""
+    queues = [queue for queue in broker.looks.queues() if broker.looks.is_own(queue)]
+    channels = [channel for queue in queues for channel in broker.channels.existing(queue)]
+    found = [sentence for channel in channels for sentence in _queue(broker, channel)]
+    found += _clock(broker, channels[:1])
+    found += _tables(broker, queues)
+    return list(dict.fromkeys(found))
+
+
+def check_app(broker: AWSBroker, app: Laneway) -> list[str]:
+    """What an app's tasks and listeners need and AWS does not have, or does otherwise."""
+    found: list[str] = []
+    for need in needs_of(app).values():
+        channels = {channel.fifo: channel for channel in broker.channels.existing(need.queue)}
+        for task in need.collecting:
+            found.append(f"The collecting task {task} cannot run on SQS; use Redis or SQLite for it.")
+        for fifo in (False, True):
+            if not need.tasks(fifo):
+                continue
+            if fifo not in channels:
+                found.append(_missing(broker, need, fifo))
+            else:
+                found += _receives(broker, need, channels[fifo])
+        if need.subscription is not None and False in channels:
+            found += check_listener(broker, ", ".join(need.plain), need.subscription)
+    return found
+
+
+def _missing(broker: AWSBroker, need: Need, fifo: bool) -> str:
+    name = broker.channels.name_of(need.queue, fifo)
+    what = ("FIFO queue", "keyed") if fifo else ("SQS queue", "plain")
+    return (
+        f"There is no {what[0]} {name}, which the {what[1]} jobs of {', '.join(need.tasks(fifo))} go to; "
+        "make it with laneway aws create TARGET."
+    )
+
+
+def _receives(broker: AWSBroker, need: Need, channel: Channel) -> Iterator[str]:
+    try:
+        redrive = redrive_of(broker.channels.attributes(channel))
+    except AWSError:
+        return  # `check` has said so
+    if redrive is not None:
+        runs = need.runs[channel.fifo]
+        yield from receives_problem(channel.name, redrive, runs, ", ".join(need.tasks(channel.fifo)))
+
+
+# -- queues --------------------------------------------------------------------------------------------
+
+
+def _queue(broker: AWSBroker, channel: Channel) -> Iterator[str]:
+    try:
+        attributes = broker.channels.attributes(channel)
+        letters = broker.channels.dead_letters(channel)
+    except BrokerAwayError:
+        raise
+    except AWSError as error:
+        yield denied(channel.name, ["sqs:GetQueueAttributes"]) if isinstance(error, DeniedError) else str(error)
+        return
+    yield from retention_problem(channel.name, attributes)
+    yield from size_problem(channel.name, attributes, broker.settings.max_body)
+    if lacking := list(queue_denials(broker.clients, channel)):
+        yield denied(channel.name, lacking)
+    if letters is None:
+        yield (
+            f"The SQS queue {channel.name} has no dead-letter queue, so that what fails for good cannot be buried; "
+            "make one with laneway aws create TARGET, or name one in its redrive policy."
+        )
+        return
+    if redrive_of(attributes) is None:
+        yield (
+            f"The SQS queue {channel.name} has no redrive policy, so that a message that nobody can settle is received "
+            f"again and again until it expires; give it one that names {letters.name}."
+        )
+    yield from _letters(broker, letters)
+
+
+def _letters(broker: AWSBroker, letters: Channel) -> Iterator[str]:
+    try:
+        yield from retention_problem(letters.name, broker.channels.attributes(letters))
+    except MissingError:
+        yield (
+            f"There is no dead-letter queue {letters.name}, though a redrive policy names it; make it with laneway aws "
+            "create TARGET."
+        )
+        return
+    except BrokerAwayError:
+        raise
+    except AWSError as error:
+        yield denied(letters.name, ["sqs:GetQueueAttributes"]) if isinstance(error, DeniedError) else str(error)
+        return
+    if lacking := list(queue_denials(broker.clients, letters, letters=True)):
+        yield denied(letters.name, lacking)
+
+
+# -- tables --------------------------------------------------------------------------------------------
+
+
+def _tables(broker: AWSBroker, queues: Collection[str]) -> Iterator[str]:
+    wanted = broker.settings.table
+    for name in dict.fromkeys([wanted] if wanted else map(broker.tables.name, queues)):
+        try:
+            described = broker.clients.dynamodb("describe_table", TableName=name)["Table"]
+        except MissingError:
+            if wanted:
+                yield f"There is no table {name}, which the URL names; make it with laneway aws create TARGET."
+            elif broker.settings.records:
+                yield (
+                    f"There is no table {name}, in which records=on of the URL keeps how jobs end; make it with "
+                    "laneway aws create TARGET."
+                )
+            continue
+        except BrokerAwayError:
+            raise
+        except AWSError as error:
+            if wanted or not isinstance(error, DeniedError):  # whoever uses SQS alone may not look for a table
+                forbidden = isinstance(error, DeniedError)
+                yield denied(f"the table {name}", ["dynamodb:DescribeTable"]) if forbidden else str(error)
+            continue
+        problem = problem_of(described)
+        if problem is not None:
+            yield problem
+            continue
+        yield from _expiry(broker, name)
+        if actions := list(table_denials(broker.clients, name)):
+            yield denied(f"the table {name}", actions)
+
+
+def _expiry(broker: AWSBroker, name: str) -> Iterator[str]:
+    try:
+        said = broker.clients.dynamodb("describe_time_to_live", TableName=name)
+    except BrokerAwayError:
+        raise
+    except AWSError:
+        return  # a worker does not need to know it
+    yield from ttl_problem(name, said.get("TimeToLiveDescription", {}))
+
+
+# -- the clock -----------------------------------------------------------------------------------------
+
+
+def _clock(broker: AWSBroker, channels: list[Channel]) -> Iterator[str]:
+    """Whether this machine and AWS agree on the time, by the date of an answer."""
+    for channel in channels:
+        try:
+            answer = broker.clients.sqs("get_queue_attributes", QueueUrl=channel.url, AttributeNames=["QueueArn"])
+        except BrokerAwayError:
+            raise
+        except AWSError:
+            return  # that was said of the queue
+        now = broker.clock.now()
+        date = answer.get("ResponseMetadata", {}).get("HTTPHeaders", {}).get("date")
+        if date is None:
+            return
+        apart = now - parsedate_to_datetime(date).timestamp()
+        if abs(apart) > CLOCK_S:
+            yield (
+                f"This machine's clock is {abs(apart):.0f} seconds {'ahead of' if apart > 0 else 'behind'} that of "
+                "AWS, so that delayed jobs run at the wrong time; set it, by NTP."
+            )

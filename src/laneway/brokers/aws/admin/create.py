@@ -1,0 +1,216 @@
+"""Making what an app needs on AWS: its queues with their dead-letter queues, the waiter table, and what events need.
+
+It may be repeated: what exists is looked at and told, and never changed, but in development a queue without a redrive
+policy, which gets one. Each thing is made after what it refers to, so
+that a run that ends midway leaves nothing that points to nowhere, and the next one goes on.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Generator, Mapping
+from typing import TYPE_CHECKING
+
+from ....errors import BrokerAwayError
+from ..dynamodb.tables import problem_of
+from ..errors import AWSError, MissingError
+from ..settings import MAX_NAME
+from ..sqs.queues import FIFO_SUFFIX
+from .creating_events import EventCreation
+from .needs import Need
+from .resources import (
+    EXPIRES,
+    MAX_RECEIVES,
+    queue_attributes,
+    receives_problem,
+    redrive_of,
+    redrive_policy,
+    retention_problem,
+    size_problem,
+    table_definition,
+    ttl_problem,
+)
+from .steps import Step, Steps, problems
+
+if TYPE_CHECKING:
+    from ..broker import AWSBroker
+
+#: Seconds that a table gets until it can be used, and between two looks at it.
+PATIENCE_S = 120.0
+PAUSE_S = 0.5
+
+
+class Creation:
+    """Makes what is missing; with `dry_run` it only says so.
+
+    `development`: for a worker, which also gives a queue the redrive policy that it lacks, and sets filters afterwards.
+    """
+
+    def __init__(
+        self,
+        broker: AWSBroker,
+        *,
+        dry_run: bool = False,
+        development: bool = False,
+        pause: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._broker = broker
+        self._clients = broker.clients
+        self._dry_run = dry_run
+        self._pause = pause
+        self._development = development
+        self._events = EventCreation(broker, dry_run=dry_run, sets_filters=development)
+
+    def carry_out(self, needs: Mapping[str, Need], *, tables: bool = True, publishes: Collection[str] = ()) -> Steps:
+        """Make queues for plain and for keyed jobs, with their dead-letter queues, and the tables; for a listener its
+        topic and subscription too. `publishes` are the topics of what the app publishes."""
+        self._broker.channels.look_again()
+        for topic in publishes:
+            yield from self._events.topic(topic, "for what the app publishes")
+        for need in needs.values():
+            for task in need.collecting:
+                yield Step("problem", f"The collecting task {task} cannot run on SQS; use Redis or SQLite for it.")
+            wanted = need.subscription
+            if wanted is not None and wanted.topic not in publishes:
+                yield from self._events.topic(wanted.topic, f"for the events of {', '.join(need.plain)}")
+            for fifo in need.kinds:
+                yield from self._queue(need, fifo)
+            if wanted is not None:
+                yield from self._events.subscription(wanted)
+        if tables:
+            for name in dict.fromkeys(map(self._broker.tables.name, needs)):
+                yield from self._table(name)
+
+    # -- queues ----------------------------------------------------------------------------------------
+
+    def _queue(self, need: Need, fifo: bool) -> Steps:
+        name = self._broker.channels.name_of(need.queue, fifo)
+        attributes = self._attributes(name)
+        redrive = None if attributes is None else redrive_of(attributes)
+        letters = self._broker.channels.dead_name_of(name)
+        arn = ""
+        if attributes is None or redrive is None:
+            if len(letters) > MAX_NAME:
+                yield Step(
+                    "problem",
+                    f"The dead-letter queue of {name} would be called {letters}, and SQS takes {MAX_NAME} characters "
+                    f"at most; give the queue {need.queue} a shorter name.",
+                )
+                return
+            arn = yield from self._letters(letters, fifo)
+            if attributes is None:
+                yield from self._make_queue(name, f"its dead letters in {letters}", fifo, arn)
+                return
+        yield Step("exists", f"The SQS queue {name} exists.")
+        yield from problems(retention_problem(name, attributes))
+        yield from problems(size_problem(name, attributes, self._broker.settings.max_body))
+        if redrive is None and self._development:
+            yield from self._redrive(name, letters, arn)
+            return
+        if redrive is None:
+            yield Step(
+                "problem",
+                f"The SQS queue {name} has no redrive policy, and was left as it is; give it one that names {letters} "
+                f"and has a maxReceiveCount of {MAX_RECEIVES}.",
+            )
+            return
+        yield from self._named_letters(name, attributes.get("QueueArn", ""), redrive.dead_letter_target_arn)
+        if fifo in need.runs:
+            yield from problems(receives_problem(name, redrive, need.runs[fifo], ", ".join(need.tasks(fifo))))
+
+    def _redrive(self, name: str, letters: str, letters_arn: str) -> Steps:
+        """Give a queue that has none its redrive policy."""
+        url = self._clients.sqs("get_queue_url", QueueName=name, **self._owner())["QueueUrl"]
+        policy = {"RedrivePolicy": redrive_policy(letters_arn)}
+        self._clients.sqs("set_queue_attributes", QueueUrl=url, Attributes=policy)
+        yield Step("made", f"The SQS queue {name} was given a redrive policy, its dead letters in {letters}.")
+
+    def _named_letters(self, name: str, arn: str, letters_arn: str) -> Steps:
+        """See that there is the dead-letter queue that a redrive policy names; one elsewhere is somebody else's."""
+        if letters_arn.rpartition(":")[0] != arn.rpartition(":")[0]:
+            return
+        letters = letters_arn.rpartition(":")[2]
+        attributes = self._attributes(letters)
+        if attributes is None:
+            what = f"for the dead letters of {name}, whose redrive policy names it"
+            yield from self._make_queue(letters, what, letters.endswith(FIFO_SUFFIX), None)
+            return
+        yield Step("exists", f"The SQS queue {letters} exists.")
+        yield from problems(retention_problem(letters, attributes))
+
+    def _letters(self, name: str, fifo: bool) -> Generator[Step, None, str]:
+        """Make a dead-letter queue. Returns its ARN."""
+        attributes = self._attributes(name)
+        if attributes is None:
+            yield from self._make_queue(name, "for dead letters", fifo, None)
+            attributes = self._attributes(name) or {}
+        else:
+            yield Step("exists", f"The SQS queue {name} exists.")
+            yield from problems(retention_problem(name, attributes))
+        return attributes.get("QueueArn", "")
+
+    def _make_queue(self, name: str, what: str, fifo: bool, letters_arn: str | None) -> Steps:
+        if self._dry_run:
+            yield Step("missing", f"The SQS queue {name}, {what}, would be made.")
+            return
+        attributes = queue_attributes(self._broker.settings, fifo, letters_arn)
+        try:
+            self._clients.sqs("create_queue", QueueName=name, Attributes=attributes)
+        except AWSError as error:
+            if not error.code.endswith("QueueDeletedRecently"):
+                raise
+            raise AWSError(
+                f"The SQS queue {name} was deleted a moment ago, and SQS makes no other of that name for 60 seconds; "
+                "do it again then.",
+                code=error.code,
+            ) from None
+        yield Step("made", f"The SQS queue {name}, {what}, was made.")
+
+    def _attributes(self, name: str) -> dict[str, str] | None:
+        """The attributes of an SQS queue; None if there is none."""
+        try:
+            url = self._clients.sqs("get_queue_url", QueueName=name, **self._owner())["QueueUrl"]
+            answer = self._clients.sqs("get_queue_attributes", QueueUrl=url, AttributeNames=["All"])
+        except MissingError:
+            return None
+        found: dict[str, str] = answer.get("Attributes", {})
+        return found
+
+    def _owner(self) -> dict[str, str]:
+        account = self._broker.settings.account
+        return {} if account is None else {"QueueOwnerAWSAccountId": account}
+
+    # -- tables ----------------------------------------------------------------------------------------
+
+    def _table(self, name: str) -> Steps:
+        try:
+            described = self._clients.dynamodb("describe_table", TableName=name)["Table"]
+        except MissingError:
+            yield from self._make_table(name)
+            return
+        problem = problem_of(described)
+        if problem is not None:
+            yield Step("problem", problem)
+            return
+        yield Step("exists", f"The table {name} exists.")
+        said = self._clients.dynamodb("describe_time_to_live", TableName=name).get("TimeToLiveDescription", {})
+        yield from problems(ttl_problem(name, said))
+
+    def _make_table(self, name: str) -> Steps:
+        if self._dry_run:
+            yield Step("missing", f"The table {name}, for delayed jobs, would be made.")
+            return
+        self._clients.dynamodb("create_table", **table_definition(name))
+        self._await_table(name)
+        # If we die before this the table serves all the same, and the next run says what is missing.
+        expiry = {"Enabled": True, "AttributeName": EXPIRES}
+        self._clients.dynamodb("update_time_to_live", TableName=name, TimeToLiveSpecification=expiry)
+        yield Step("made", f"The table {name}, for delayed jobs, was made; it is paid by request.")
+
+    def _await_table(self, name: str) -> None:
+        for _ in range(int(PATIENCE_S / PAUSE_S)):
+            described = self._clients.dynamodb("describe_table", TableName=name)["Table"]
+            if described.get("TableStatus") == "ACTIVE":
+                return
+            self._pause(PAUSE_S)
+        raise BrokerAwayError(f"The table {name} is not ready after {PATIENCE_S:.0f} seconds; do it again in a while.")

@@ -1,0 +1,122 @@
+"""How queues and tables on AWS should be: what `laneway aws create` makes, and what it and `laneway check` hold others
+against. No calls."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import msgspec
+
+from ..dynamodb.items import INDEX
+from ..settings import Settings
+
+#: As long as SQS keeps a message at most: 14 days.
+RETENTION_S = 1_209_600
+#: The most that SQS allows. Laneway counts failures itself. SQS is to step in only for a message that no worker can
+#: even settle: what is postponed or given back is received again as well.
+MAX_RECEIVES = 1_000
+
+HASH, RANGE, TIME = "scheduler", "job_id", "perform_at"
+#: Of items that may be forgotten: when, in unix seconds.
+EXPIRES = "expires_at"
+
+
+class Redrive(msgspec.Struct, rename="camel"):
+    """A queue's redrive policy."""
+
+    dead_letter_target_arn: str = ""
+    #: AWS writes it as a number, other servers and people as text.
+    max_receive_count: int = 0
+
+
+def redrive_of(attributes: Mapping[str, str]) -> Redrive | None:
+    """The redrive policy of a queue; None if it has none."""
+    policy = attributes.get("RedrivePolicy")
+    return msgspec.json.decode(policy, type=Redrive, strict=False) if policy else None
+
+
+def redrive_policy(dead_letters_arn: str) -> str:
+    """The redrive policy that a queue is given."""
+    return msgspec.json.encode(Redrive(dead_letters_arn, MAX_RECEIVES)).decode()
+
+
+def queue_attributes(settings: Settings, fifo: bool, dead_letters_arn: str | None) -> dict[str, str]:
+    """What a queue is made with; `dead_letters_arn` None: it is a dead-letter queue itself."""
+    attributes = {"MessageRetentionPeriod": str(RETENTION_S)}
+    if settings.max_body > 262_144:
+        attributes["MaximumMessageSize"] = str(settings.max_body)
+    if fifo:
+        attributes["FifoQueue"] = "true"
+    if dead_letters_arn is not None:
+        attributes["RedrivePolicy"] = redrive_policy(dead_letters_arn)
+        if fifo:  # each key goes as fast as it can, whatever the others do
+            attributes |= {"DeduplicationScope": "messageGroup", "FifoThroughputLimit": "perMessageGroupId"}
+    return attributes
+
+
+def table_definition(name: str) -> dict[str, Any]:
+    """What a waiter table is made with."""
+    return {
+        "TableName": name,
+        "BillingMode": "PAY_PER_REQUEST",
+        "AttributeDefinitions": [
+            {"AttributeName": HASH, "AttributeType": "S"},
+            {"AttributeName": RANGE, "AttributeType": "S"},
+            {"AttributeName": TIME, "AttributeType": "N"},
+        ],
+        "KeySchema": [{"AttributeName": HASH, "KeyType": "HASH"}, {"AttributeName": RANGE, "KeyType": "RANGE"}],
+        "LocalSecondaryIndexes": [
+            {
+                "IndexName": INDEX,
+                "KeySchema": [{"AttributeName": HASH, "KeyType": "HASH"}, {"AttributeName": TIME, "KeyType": "RANGE"}],
+                "Projection": {"ProjectionType": "ALL"},
+            }
+        ],
+    }
+
+
+def retention_problem(name: str, attributes: Mapping[str, str]) -> Iterator[str]:
+    """A sentence if a queue forgets its messages early."""
+    kept = int(attributes.get("MessageRetentionPeriod", RETENTION_S))
+    if kept < RETENTION_S:
+        yield (
+            f"The SQS queue {name} forgets messages after {kept / 86_400:g} days; set its MessageRetentionPeriod to "
+            f"{RETENTION_S} (14 days)."
+        )
+
+
+def size_problem(name: str, attributes: Mapping[str, str], max_body: int) -> Iterator[str]:
+    """A sentence if a queue takes less than the URL says."""
+    most = int(attributes.get("MaximumMessageSize", max_body))
+    if most < max_body:
+        yield (
+            f"The SQS queue {name} takes messages of {most:,} bytes at most, and max_body is {max_body:,}; set its "
+            f"MaximumMessageSize to {max_body}, or max_body to what it takes."
+        )
+
+
+def receives_problem(name: str, redrive: Redrive, runs: int, task: str) -> Iterator[str]:
+    """A sentence if SQS itself would bury a job before its retries are used up."""
+    if redrive.max_receive_count <= runs:
+        if runs < MAX_RECEIVES:
+            advice = f"set the maxReceiveCount of its redrive policy to {MAX_RECEIVES}"
+        else:
+            advice = (
+                f"SQS allows a maxReceiveCount of {MAX_RECEIVES} at most: set max_retry_count to {MAX_RECEIVES - 2} or "
+                "less"
+            )
+        yield (
+            f"The SQS queue {name} moves a message to its dead letters after {redrive.max_receive_count} receives, and "
+            f"a job of {task} may be run {runs} times; {advice}."
+        )
+
+
+def ttl_problem(name: str, described: Mapping[str, Any]) -> Iterator[str]:
+    """A sentence if what may be forgotten is kept for ever."""
+    on = described.get("TimeToLiveStatus") in ("ENABLED", "ENABLING")
+    if not on or described.get("AttributeName", EXPIRES) != EXPIRES:
+        yield (
+            f"The table {name} keeps for ever what may be forgotten (workers that have gone, failed calls, how jobs "
+            f"ended); turn on its time to live for the attribute {EXPIRES}."
+        )

@@ -1,0 +1,1 @@
+"""Delayed jobs and the state of workers in DynamoDB."""

@@ -1,0 +1,227 @@
+"""The waiter table: delayed jobs, and what can be done with them one at a time.
+
+Nothing leaves it before it is in its next place. Whoever wants to send, move or remove an item claims it first, by a
+conditional update that may be repeated; so a lost answer strands nothing, and a claim that its holder does not live to
+use ends by itself. Which item is what is said in `items.py`; the table's other rows are in `states.py`, `meta.py` and
+`records.py`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator, Sequence
+
+from ....jobs.data import Status
+from . import paging
+from .client import Request, key
+from .items import INDEX, UnreadableError, Waiting, item_of, moved_note, names, partition_of, waiting_of
+from .job_history import Record, Records
+from .retry_state import States
+from .values import Item, number, real
+from .workers import Meta
+
+#: Seconds for which an item that is being sent is nobody else's.
+CLAIM_S = 120.0
+#: Who removes a job claims it by this name, whoever it is: so that whoever got no answer, or died, can do it again.
+_REMOVING = "removing"
+#: How often a verb looks anew at an item that somebody else changes meanwhile.
+_TRIES = 5
+
+_log = logging.getLogger("laneway")
+
+#: DynamoDB reserves hundreds of words; under other names none of them matters.
+_NAMES = {"#id": "job_id", "#at": "perform_at", "#claim": "claim", "#until": "claim_until"}
+_FREE = "(attribute_not_exists(#claim) OR #until < :now"
+
+
+class Table(States, Meta, Records):
+    """One waiter table."""
+
+    _announced = 0
+    _told: frozenset[str] = frozenset()
+
+    # -- jobs in ---------------------------------------------------------------------------------------
+
+    def put(self, waiting: Sequence[Waiting]) -> None:
+        """Store jobs, in twenty-fives, over whatever has their ids. If that fails midway, the error names what was not
+        stored; raises EnqueueError, and stores nothing, when one is larger than DynamoDB's items may be."""
+        size = self.settings.partitions
+        items = {each.job_id: item_of(each, size) for each in waiting}
+        if self._announced < size:
+            self._announce(size)
+        self.write([{"PutRequest": {"Item": item}} for item in items.values()], _not_stored)
+
+    def partitions(self) -> list[str]:
+        """Everywhere that items may lie, whatever number of partitions they were stored with."""
+        held = self.item("laneway", "partitions") or {}
+        return names(max(self.settings.partitions, int(real(held, "size"))))
+
+    def _announce(self, size: int) -> None:
+        """Have all pollers look into this many partitions from now on, before the first item lies in one."""
+        self.write_if(
+            "update_item",
+            "attribute_not_exists(#size) OR #size < :size",
+            Key=key("laneway", "partitions"),
+            UpdateExpression="SET #size = :size",
+            ExpressionAttributeNames={"#size": "size"},
+            ExpressionAttributeValues={":size": number(size)},
+        )
+        self._announced = size
+
+    # -- looking ---------------------------------------------------------------------------------------
+
+    def due(self, partition: str, until: float) -> Iterator[Waiting]:
+        """What is due by then in one partition, earliest first, all pages."""
+        for answer in self.query(
+            IndexName=INDEX,
+            KeyConditionExpression="#scheduler = :scheduler AND #at <= :until",
+            ExpressionAttributeNames={"#scheduler": "scheduler", "#at": "perform_at"},
+            ExpressionAttributeValues={":scheduler": {"S": partition}, ":until": number(until)},
+            ConsistentRead=self.consistent,
+        ):
+            yield from self.read(answer["Items"])
+
+    def get(self, job_id: str) -> Waiting | None:
+        """The job of this id, if it waits here."""
+        return self.get_all([job_id]).get(job_id)
+
+    def get_all(self, job_ids: Iterable[str]) -> dict[str, Waiting]:
+        """Those of these jobs that wait here, by id."""
+        found: dict[str, Waiting] = {}
+        wanted = dict.fromkeys(each for each in job_ids if each)
+        size = self.settings.partitions
+        homes = [key(partition_of(each, size), each) for each in wanted]
+        for waiting in self.read(self.items(homes)):
+            found[waiting.job_id] = waiting
+        missing = [each for each in wanted if each not in found]
+        if missing:
+            # Stored with another number of partitions, or by somebody else.
+            others = [key(each, id) for id in missing for each in self.partitions() if each != partition_of(id, size)]
+            for waiting in self.read(self.items(others)):
+                found.setdefault(waiting.job_id, waiting)
+        return found
+
+    def page(
+        self,
+        queue: str,
+        *,
+        start: float | None = None,
+        after: str | None = None,
+        reverse: bool = False,
+        limit: int = 100,
+    ) -> tuple[list[Waiting], str | None]:
+        """The jobs of a queue by due time, and what to give as `after` for those that follow; None at the end.
+
+        `start` is the due time to begin with, itself included; with `reverse` the latest come first.
+        """
+        return paging.page(self, queue, start=start, after=after, reverse=reverse, limit=limit)
+
+    def count(self, queue: str, until: float | None = None) -> int:
+        """How many jobs of a queue wait here; with `until`, those that are due by then."""
+        return paging.count(self, queue, until=until)
+
+    def read(self, items: Iterable[Item]) -> Iterator[Waiting]:
+        """The jobs of items. One that is no job's is left where it is, and told of once."""
+        for item in items:
+            try:
+                yield waiting_of(item, self.settings, self.home)
+            except UnreadableError as error:
+                self._tell(f"{item['scheduler']['S']}/{item['job_id']['S']}", error)
+
+    def _tell(self, place: str, error: UnreadableError) -> None:
+        if place not in self._told:
+            self._told |= {place}
+            _log.error("the item %s of the table %s cannot be sent, and stays there: %s", place, self.name, error)
+
+    # -- claiming --------------------------------------------------------------------------------------
+
+    def claim(self, waiting: Waiting, mine: str, now: float) -> bool:
+        """Make an item `mine` for a while, if nobody else has it and it is as it was seen. May be repeated."""
+        return self._update(
+            waiting,
+            f"attribute_exists(#id) AND #at = :seen AND {_FREE} OR #claim = :mine)",
+            "SET #claim = :mine, #until = :until",
+            {
+                ":seen": {"N": waiting.seen},
+                ":now": number(now),
+                ":mine": {"S": mine},
+                ":until": number(now + CLAIM_S),
+            },
+        )
+
+    def release(self, waiting: Waiting, mine: str) -> bool:
+        """Give a claim back: the item was not sent, and others may have better luck."""
+        return self._update(waiting, "#claim = :mine", "REMOVE #claim, #until", {":mine": {"S": mine}})
+
+    def done(self, waiting: Waiting, mine: str) -> bool:
+        """Delete an item that is in its next place. False: it is not `mine` any more, or gone already."""
+        deleted = self.write_if(
+            "delete_item",
+            "#claim = :mine",
+            Key=key(waiting.partition, waiting.job_id),
+            ExpressionAttributeNames={"#claim": "claim"},
+            ExpressionAttributeValues={":mine": {"S": mine}},
+        )
+        return deleted is not None
+
+    def remove(self, job_id: str, now: float, status: Status = "gone") -> bool:
+        """Remove a job for good; `status` is what it is from then on. False: it is not here, or being sent just now."""
+        mine = _REMOVING
+        for _ in range(_TRIES):
+            waiting = self.get(job_id)
+            if waiting is None or waiting.claimed(now, by_others_than=mine):
+                return False
+            # Claimed first, although a conditional delete would be one request: if the answer to that were lost, its
+            # repeat could not be told from somebody else's having sent the job.
+            if self.claim(waiting, mine, now):
+                # If we die here, a poller sends it when the claim has ended; as long as it is here, it is not over.
+                self.amend(waiting.queue, job_id, Record(status, now))
+                return self.done(waiting, mine) or self.get(job_id) is None
+        return False
+
+    def move(self, job_id: str, perform_at: float, now: float) -> bool:
+        """Have a job be due at another time. False: it is not here, or being sent just now."""
+        for _ in range(_TRIES):
+            waiting = self.get(job_id)
+            if waiting is None or waiting.claimed(now):
+                return False
+            if self._move(waiting, perform_at, now):
+                return True
+        return False
+
+    def _move(self, waiting: Waiting, perform_at: float, now: float) -> bool:
+        note = moved_note(waiting, perform_at)
+        values = {":seen": {"N": waiting.seen}, ":at": number(perform_at), ":now": number(now)}
+        sets, more = "SET #at = :at", {}
+        if note is not None:
+            sets += ", #attributes.#laneway.#text = :note"
+            values[":note"] = {"S": note}
+            more = {"#attributes": "sqs_message_attributes", "#laneway": "laneway", "#text": "StringValue"}
+        return self._update(
+            waiting,
+            # It may have been moved already, if the answer was lost.
+            f"attribute_exists(#id) AND (#at = :seen OR #at = :at) AND {_FREE})",
+            f"{sets} REMOVE #claim, #until",
+            values,
+            more,
+        )
+
+    def _update(
+        self, waiting: Waiting, condition: str, update: str, values: Item, more: dict[str, str] | None = None
+    ) -> bool:
+        said = condition + update
+        updated = self.write_if(
+            "update_item",
+            condition,
+            Key=key(waiting.partition, waiting.job_id),
+            UpdateExpression=update,
+            ExpressionAttributeNames={short: name for short, name in _NAMES.items() if short in said} | (more or {}),
+            ExpressionAttributeValues=values,
+        )
+        return updated is not None
+
+
+def _not_stored(requests: list[Request]) -> str:
+    """Names what of a `put` is not stored."""
+    ids = [request["PutRequest"]["Item"]["job_id"]["S"] for request in requests]
+    return f"These jobs were not stored: {', '.join(ids[:10])}{f' and {len(ids) - 10} more' if len(ids) > 10 else ''}."

@@ -1,0 +1,184 @@
+"""The poller: what is due soon goes from the tables into the queues. One a process, as a duty of its worker.
+
+A round takes what is due within the next 900 s, which is as long as SQS delays a message. What must stay in the table
+until it is due it takes then: what somebody may want to cancel, and what is for FIFO queues, which delay nothing. The
+next round is no later than the next such item (`timetable.py`). Items for FIFO queues go in order of due time, by one
+poller at a time. Several pollers share the rest; whoever claims an item sends it (`forwarding.py`).
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Callable, Collection, Iterable, Iterator
+from itertools import groupby
+
+from ....clock import Clock
+from ....errors import BrokerError
+from ..errors import MissingError
+from ..settings import Settings
+from .delayed_jobs import CLAIM_S, Table
+from .forward import LONGEST_DELAY_S, Forwarder
+from .items import Waiting
+from .tables import LOOK_AGAIN_S, Tables
+from .timetable import Timetable
+
+#: Items that are looked at together.
+_BLOCK = 500
+#: A round that has sent so many, or lasted so long, ends, and the next begins at once: its worker may want to stop.
+_ENOUGH = 2_000
+_LONG_S = 15.0
+#: Seconds until what could not be sent is tried again, and until another poller may be through with what it has.
+_AGAIN_S = 30.0
+_OTHERS_S = 5.0
+_FIFO_LOCK = "fifo"
+
+
+class Poller:
+    """Polls the tables of some queues."""
+
+    name = "poller"
+
+    def __init__(
+        self, tables: Tables, forwarder: Forwarder, settings: Settings, clock: Clock, queues: Collection[str]
+    ) -> None:
+        self._tables = tables
+        self._forwarder = forwarder
+        self._settings = settings
+        self._clock = clock
+        self._queues = list(queues)
+        self._timetable = Timetable(clock)
+        self._names: frozenset[str] = frozenset()
+        #: Whoever lets it have its rounds is asked here for the next one within some seconds.
+        self.sooner: Callable[[float], None] = lambda seconds: None
+
+    def hear(self, table: str, times: Iterable[float]) -> None:
+        """Take note that items are due at these times that leave the table no sooner."""
+        pause_s = self._timetable.remember(times) if table in self._names else None
+        if pause_s is not None:
+            self.sooner(pause_s)
+
+    def round(self) -> float:
+        """Send what is due soon, of whatever queue the tables hold items for. Returns the seconds until the next."""
+        found = [self._tables.of(queue) for queue in self._queues]
+        tables = {table.name: table for table in found if table is not None}
+        self._names = frozenset(tables)
+        is_whole = self._timetable.begin(min(self._settings.poll_s, float(LONGEST_DELAY_S)))
+        if None in found:
+            self._timetable.whole_within(LOOK_AGAIN_S)
+        try:
+            return self._timetable.end(self._look(tables.values(), LONGEST_DELAY_S if is_whole else 0.0))
+        except BaseException:
+            self._timetable.whole_within(0.0)
+            raise
+
+    def _look(self, tables: Collection[Table], ahead_s: float) -> float:
+        """Send what is due within so many seconds. Returns the seconds until what could not be sent is tried again."""
+        again_s = math.inf
+        errors: list[BrokerError] = []
+        for table in tables:
+            part = _Round(table, self._forwarder, self._clock, ahead_s)
+            try:
+                again_s = min(again_s, part.run())
+                self._timetable.remember(part.later)
+                errors += part.errors
+            except MissingError:
+                self._timetable.whole_within(LOOK_AGAIN_S)  # somebody has deleted the table
+            except BrokerError as error:
+                errors.append(error)
+        if errors:
+            raise errors[0]
+        return again_s
+
+
+class _Round:
+    """One look at one table."""
+
+    def __init__(self, table: Table, forwarder: Forwarder, clock: Clock, ahead_s: float) -> None:
+        self._table = table
+        self._forwarder = forwarder
+        self._clock = clock
+        self._ahead_s = ahead_s
+        self._next_s = math.inf
+        self._sent = 0
+        self._holds_lock = self._is_second = False
+        #: Groups of FIFO queues of which something was not sent, so that nothing after it may be.
+        self._stuck: set[tuple[str, str]] = set()
+        #: Why something was not sent, if it may be another time.
+        self.errors: list[BrokerError] = []
+        #: When what it has seen and left is due.
+        self.later: set[float] = set()
+
+    def run(self) -> float:
+        began = self._clock.monotonic()
+        try:
+            items = self._due(self._clock.now())
+            for block in _blocks(items):
+                self._take(block)
+                if self._sent >= _ENOUGH or (self._sent and self._clock.monotonic() - began > _LONG_S):
+                    return 0.0
+        finally:
+            if self._holds_lock:
+                self._table.let_go(_FIFO_LOCK, self._forwarder.mine)
+        return max(0.0, self._next_s)
+
+    def _due(self, now: float) -> Iterator[Waiting]:
+        """What is due soon, by due time."""
+        parts = [self._table.due(partition, now + self._ahead_s) for partition in self._table.partitions()]
+        return heapq.merge(*parts, key=lambda item: item.perform_at)
+
+    def _take(self, block: list[Waiting]) -> None:
+        now = self._clock.now()
+        wanted = [item for item in block if self._is_wanted(item, now)]
+        if any(item.fifo for item in wanted) and not self._may_send_calls(now):
+            wanted = [item for item in wanted if not item.fifo]
+            self._look_again(_OTHERS_S)
+        if not wanted:
+            return
+        done = self._forwarder.forward(self._table, wanted, self._stuck)
+        self._sent += len(done.sent)
+        self.errors += done.errors
+        if done.kept:
+            self._look_again(_AGAIN_S)
+        if done.skipped:
+            self._look_again(_OTHERS_S)
+
+    def _may_send_calls(self, now: float) -> bool:
+        """Whether no other poller sends calls; if one did, what it left is older than the rest of this round."""
+        if not self._is_second:
+            self._holds_lock = self._table.hold(_FIFO_LOCK, self._forwarder.mine, now, CLAIM_S)
+            self._is_second = not self._holds_lock
+        return not self._is_second
+
+    def _is_wanted(self, item: Waiting, now: float) -> bool:
+        if item.stays and item.perform_at > now:
+            self.later.add(item.perform_at)
+            return False
+        if item.claimed(now, by_others_than=self._forwarder.mine):
+            # If it is still there when that claim has ended, whoever made it is dead. Of a FIFO item nothing of its
+            # group may go before it; the forwarder sees to that.
+            self._look_again(item.claim_until - now + 1.0)
+            return item.fifo
+        return True
+
+    def _look_again(self, seconds: float) -> None:
+        self._next_s = min(self._next_s, seconds)
+
+
+def _blocks(items: Iterator[Waiting]) -> Iterator[list[Waiting]]:
+    """Items as they are taken together, by due time. Calls of one time come from several partitions, and ids grow: all
+    of them are put into one block, in the order of their arrival."""
+    block: list[Waiting] = []
+    for _, same in groupby(items, key=lambda item: item.perform_at):
+        calls: list[Waiting] = []
+        for item in same:
+            (calls if item.fifo else block).append(item)
+            if len(block) >= _BLOCK:
+                yield block
+                block = []
+        block += sorted(calls, key=lambda item: item.job_id)
+        if len(block) >= _BLOCK:
+            yield block
+            block = []
+    if block:
+        yield block

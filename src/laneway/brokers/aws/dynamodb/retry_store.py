@@ -1,0 +1,80 @@
+"""What is remembered of jobs beside their messages: how often they failed, and until when they rest.
+
+A message cannot be changed. So what becomes of a job that is not sent anew lies in the queue's table or, without
+one, in the memory of this process: another one then begins to count afresh.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping, Sequence
+
+from .job_history import Record
+from .retry_state import State
+from .tables import Tables
+
+#: So many are kept in memory; the oldest go first.
+REMEMBER = 100_000
+
+_log = logging.getLogger("laneway")
+
+
+class Memory:
+    """The states of jobs, by queue and id: in the table, or here."""
+
+    def __init__(self, tables: Tables) -> None:
+        self._tables = tables
+        self._lock = threading.Lock()
+        #: Queues whose missing table has been told.
+        self._told: set[str] = set()
+        self._kept: OrderedDict[tuple[str, str], State] = OrderedDict()
+
+    def has_table(self, queue: str) -> bool:
+        """Whether states outlive this process."""
+        return self._tables.of(queue) is not None
+
+    def of(self, queue: str, ids: Sequence[str]) -> dict[str, State]:
+        """The states of those jobs that have one."""
+        table = self._tables.of(queue)
+        if table is not None:
+            return dict(table.states(ids)) if ids else {}
+        with self._lock:
+            return {id: state for id in ids if (state := self._kept.get((queue, id))) is not None}
+
+    def save(self, queue: str, id: str, state: State) -> None:
+        table = self._tables.of(queue)
+        if table is not None:
+            table.save_state(id, state)
+            return
+        with self._lock:
+            self._kept[queue, id] = state
+            self._kept.move_to_end((queue, id))
+            while len(self._kept) > REMEMBER:
+                self._kept.popitem(last=False)
+
+    def record(self, queue: str, records: Mapping[str, Record]) -> None:
+        """Keep how jobs ended, if that is wanted: in the table alone, because it is others who ask."""
+        if not self._tables.keeps_records:
+            return
+        table = self._tables.of(queue)
+        if table is not None:
+            table.record(queue, records)
+        elif queue not in self._told:
+            self._told.add(queue)
+            _log.warning(
+                "how jobs of the queue %s end is not kept although records=on is in the URL, because there is no "
+                "table %s; make it with `laneway aws create`",
+                queue,
+                self._tables.name(queue),
+            )
+
+    def forget(self, queue: str, ids: Iterable[str]) -> None:
+        ids = list(ids)
+        table = self._tables.of(queue)
+        if table is not None and ids:
+            table.forget_states(ids)
+        with self._lock:
+            for id in ids:
+                self._kept.pop((queue, id), None)

@@ -1,0 +1,189 @@
+"""What people do to delayed jobs: cancel, move, run, bury, delete. It can be done to those that wait in a table alone.
+
+No request reaches a message inside an SQS queue. For what is not in the table `cancel` and `reschedule` say so, rather
+than that it is gone: it may be delayed by SQS itself. With `records=on` a record may tell that it has ended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+import msgspec
+
+from ...clock import Clock
+from ...errors import BrokerAwayError, BrokerError
+from ..shared import due_at
+from .dynamodb.delayed_jobs import Table
+from .dynamodb.forward import Forwarder
+from .dynamodb.items import Waiting
+from .dynamodb.job_history import Record
+from .dynamodb.tables import Tables
+from .dynamodb.timetable import Pollers
+from .settings import Settings
+from .sqs.dead_letters import Morgue
+from .sqs.message import Outgoing
+from .sqs.queues import Channels
+
+
+class Acting:
+    """Acts on the jobs that wait in tables."""
+
+    def __init__(
+        self,
+        channels: Channels,
+        tables: Tables,
+        forwarder: Forwarder,
+        settings: Settings,
+        clock: Clock,
+        pollers: Pollers | None = None,
+    ) -> None:
+        """`pollers` are told of what it moves."""
+        self._channels = channels
+        self._tables = tables
+        self._forwarder = forwarder
+        self._settings = settings
+        self._clock = clock
+        self._pollers = pollers or Pollers()
+
+    # -- one job ---------------------------------------------------------------------------------------
+
+    def cancel(self, queue: str, key: str, identity: str | None = None) -> bool:
+        """Remove a job or, with `identity`, one call of a keyed one. False while it is being sent to its queue, and
+        when a record tells that it has ended.
+
+        If a poller has died with it in its hands, it may have been sent, and runs all the same.
+        """
+        table, items = self._wanted(queue, key, identity, "cancelled")
+        now = self._clock.now()
+        removed = [table.remove(item.job_id, now, "cancelled") for item in items]
+        return any(removed)
+
+    def reschedule(
+        self,
+        queue: str,
+        key: str,
+        identity: str | None = None,
+        *,
+        delay_s: float = 0.0,
+        perform_at: float | None = None,
+    ) -> bool:
+        """Move a job to another time. False while it is being sent to its queue, and when a record tells that it has
+        ended.
+
+        What is due before a poller can be sure to come by goes to its queue at once, where it cannot be cancelled;
+        what leaves the table no sooner than it is due stays, and may be late, unless this process has the poller.
+        """
+        now = self._clock.now()
+        at = due_at(now, delay_s, perform_at)
+        table, items = self._wanted(queue, key, identity, "moved")
+        moved = [item.job_id for item in items if table.move(item.job_id, at, now)]
+        found = list(table.get_all(moved).values())
+        self._forward(table, [item for item in found if self._is_soon(item, now)])
+        self._pollers.tell(table.name, (item.perform_at for item in found if item.stays and item.perform_at > now))
+        return bool(moved)
+
+    def _is_soon(self, item: Waiting, now: float) -> bool:
+        """Whether it goes to its queue at once: it would be late if it waited for the next poll."""
+        return item.perform_at <= (now if item.stays else now + self._settings.poll_s)
+
+    def _wanted(self, queue: str, key: str, identity: str | None, done: str) -> tuple[Table, list[Waiting]]:
+        table = self._tables.of(queue)
+        if table is None:
+            raise BrokerError(
+                f"A job on SQS can be {done} while it waits in a DynamoDB table, and the queue {queue} has none: make "
+                f"the table {self._tables.name(queue)} with `laneway aws create`, and enqueue with "
+                "using(cancellable=True)."
+            )
+        if identity:
+            items = [item for item in table.get_all([identity]).values() if item.queue == queue]
+        else:
+            items = list(self._found(table, queue, [key]))
+        if not items and not self._has_ended(table, identity or key):
+            raise BrokerError(
+                f"The job {identity or key!r} is not in the table {table.name}, where it could be {done}: it is in its "
+                "SQS queue, running or gone. Enqueue with using(cancellable=True) what may have to be, and any delay "
+                "is spent in the table."
+            )
+        return table, items
+
+    def _has_ended(self, table: Table, id: str) -> bool:
+        """Whether a record tells that a job has ended. Without one it may be in its SQS queue."""
+        record = table.record_of(id) if self._tables.keeps_records else None
+        return record is not None and record.status != "queued"
+
+    # -- many jobs -------------------------------------------------------------------------------------
+
+    def run_now(self, queue: str, keys: Sequence[str]) -> int:
+        """Send jobs to their queues now. Returns of how many keys."""
+        now = self._clock.now()
+
+        def run(table: Table, items: list[Waiting]) -> list[Waiting]:
+            moved = [item.job_id for item in items if table.move(item.job_id, now, now)]
+            self._forward(table, list(table.get_all(moved).values()))
+            return [item for item in items if item.job_id in moved]
+
+        return self._act(queue, keys, run)
+
+    def bury_failed(self, queue: str, keys: Sequence[str], morgue: Morgue) -> int:
+        """Send jobs that have failed to the dead-letter queue. Returns how many."""
+        return self._act(queue, keys, lambda table, items: [item for item in items if self._bury(table, item, morgue)])
+
+    def delete_failed(self, queue: str, keys: Sequence[str]) -> int:
+        """Remove jobs that have failed for good. Returns how many."""
+        now = self._clock.now()
+        return self._act(
+            queue,
+            keys,
+            lambda table, items: [item for item in items if _has_failed(item) and table.remove(item.job_id, now)],
+        )
+
+    def _bury(self, table: Table, item: Waiting, morgue: Morgue) -> bool:
+        """To the dead-letter queue first, then out of the table: if we die between, it is in both for a while."""
+        mine, now = self._forwarder.mine, self._clock.now()
+        if not _has_failed(item) or not table.claim(item, mine, now):
+            return False
+        outgoing = item.outgoing
+        note = msgspec.structs.replace(outgoing.note, queue=item.queue, hop=outgoing.note.hop + 1)
+        try:
+            morgue.bury(self._channels.of(item.queue, item.fifo), [Outgoing(outgoing.body, note, outgoing.attributes)])
+        except BrokerAwayError:
+            raise  # perhaps it was sent: the claim ends by itself
+        except BrokerError:
+            table.release(item, mine)
+            raise
+        table.amend(item.queue, item.job_id, Record("dead", now))
+        table.done(item, mine)
+        return True
+
+    def _act(self, queue: str, keys: Sequence[str], act: Callable[[Table, list[Waiting]], list[Waiting]]) -> int:
+        """Do something to those jobs of the keys that wait in the table. Returns to how many it was done."""
+        table = self._tables.of(queue)
+        if table is None or not keys:
+            return 0
+        done = act(table, list(self._found(table, queue, keys)))
+        return len({item.outgoing.note.key or item.job_id for item in done})
+
+    # -- finding ---------------------------------------------------------------------------------------
+
+    def _found(self, table: Table, queue: str, keys: Sequence[str]) -> Iterator[Waiting]:
+        """The jobs with these keys that wait for a queue: plain ones and calls by their ids, all calls of a key."""
+        found = {id: item for id, item in table.get_all(keys).items() if item.queue == queue}
+        yield from found.values()
+        rest = {key for key in keys if key not in found}
+        after = None
+        # A table has no index by key: whoever acts on a key of several calls has it looked through.
+        while rest:
+            items, after = table.page(queue, after=after, limit=1_000)
+            yield from (item for item in items if item.outgoing.note.key in rest)
+            if after is None:
+                return
+
+    def _forward(self, table: Table, items: list[Waiting]) -> None:
+        """Send items now that a poller would send later. What cannot be sent now, it will."""
+        items = sorted(items, key=lambda item: (item.perform_at, item.job_id))
+        while items:
+            items = self._forwarder.forward(table, items).skipped
+
+
+def _has_failed(item: Waiting) -> bool:
+    return item.outgoing.note.retry_count >= 0

@@ -1,0 +1,1 @@
+"""Events by way of SNS."""

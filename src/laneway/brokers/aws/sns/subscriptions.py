@@ -1,0 +1,162 @@
+"""Subscribing queues to topics on SNS: made, mended and ended.
+
+It looks first and writes only what is missing or otherwise, so that whoever finds all in order needs no permission to
+change anything. Neither topics nor queues are made here: `creating` does that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import msgspec
+
+from ....events.event import Subscription
+from ...shared import write_filter
+from ..clients import Clients
+from ..errors import AWSError, DeniedError, MissingError, is_refusal
+from ..sqs.message import Channel
+from ..sqs.queues import Channels
+from .access_policy import allowing, allows, denies
+from .ties import BY_ATTRIBUTES, NO_FILTER, Terms, Tie, Ties
+from .topics import Topics
+
+
+class Door(msgspec.Struct, frozen=True):
+    """What an SQS queue says of who may send to it."""
+
+    channel: Channel
+    arn: str
+    policy: str | None
+
+
+class Subscribing:
+    """Makes and ends the subscriptions of queues to topics."""
+
+    def __init__(self, clients: Clients, channels: Channels, topics: Topics, ties: Ties) -> None:
+        self._clients = clients
+        self._channels = channels
+        self._topics = topics
+        self._ties = ties
+
+    def subscribe(self, subscription: Subscription) -> bool:
+        """Have a queue get what is published to a topic. False: all was so already.
+
+        Raises MissingError if there is no such queue or topic, and DeniedError for whoever may not look or change.
+        """
+        write_filter(subscription)  # before anything is changed: it may hold what cannot be written
+        door = self.door(subscription.queue)
+        tie = self._ties.one(subscription.topic, subscription.queue)
+        terms = None if tie is None else self._ties.terms(tie)
+        with _changing(subscription):
+            opened = self.open(door, subscription.topic)  # first: SNS gives up what comes to a closed door
+            if tie is None or terms is None:
+                self.make(subscription, door)
+                return True
+            return self.mend(tie, terms, subscription) or opened
+
+    def unsubscribe(self, topic: str, queue: str) -> bool:
+        """End a subscription; the queue, and what its policy allows, stay. False: there was none."""
+        try:
+            tie = self._ties.one(topic, queue)
+        except MissingError:
+            return False
+        if tie is not None:
+            self._clients.sns("unsubscribe", SubscriptionArn=tie.arn)
+        return tie is not None
+
+    def subscriptions(self, topic: str | None = None) -> list[Subscription]:
+        """Those of a topic, or all that look like a listener's."""
+        found: list[Subscription] = []
+        try:
+            ties = list(self._ties.all() if topic is None else self._ties.of(topic))
+        except MissingError:
+            return []
+        for tie in ties:
+            try:
+                found.append(Subscription(tie.topic, tie.queue, self._ties.terms(tie).filter))
+            except MissingError:
+                continue  # it was ended a moment ago
+        return sorted(found, key=lambda each: (each.topic, each.queue))
+
+    # -- the steps -------------------------------------------------------------------------------------
+
+    def door(self, queue: str) -> Door:
+        """The SQS queue of a listener, and who may send to it. Raises MissingError."""
+        channel = self._channels.of(queue, False)
+        wanted = ["QueueArn", "Policy"]
+        try:
+            answer = self._clients.sqs("get_queue_attributes", QueueUrl=channel.url, AttributeNames=wanted)
+        except MissingError:
+            self._channels.forget(channel)
+            raise
+        told = answer.get("Attributes") or {}
+        return Door(channel, told["QueueArn"], told.get("Policy"))
+
+    def is_open(self, door: Door, topic: str) -> bool:
+        """Whether a topic may send to a queue."""
+        return allows(door.policy, door.arn, self._topics.arn(topic))
+
+    def is_denied(self, door: Door, topic: str) -> str | None:
+        """A sentence, if a queue's policy forbids a topic to send to it: to allow it would not help."""
+        if not denies(door.policy, door.arn, self._topics.arn(topic)):
+            return None
+        return (
+            f"A statement in the access policy of the SQS queue {door.channel.name} denies the SNS topic "
+            f"{self._topics.name(topic)} to send to it, so that no events get there, whatever else is allowed; take it "
+            "out, or have it except this topic."
+        )
+
+    def open(self, door: Door, topic: str) -> bool:
+        """Let a topic send to a queue. False: it may already. Raises AWSError if the queue's policy forbids it."""
+        if self.is_open(door, topic):
+            return False
+        if denied := self.is_denied(door, topic):
+            raise AWSError(denied)
+        policy = allowing(door.policy, door.arn, self._topics.arn(topic))
+        self._clients.sqs("set_queue_attributes", QueueUrl=door.channel.url, Attributes={"Policy": policy})
+        return True
+
+    def make(self, subscription: Subscription, door: Door) -> None:
+        """Subscribe a queue that is not subscribed, to messages without an envelope."""
+        attributes = {"RawMessageDelivery": "true"}
+        if (text := write_filter(subscription)) is not None:
+            attributes["FilterPolicy"] = text
+        to = {"TopicArn": self._topics.arn(subscription.topic), "Protocol": "sqs", "Endpoint": door.arn}
+        try:
+            self._clients.sns("subscribe", **to, Attributes=attributes)
+        except MissingError as error:
+            raise self._ties.no_topic(subscription.topic, error) from None
+
+    def mend(self, tie: Tie, terms: Terms, subscription: Subscription) -> bool:
+        """Give a subscription its filter; how it delivers is left as it is. False: it has that filter."""
+        if terms.let_through(subscription.filter):
+            return False
+        wanted = write_filter(subscription)
+        if not wanted or not terms.by_attributes:
+            self._set(tie, "FilterPolicy", NO_FILTER)
+        if wanted:
+            if not terms.by_attributes:  # SNS would hold the old filter against it, so that one is gone by now
+                self._set(tie, "FilterPolicyScope", BY_ATTRIBUTES)
+            self._set(tie, "FilterPolicy", wanted)
+        return True
+
+    def _set(self, tie: Tie, name: str, value: str) -> None:
+        change = {"SubscriptionArn": tie.arn, "AttributeName": name, "AttributeValue": value}
+        self._clients.sns("set_subscription_attributes", **change)
+
+
+@contextmanager
+def _changing(subscription: Subscription) -> Iterator[None]:
+    """Say of what these credentials may not do what it was for: most workers may look and no more."""
+    try:
+        yield
+    except DeniedError as error:
+        if not is_refusal(error):  # it is not the permission that is missing
+            raise
+        raise DeniedError(
+            f"The queue {subscription.queue} is not subscribed to {subscription.topic} as its listener declares, and "
+            f"these credentials may not change that; have somebody who may run `laneway aws create`, or `laneway "
+            f"subscribe` ({str(error).rstrip('.')}).",
+            code=error.code,
+        ) from None

@@ -1,0 +1,59 @@
+"""Which SNS topic an event is published to: its name, its ARN, and making it.
+
+A topic's ARN is put together, never looked up: whoever may only publish may not ask either. Whether there is such a
+topic is told by whatever is done with it.
+"""
+
+from __future__ import annotations
+
+from ..clients import Clients
+from ..errors import MissingError
+from ..settings import Settings
+
+
+class Topics:
+    """The SNS topics, by the names of the topics that they are. Safe to call from several threads."""
+
+    def __init__(self, clients: Clients, settings: Settings) -> None:
+        self._clients = clients
+        self._settings = settings
+        #: How the ARNs of all topics begin; found out once.
+        self._start: str | None = None
+
+    def name(self, topic: str) -> str:
+        """What the topic is called on SNS."""
+        return self._settings.prefix + topic
+
+    def arn(self, topic: str) -> str:
+        """The ARN that a topic has if there is one."""
+        start = self._start
+        if start is None:  # two threads may both find it out: the answer is the same
+            region = self._clients.region
+            start = self._start = f"arn:{partition_of(region)}:sns:{region}:{self._account()}:"
+        return start + self.name(topic)
+
+    def exists(self, topic: str) -> bool:
+        """Whether there is such a topic now; asks for sns:GetTopicAttributes."""
+        try:
+            self._clients.sns("get_topic_attributes", TopicArn=self.arn(topic))
+        except MissingError:
+            return False
+        return True
+
+    def create(self, topic: str) -> str:
+        """Make a topic, unless it exists. Returns its ARN."""
+        arn: str = self._clients.sns("create_topic", Name=self.name(topic))["TopicArn"]
+        return arn
+
+    def _account(self) -> str:
+        if self._settings.account is not None:
+            return self._settings.account
+        # Whoever has credentials at all may ask this.
+        account: str = self._clients.sts("get_caller_identity")["Account"]
+        return account
+
+
+def partition_of(region: str) -> str:
+    """Which of the AWSs a region belongs to, as ARNs say it."""
+    starts = {"cn-": "aws-cn", "us-gov-": "aws-us-gov"}
+    return next((name for start, name in starts.items() if region.startswith(start)), "aws")

@@ -1,0 +1,272 @@
+"""The dead-letter queues as a morgue: its jobs are listed, revived and deleted by key, as on other brokers.
+
+SQS can neither list nor find a message, so all of them are received and made visible again (`letters.py`), up to
+10,000 at a time: `laneway stats` says how many there are. Others who look at the same moment see only the rest. What
+SQS itself or somebody else has put there is shown as well, and its error says so.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from functools import partial
+from heapq import nlargest, nsmallest
+
+from ....broker import Order, Page
+from ....clock import Clock
+from ....errors import BrokerError
+from ....jobs.data import JobView, Kind, Payload, Status
+from ...page_cursor import Position, check_order, check_start, read_position, write_position
+from ..clients import Clients
+from ..dynamodb.tables import Tables
+from ..settings import Settings
+from .letters import TEN, Hand, Letter
+from .message import Channel, Outgoing, again, headers_of
+from .queues import Channels
+from .send import Dispatch, Sender
+
+#: The attributes that make up the number of messages in an SQS queue.
+COUNTED = ("ApproximateNumberOfMessages", "ApproximateNumberOfMessagesDelayed", "ApproximateNumberOfMessagesNotVisible")
+MOVED = (
+    "SQS itself moved it here, because it was received more often than the redrive policy allows; no error is known."
+)
+
+_log = logging.getLogger("laneway")
+
+
+class Morgue:
+    """What is dead of every queue."""
+
+    def __init__(
+        self,
+        clients: Clients,
+        channels: Channels,
+        tables: Tables,
+        sender: Sender,
+        settings: Settings,
+        clock: Clock,
+    ) -> None:
+        self._clients = clients
+        self._channels = channels
+        self._tables = tables
+        self._sender = sender
+        self._settings = settings
+        self._clock = clock
+
+    # -- looking ---------------------------------------------------------------------------------------
+
+    def count(self, queue: str) -> int:
+        """About how many messages are dead, those included that somebody looks at."""
+        return sum(
+            sum(int(attributes.get(name, 0)) for name in COUNTED)
+            for _, letters in self.places(queue)
+            for attributes in [self._channels.attributes(letters)]
+        )
+
+    def listing(
+        self,
+        queue: str,
+        *,
+        order: Order | None,
+        reverse: bool,
+        start: float | str | None,
+        after: str | None,
+        limit: int,
+    ) -> Page:
+        """A page of dead jobs, by the time of their burial."""
+        order = check_order("dead", order)
+        check_start(order, start)
+        behind = None if after is None else read_position(order, after)
+
+        def place(view: JobView) -> Position:
+            value = view.key if order == "key" else view.updated_at
+            return value, view.updated_at or 0.0, 0, view.key
+
+        views = self.views(queue)
+        if start is not None:
+            views = [view for view in views if (place(view)[0] <= start if reverse else place(view)[0] >= start)]
+        if behind is not None:
+            views = [view for view in views if (place(view) < behind if reverse else place(view) > behind)]
+        page = (nlargest if reverse else nsmallest)(limit + 1, views, key=place)
+        more = write_position(order, place(page[limit - 1])) if len(page) > limit else None
+        return Page(page[:limit], more)
+
+    def find(self, queue: str, key: str) -> list[JobView]:
+        """A key's job, if it is dead."""
+        return [view for view in self.views(queue) if view.key == key]
+
+    def views(self, queue: str) -> list[JobView]:
+        """All dead jobs of a queue, as far as they can be looked at in one go."""
+        found: list[JobView] = []
+        for channel, letters in self.places(queue):
+            with self.hand(letters) as hand:
+                own = [letter for letter in hand.take() if is_from(letter, channel)]
+            found += [_view(queue, channel, same) for same in _by_key(own).values()]
+        return found
+
+    # -- acting ----------------------------------------------------------------------------------------
+
+    def revive(self, queue: str, keys: Collection[str]) -> int:
+        """Send jobs to their queue again, due now and with all their retries, and then delete the dead letters.
+
+        If it ends between the two, a job is revived and in the morgue as well.
+        """
+        return sum(self._take_out(place, keys, partial(self.send_anew, queue)) for place in self.places(queue))
+
+    def send_anew(self, queue: str, channel: Channel, letters: Sequence[Letter]) -> None:
+        """Send dead jobs to their queue again; to delete their letters is left to the caller."""
+        self._sender.dispatch([Dispatch(queue, channel.fifo, _revived(letter), None) for letter in letters])
+        try:
+            self.amend(queue, letters, "queued")
+        except BrokerError as error:
+            # They are on their way, and must not be sent twice for this. They seem dead until they have ended.
+            _log.warning("of revived jobs of the queue %s it is still kept that they are dead: %s", queue, error)
+
+    def delete(self, queue: str, keys: Collection[str]) -> int:
+        """Delete dead jobs for good."""
+
+        def over(channel: Channel, letters: Sequence[Letter]) -> None:
+            self.amend(queue, letters, "gone")
+
+        return sum(self._take_out(place, keys, over) for place in self.places(queue))
+
+    def bury(self, channel: Channel, outgoings: Sequence[Outgoing]) -> None:
+        """Put jobs there that are in no queue: those of the table."""
+        letters = self._channels.dead_letters(channel)
+        if letters is None:
+            raise no_dead_letters(channel)
+        now = self._clock.now()
+        for outgoing in outgoings:
+            outgoing.note.buried_at = now
+        self._sender.send(letters, [(outgoing, 0) for outgoing in outgoings])
+
+    # -- how -------------------------------------------------------------------------------------------
+
+    def amend(self, queue: str, letters: Sequence[Letter], status: Status) -> None:
+        """Keep what dead jobs are from now on, where it is kept how jobs end."""
+        table = self._tables.of(queue)
+        if table is not None:
+            table.amend_dead(queue, {letter.message.note.id: letter.died_at for letter in letters}, status)
+
+    def places(self, queue: str) -> Iterator[tuple[Channel, Channel]]:
+        """The SQS queues of a queue, each with its dead-letter queue; one that has none has no dead."""
+        for channel in self._channels.existing(queue):
+            letters = self._channels.dead_letters(channel)
+            if letters is not None:
+                yield channel, letters
+
+    def hand(self, letters: Channel) -> Hand:
+        """A hand for the letters of one dead-letter queue."""
+        return Hand(self._clients, letters, self._clock, wait_s=self._settings.wait_s)
+
+    def _take_out(
+        self,
+        place: tuple[Channel, Channel],
+        keys: Collection[str],
+        act: Callable[[Channel, Sequence[Letter]], None],
+    ) -> int:
+        """Do something with the letters of keys, then delete them, in tens. Returns of how many keys."""
+        channel, letters = place
+        with self.hand(letters) as hand:
+            found = _by_key(_wanted(hand, channel, set(keys)))
+            # Those of one key in the order in which they were sent; the keys as they were buried.
+            ordered = [letter for same in sorted(found.values(), key=_last_death) for letter in same]
+            for start in range(0, len(ordered), TEN):
+                if not hand.is_safe():
+                    raise BrokerError(
+                        f"SQS was too slow: {len(ordered) - start} of {len(ordered)} dead letters in {letters.name} "
+                        "were left as they are; do it again for those."
+                    )
+                part = ordered[start : start + TEN]
+                act(channel, part)
+                hand.delete([copy for letter in part for copy in (letter, *letter.copies)])
+            return len(found)
+
+
+def no_dead_letters(channel: Channel) -> BrokerError:
+    """The error for what is to be buried where there is no place for it."""
+    return BrokerError(
+        f"The SQS queue {channel.name} has no dead-letter queue, so that nothing of it can be buried; "
+        "make one with laneway aws create TARGET."
+    )
+
+
+def _wanted(hand: Hand, channel: Channel, keys: set[str]) -> Iterator[Letter]:
+    """The letters of keys. A plain job has one, so that the search ends with the last of them."""
+    left = set(keys)
+    for letter in hand.take():
+        if letter.key in keys and is_from(letter, channel):
+            yield letter
+            left.discard(letter.key)
+            if not left and not channel.fifo:
+                return
+
+
+def is_from(letter: Letter, channel: Channel) -> bool:
+    """Whether a letter belongs to a queue: several may share a dead-letter queue. One that says nothing is of all."""
+    source = letter.moved_from.rpartition(":")[2]
+    return letter.message.note.queue in ("", channel.queue) and source in ("", channel.name)
+
+
+def is_ownerless(letter: Letter, channel: Channel, letters: Channel) -> bool:
+    """Whether nothing says whose a letter is: neither a note or SQS, nor that the place is this queue's by its name."""
+    is_own = letters.name == Channels.dead_name_of(channel.name)
+    return not is_own and not letter.message.note.queue and not letter.moved_from
+
+
+def _by_key(letters: Iterable[Letter]) -> dict[str, list[Letter]]:
+    """The letters of each key in the order of their calls; of one that was buried twice the last stands for both."""
+    found: dict[str, dict[str, Letter]] = {}
+    for letter in letters:
+        same = found.setdefault(letter.key, {})
+        other = same.get(letter.message.note.id)
+        if other is not None:
+            first, letter = sorted((other, letter), key=lambda each: each.died_at)
+            letter.copies = [*letter.copies, first, *first.copies]
+            first.copies = []
+        same[letter.message.note.id] = letter
+    return {key: sorted(same.values(), key=_order) for key, same in found.items()}
+
+
+def _order(letter: Letter) -> tuple[float, float, int]:
+    message = letter.message
+    return message.note.due or 0.0, message.sent_at, message.sequence
+
+
+def _last_death(letters: Sequence[Letter]) -> float:
+    return max(letter.died_at for letter in letters)
+
+
+def _revived(letter: Letter) -> Outgoing:
+    """The job as it is sent anew. Its error is kept until it succeeds."""
+    return again(letter.message, retry_count=-1, deaths=0, due=None, buried_at=None, queue="")
+
+
+def _view(queue: str, channel: Channel, letters: Sequence[Letter]) -> JobView:
+    """The letters of one key as a job."""
+    last = max(letters, key=lambda letter: letter.died_at)
+    message, note = last.message, last.message.note
+    kind = Kind.KEYED if channel.fifo else Kind.PLAIN
+    return JobView(
+        queue=queue,
+        key=last.key,
+        status="dead",
+        shard=0,
+        payloads=[_payload(letter, kind) for letter in letters],
+        perform_at=message.sent_at if note.due is None else note.due,
+        retry_count=note.retry_count,
+        attempt=note.attempt,
+        kind=kind,
+        size=len(letters),
+        deaths=note.deaths,
+        error=note.error if note.error is not None or not last.moved_from else MOVED,
+        updated_at=last.died_at,
+    )
+
+
+def _payload(letter: Letter, kind: Kind) -> Payload:
+    message, note = letter.message, letter.message.note
+    if kind is Kind.PLAIN:
+        return Payload(message.body)
+    due = message.sent_at if note.due is None else note.due
+    return Payload(message.body, due, note.id, note.attempt, headers_of(message), note.deaths)

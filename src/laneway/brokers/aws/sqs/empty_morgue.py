@@ -1,0 +1,102 @@
+"""A whole dead-letter queue, reloaded or purged as it is received: ten at a time, for any number of letters.
+
+A listing holds all that it has seen, and so sees 10,000 letters at most; this keeps nothing but the ids of what it has
+done. It ends though jobs may die again meanwhile: what was sent after it began is left, and so is what it has sent
+itself. Of a dead-letter queue that several share it touches what is known to be this queue's. Letters are sent before
+they are deleted, so that whoever is interrupted has lost none; at worst ten of them are in both places. It is for
+standard queues alone: FIFO ones are revived by key, in order (`morgue.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator, Sequence
+from itertools import islice
+
+from ....capabilities import Emptied
+from ....clock import Clock
+from .dead_letters import Morgue, is_from, is_ownerless
+from .letters import HIDDEN_S, TEN, Hand, Letter
+from .message import Channel
+
+
+class Emptying:
+    """One run over the dead letters of a queue."""
+
+    def __init__(self, morgue: Morgue, clock: Clock, queue: str, *, revive: bool) -> None:
+        self._morgue = morgue
+        self._queue = queue
+        self._revive = revive
+        self._began = clock.now()
+        #: What is done, and which of its letters that was: one that is found again has died again, or is the same.
+        self._done: dict[str, tuple[int, int]] = {}
+        #: The messages that were there when it began, by SQS's own ids; and those that were left because nothing says
+        #: whose they are.
+        self._seen: set[str] = set()
+        self._ownerless: set[str] = set()
+
+    def steps(self, most: int) -> Generator[int, None, Emptied]:
+        """Do up to `most` letters. Yields how many each step has done; to close it between two steps ends it early."""
+        for channel, letters in self._morgue.places(self._queue):
+            if not channel.fifo:
+                for count in self._empty(channel, letters, most):
+                    most -= count
+                    yield count
+        return Emptied(len(self._seen), len(self._ownerless), HIDDEN_S)
+
+    def _empty(self, channel: Channel, letters: Channel, most: int) -> Generator[int, None, None]:
+        """Hand after hand, because each holds what is not to be touched and has to give it back in time."""
+        left = most
+        while left > 0:
+            before = left
+            with self._morgue.hand(letters) as hand:
+                wanted = self._wanted(hand, channel, letters)
+                while left > 0 and (part := list(islice(wanted, min(TEN, left)))) and hand.is_safe():
+                    self._carry_out(channel, hand, part)
+                    left -= len(part)
+                    yield len(part)
+                if hand.is_through:
+                    return
+            if left == before:
+                return  # there was nothing but what is not to be touched
+
+    def _wanted(self, hand: Hand, channel: Channel, letters: Channel) -> Iterator[Letter]:
+        """The letters of this queue that were there when it began. The others stay in the hand, hidden, to its end."""
+        pending: dict[str, Letter] = {}
+        for letter in hand.take():
+            if letter.message.sent_at > self._began:
+                continue
+            self._seen.add(letter.message.message_id)
+            if is_ownerless(letter, channel, letters):
+                self._ownerless.add(letter.message.message_id)
+                continue
+            if not is_from(letter, channel):
+                continue
+            name = _name(letter)
+            if name in self._done:
+                if not self._revive or self._done[name] == _version(letter):
+                    hand.delete([letter])  # it was buried twice, because an answer was lost; or deleting it was
+            elif name in pending:
+                pending[name].copies.append(letter)
+            else:
+                pending[name] = letter
+                yield letter
+
+    def _carry_out(self, channel: Channel, hand: Hand, part: Sequence[Letter]) -> None:
+        if self._revive:
+            self._morgue.send_anew(self._queue, channel, part)
+        else:
+            self._morgue.amend(self._queue, part, "gone")
+        for letter in part:
+            # By either name: from now on it has our note.
+            self._done[_name(letter)] = self._done[letter.message.note.id] = _version(letter)
+        hand.delete([each for letter in part for each in (letter, *letter.copies)])
+
+
+def _name(letter: Letter) -> str:
+    """Which job it is; a message without our note is known by SQS's own id alone."""
+    return letter.message.message_id if letter.message.is_bare else letter.message.note.id
+
+
+def _version(letter: Letter) -> tuple[int, int]:
+    """Which of its deaths it is."""
+    return letter.message.note.attempt, letter.message.note.hop

@@ -1,0 +1,170 @@
+"""What becomes of messages that have just been received.
+
+Most are put into the buffer. One that is in our hands already, or has ended, is not run again. One that has come
+before its time is sent on, whole, or hidden again. And what is kept beside a message is looked up: only for those that
+somebody has received before.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+
+from ....clock import Clock
+from ....errors import BrokerError
+from ....jobs.ticket import execute_after
+from ..dynamodb.retry_state import State
+from ..dynamodb.retry_store import Memory
+from .holding import LONGEST_S, Held
+from .hop_delay import waits_until
+from .inflight import Buffer, Stock
+from .message import Message, again
+from .send import Dispatch, Sender
+from .send_batch import Sent
+from .singly import Complaints, Refusal, send_singly
+from .visibility import Change, Changes, in_tens
+
+#: Received so often, a job whose deaths nobody counts is taken for one that has died twice: it runs alone then.
+SUSPECT_AFTER = 10
+SUSPECT_DEATHS = 2
+#: Seconds after which it is known how something was settled.
+MOMENT_S = 1
+
+
+class Arrivals:
+    """Takes in what the receivers of one process bring."""
+
+    def __init__(self, stock: Stock, memory: Memory, sender: Sender, changes: Changes, clock: Clock) -> None:
+        self._stock = stock
+        self._memory = memory
+        self._sender = sender
+        self._changes = changes
+        self._clock = clock
+        self._complaints = Complaints()
+
+    def take_in(self, buffer: Buffer, messages: Sequence[Message]) -> None:
+        """Put what is new into the buffer. If it raises, what could not be looked after is seen again later."""
+        errors: list[BrokerError] = []
+        fresh, doubles, others = self._sort(messages)
+        now = self._clock.now()
+        early = [(message, at) for message in fresh if (at := _hops_until(message)) is not None and at > now]
+        hopping = {id(message) for message, _ in early}
+        self._put(buffer, [message for message in fresh if id(message) not in hopping], errors)
+        others += self._sort(doubles)[2]
+        if early:
+            _try(errors, lambda: self._send_on(early))
+        if others:
+            _try(errors, lambda: self._changes.carry_out(others))
+        if errors:
+            raise errors[0]
+
+    def give_back(self, messages: Iterable[Message]) -> None:
+        """Let others have messages, now."""
+        self._changes.carry_out([Change(message, 0) for message in messages])
+
+    def _sort(self, messages: Sequence[Message]) -> tuple[list[Message], list[Message], list[Change]]:
+        """Those that are new, those that say the same as one of these, and what becomes of the rest."""
+        fresh: dict[str, Message] = {}
+        doubles: list[Message] = []
+        others: list[Change] = []
+        #: Keys of which a call is being given back, so that nothing behind it may run before it.
+        leaving: set[str] = set()
+        with self._stock.changed:
+            for message in sorted(messages, key=lambda each: each.sequence):
+                held = self._stock.holding.get(message)
+                if held is not None and held.is_leaving:
+                    others.append(Change(message, MOMENT_S))  # what is being settled cannot take it along any more
+                    leaving.add(message.note.key)
+                elif held is not None:
+                    held.meet(message)
+                elif self._stock.holding.is_ended(message):
+                    others.append(Change(message))  # if this fails it comes once more, and is known still
+                elif message.channel.fifo and message.note.key in leaving:
+                    others.append(Change(message, 0))  # its group stays blocked: the call before it is hidden
+                elif fresh.setdefault(message.note.id, message) is not message:
+                    doubles.append(message)
+        return list(fresh.values()), doubles, others
+
+    def _send_on(self, early: list[tuple[Message, float]]) -> None:
+        """Send messages on that wait hop by hop: the new one first. If we die before the delete, both are sent on."""
+        changes: list[Change] = []
+
+        def sent(each: tuple[Message, float]) -> None:
+            changes.append(Change(each[0]))
+            with self._stock.changed:
+                self._stock.holding.end(each[0])
+
+        def refused(each: tuple[Message, float], error: Refusal) -> None:
+            message, at = each
+            self._complaints.tell(message.channel, message.note.id, error)
+            changes.append(Change(message, min(math.ceil(at - self._clock.now()), int(LONGEST_S))))
+
+        for batch in in_tens(early):
+            send_singly(batch, self._dispatch, sent, refused)
+        self._changes.carry_out(changes)
+
+    def _dispatch(self, early: Sequence[tuple[Message, float]], sent: Sent) -> None:
+        items = [Dispatch(message.channel.queue, message.channel.fifo, again(message), at) for message, at in early]
+        self._sender.dispatch(items, sent)
+
+    def _put(self, buffer: Buffer, messages: list[Message], errors: list[BrokerError]) -> None:
+        """Look up what is kept beside messages, and put them into the buffer, or hide them again until their time."""
+        queue = buffer.channel.queue
+        again = [message.note.id for message in messages if message.receive_count > 1]
+        states: dict[str, State] = {}
+        unknown: set[str] = set()
+        if again:
+            try:
+                states = self._memory.of(queue, again)
+            except BrokerError as error:
+                # Whether they rest, and how often they have failed, is not known now.
+                errors.append(error)
+                unknown = set(again)
+        back: list[Change] = []
+        ready: list[Held] = []
+        #: Keys of which the head cannot be run now, so that nothing behind it may.
+        resting: set[str] = set()
+        for message in sorted(messages, key=lambda each: each.sequence):
+            id, key = message.note.id, message.note.key
+            state = states.get(id)
+            not_before = max(0.0 if state is None else state.not_before, _execute_after(message))
+            rest_s = math.ceil(not_before - self._clock.now())
+            if id in unknown or (message.channel.fifo and key in resting):
+                back.append(Change(message, 0))
+            elif rest_s > 0:
+                back.append(Change(message, min(rest_s, int(LONGEST_S))))
+            else:
+                ready.append(self._held(message, state))
+                continue
+            resting.add(key)
+        self._stock.put(buffer, ready)
+        if back:
+            _try(errors, lambda: self._changes.carry_out(back))
+
+    def _held(self, message: Message, state: State | None) -> Held:
+        held = Held(message)
+        if state is not None:
+            held.has_state = True
+            held.deaths += state.deaths
+            if state.attempt >= held.attempt:  # else only deaths were counted there
+                held.attempt, held.retry_count = state.attempt, state.retry_count
+                held.error = state.error or held.error
+        if message.receive_count >= SUSPECT_AFTER and not self._memory.has_table(message.channel.queue):
+            held.deaths = max(held.deaths, SUSPECT_DEATHS)
+        return held
+
+
+def _hops_until(message: Message) -> float | None:
+    return None if message.channel.fifo else waits_until(message.body, message.note)
+
+
+def _execute_after(message: Message) -> float:
+    """Until when a ticket in a FIFO queue waits. It cannot hop, because it must keep its place: its group waits too."""
+    return float(execute_after(message.body) or 0) if message.channel.fifo and not message.note.value else 0.0
+
+
+def _try(errors: list[BrokerError], work: Callable[[], None]) -> None:
+    try:
+        work()
+    except BrokerError as error:
+        errors.append(error)

@@ -1,0 +1,217 @@
+"""Which SQS queues belong to a Laneway queue: the standard one for plain jobs, the FIFO one for keyed calls, and where
+either has its dead letters.
+
+They are looked up by name (GetQueueUrl), never listed. What is not there is looked for again when a job is sent to it,
+and by workers after a while; nothing is ever made here: `creating` does that.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TypeVar
+
+import msgspec
+
+from ....clock import Clock
+from ....config import DEFAULT_QUEUE
+from ..admin.resources import redrive_of
+from ..clients import Clients
+from ..errors import AWSError, DeniedError, MissingError, MissingQueueError
+from ..settings import MAX_NAME, Settings
+from .message import Channel
+from .retention import Limits
+
+#: Seconds after which a queue that was missing is looked for again, and after which a redrive policy is read again.
+LOOK_AGAIN_S = 60.0
+READ_AGAIN_S = 600.0
+
+FIFO_SUFFIX = ".fifo"
+DEAD_LETTERS_SUFFIX = "-deadletter"
+
+K = TypeVar("K")
+
+
+class _Found(msgspec.Struct):
+    """What a look-up brought, and until when that holds; on the monotonic clock."""
+
+    channel: Channel | None
+    until: float
+
+
+class _Told(msgspec.Struct):
+    """What an SQS queue said of itself, and until when that holds."""
+
+    limits: Limits
+    #: Name and account of the dead-letter queue that its redrive policy names.
+    letters: tuple[str, str] | None
+    until: float
+
+
+class Channels:
+    """The SQS queues, by the names of the queues that they belong to."""
+
+    def __init__(self, clients: Clients, settings: Settings, clock: Clock) -> None:
+        self._clients = clients
+        self._settings = settings
+        self._clock = clock
+        self._lock = threading.Lock()
+        #: The queues that somebody has heard of, and whether they were declared.
+        self._known: dict[str, bool] = {}
+        self._found: dict[tuple[str, bool], _Found] = {}
+        self._dead: dict[str, _Found] = {}
+        self._told: dict[str, _Told] = {}
+
+    def declare(self, queue: str) -> None:
+        """Take note of a queue, as one that this process is about."""
+        with self._lock:
+            self._known[queue] = True
+
+    def declared(self) -> list[str]:
+        """The queues that this process is about."""
+        with self._lock:
+            return [queue for queue, declared in self._known.items() if declared]
+
+    def known(self) -> list[str]:
+        """The same, and those that were found because a job, or a table, named them."""
+        with self._lock:
+            return list(self._known)
+
+    def of(self, queue: str, fifo: bool) -> Channel:
+        """The SQS queue for the plain jobs of a queue, or for its keyed calls. Raises MissingError.
+
+        One that was missing is looked for again at once: the caller has a job for it, and it may have been made.
+        """
+        found = self._look(queue, fifo, again=True)
+        if found is None:
+            raise self.missing(queue, fifo)
+        return found
+
+    def missing(self, queue: str, fifo: bool) -> MissingQueueError:
+        """The error that says that there is no such SQS queue."""
+        return MissingQueueError(
+            f"There is no SQS queue {self.name_of(queue, fifo)} {self._settings.where}, which the "
+            f"{'keyed' if fifo else 'plain'} tasks of the queue {queue} need; create it with `laneway aws create`.",
+            code="QueueDoesNotExist",
+        )
+
+    def existing(self, queue: str) -> list[Channel]:
+        """The SQS queues that a queue has now: the standard one, the FIFO one, both or none."""
+        return [found for fifo in (False, True) if (found := self._look(queue, fifo)) is not None]
+
+    def dead_letters(self, channel: Channel) -> Channel | None:
+        """Where the dead letters of an SQS queue go: what its redrive policy names, else the queue named as it is."""
+        with self._lock:
+            held = self._dead.get(channel.url)
+        if held is not None and self._clock.monotonic() < held.until:
+            return held.channel
+        name, account = self._ask(channel).letters or (self.dead_name_of(channel.name), self._settings.account)
+        url = self._url(name, account)
+        found = None if url is None else Channel(channel.queue, name, url, name.endswith(FIFO_SUFFIX))
+        self._keep(self._dead, channel.url, found, READ_AGAIN_S)
+        return found
+
+    def limits(self, channel: Channel) -> Limits:
+        """For how long an SQS queue keeps a message, and how often it hands it out."""
+        with self._lock:
+            told = self._told.get(channel.url)
+        if told is None or self._clock.monotonic() >= told.until:
+            told = self._ask(channel)
+        return told.limits
+
+    def attributes(self, channel: Channel) -> dict[str, str]:
+        """The attributes of an SQS queue, as it tells them now."""
+        answer = self._clients.sqs("get_queue_attributes", QueueUrl=channel.url, AttributeNames=["All"])
+        found: dict[str, str] = answer.get("Attributes") or {}
+        return found
+
+    def forget(self, channel: Channel) -> None:
+        """AWS says that it does not exist: look for it again in a while."""
+        until = self._clock.monotonic() + LOOK_AGAIN_S
+        with self._lock:
+            for held in (*self._found.values(), *self._dead.values()):
+                if held.channel is not None and held.channel.url == channel.url:
+                    held.channel, held.until = None, until
+            self._dead.pop(channel.url, None)
+
+    def look_again(self) -> None:
+        """Look for what was missing when it is next asked for: it may have been made."""
+        with self._lock:
+            for held in (*self._found.values(), *self._dead.values()):
+                if held.channel is None:
+                    held.until = 0.0
+
+    def name_of(self, queue: str, fifo: bool) -> str:
+        """What the SQS queue is called; raises MissingError for a name that SQS does not take."""
+        base = self._settings.default if queue == DEFAULT_QUEUE else self._settings.prefix + queue
+        name = base + FIFO_SUFFIX if fifo else base
+        if len(name) > MAX_NAME:
+            raise MissingQueueError(
+                f"The SQS queue of {queue} would be called {name}, and SQS takes {MAX_NAME} characters at most; give "
+                "the queue a shorter name, or the URL a shorter prefix."
+            )
+        return name
+
+    @staticmethod
+    def dead_name_of(name: str) -> str:
+        """What the dead-letter queue of an SQS queue is called, unless its redrive policy names another."""
+        base = name.removesuffix(FIFO_SUFFIX)
+        return base + DEAD_LETTERS_SUFFIX + name[len(base) :]
+
+    # -- looking up ------------------------------------------------------------------------------------
+
+    def _look(self, queue: str, fifo: bool, *, again: bool = False) -> Channel | None:
+        """What is known of an SQS queue, or what AWS says. `again`: that it was missing does not count."""
+        with self._lock:
+            held = self._found.get((queue, fifo))
+        if held is not None and (held.channel is not None or (not again and self._clock.monotonic() < held.until)):
+            return held.channel
+        name = self.name_of(queue, fifo)
+        given = self._settings.default_url if queue == DEFAULT_QUEUE else None
+        if given is not None and given.endswith(f"/{name}"):
+            url: str | None = given  # as it is: whoever was given a URL may not be allowed to look for one
+        else:
+            url = self._url(name, self._settings.account)
+        found = None if url is None else Channel(queue, name, url, fifo)
+        self._keep(self._found, (queue, fifo), found, 0.0)
+        if found is not None:
+            with self._lock:
+                self._known.setdefault(queue, False)
+        return found
+
+    def _keep(self, held: dict[K, _Found], key: K, found: Channel | None, seconds: float) -> None:
+        until = self._clock.monotonic() + (LOOK_AGAIN_S if found is None else seconds)
+        with self._lock:
+            held[key] = _Found(found, until)
+
+    def _url(self, name: str, account: str | None) -> str | None:
+        owner = {} if account is None else {"QueueOwnerAWSAccountId": account}
+        try:
+            url: str = self._clients.sqs("get_queue_url", QueueName=name, **owner)["QueueUrl"]
+        except MissingError:
+            return None
+        return url
+
+    def _ask(self, channel: Channel) -> _Told:
+        """Ask a queue for what settling needs to know of it."""
+        names = ["MessageRetentionPeriod", "RedrivePolicy"]
+        limits, redrive = Limits(), None
+        try:
+            answer = self._clients.sqs("get_queue_attributes", QueueUrl=channel.url, AttributeNames=names)
+        except DeniedError:
+            pass  # then as SQS makes a queue by itself
+        else:
+            attributes = answer.get("Attributes") or {}
+            try:
+                redrive = redrive_of(attributes)
+            except msgspec.DecodeError as error:
+                raise AWSError(f"The redrive policy of {channel.name} cannot be read: {error}.") from None
+            limits = Limits(
+                float(attributes.get("MessageRetentionPeriod") or limits.retention_s),
+                (redrive.max_receive_count or None) if redrive is not None else None,
+            )
+        parts = redrive.dead_letter_target_arn.split(":") if redrive is not None else []
+        letters = (parts[5], parts[4]) if len(parts) == 6 else None
+        told = _Told(limits, letters, self._clock.monotonic() + READ_AGAIN_S)
+        with self._lock:
+            self._told[channel.url] = told
+        return told

@@ -1,0 +1,190 @@
+"""One receiver for each channel: a thread that has SQS wait for messages, and puts them into the channel's buffer.
+
+It asks only while something is wanted, and for no more than that. What nobody comes for is given back after a moment,
+and what arrives when the last worker has left is at once; a request that is under way cannot be called back.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from ....clock import Clock
+from ....errors import BrokerAwayError, BrokerError
+from ....ids import new_id
+from ..clients import Clients
+from ..errors import MissingError
+from .inflight import Buffer, Stock
+from .intake import Arrivals
+from .message import Message, read
+from .queues import Channels
+from .visibility import BATCH
+
+#: What has been ready for so long, and nobody wants, is given back for other workers.
+STALE_S = 0.5
+#: Somebody who asked so long ago still wants it; the worker's waits are shorter than that.
+RECENT_S = 1.5
+#: The same while nothing can be received: whoever asks then leaves more time between.
+PATIENT_S = 10.0
+#: With something ready it waits no longer for more than this, to see in time when nobody comes for it.
+SHORT_WAIT_S = 1
+#: Between two requests that failed: at first, and at most.
+BACKOFF_S = (0.1, 2.0)
+
+
+class Receiver:
+    """Receives one channel for one process."""
+
+    def __init__(
+        self,
+        buffer: Buffer,
+        stock: Stock,
+        arrivals: Arrivals,
+        clients: Clients,
+        channels: Channels,
+        clock: Clock,
+        *,
+        lease_s: Callable[[], float | None],
+        paused: Callable[[str], bool],
+        wait_s: int,
+    ) -> None:
+        self._buffer = buffer
+        self._stock = stock
+        self._arrivals = arrivals
+        self._clients = clients
+        self._channels = channels
+        self._clock = clock
+        #: For how long messages are hidden; None: no worker is there to run them.
+        self._lease_s = lease_s
+        self._paused = paused
+        self._wait_s = wait_s
+        self._attempt_id = ""
+        self._backoff_s = 0.0
+        self._thread: threading.Thread | None = None
+        #: One request at a time: those of a FIFO queue must not overtake each other.
+        self._asking = threading.Lock()
+
+    # -- what others may do ----------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """See that the thread is there. Its caller holds the lock of the stock."""
+        if self._thread is None:
+            name = f"laneway-receive-{self._buffer.channel.name}"
+            self._thread = threading.Thread(target=self._main, name=name, daemon=True)
+            self._thread.start()
+
+    def receive(self, limit: int, wait_s: int) -> int:
+        """Receive once, and put what has come into the buffer. Returns how many messages that were."""
+        with self._asking:
+            lease_s = self._lease_s()
+            messages = self._ask(min(limit, BATCH), wait_s, lease_s or 30.0)
+            if messages and self._lease_s() is None:
+                self._arrivals.give_back(messages)
+            elif messages:
+                self._arrivals.take_in(self._buffer, messages)
+            return len(messages)
+
+    # -- the thread ------------------------------------------------------------------------------------
+
+    def _main(self) -> None:
+        while self._await_demand():
+            ready = len(self._buffer.ready)
+            limit = self._buffer.demand - ready
+            wait_s = min(self._wait_s, SHORT_WAIT_S) if ready else self._wait_s
+            try:
+                count = self.receive(max(1, limit), wait_s)
+            except MissingError as error:
+                self._channels.forget(self._buffer.channel)
+                self._failed(error)
+            except Exception as error:
+                self._failed(error)
+            else:
+                self._succeeded(count, ready)
+
+    def _await_demand(self) -> bool:
+        """Wait until something is wanted; meanwhile what nobody wants is given back. False: there is no worker."""
+        changed = self._stock.changed
+        while True:
+            with changed:
+                if self._lease_s() is None:
+                    self._thread = None
+                    return False
+                if self._backoff_s:
+                    changed.wait_for(lambda: self._lease_s() is None, self._backoff_s)
+                if self._is_wanted():
+                    return True
+                stale = self._stock.take_back(self._buffer, since=self._clock.monotonic() - STALE_S)
+                if not stale:
+                    changed.wait(self._patience_s())
+                    continue
+            self.give_back([held.message for held in stale])
+
+    def give_back(self, messages: list[Message]) -> None:
+        """Give messages back; if that cannot be done, they come back by themselves when their time is up."""
+        try:
+            self._arrivals.give_back(messages)
+        except Exception as error:
+            self._failed(error)
+
+    def _is_wanted(self) -> bool:
+        buffer = self._buffer
+        if len(buffer.ready) >= buffer.demand or self._paused(buffer.channel.queue):
+            return False
+        recent_s = RECENT_S if buffer.error is None else PATIENT_S
+        return buffer.waits > 0 or self._clock.monotonic() - buffer.asked_at < recent_s
+
+    def _patience_s(self) -> float | None:
+        """Until what is ready counts as stale; None while nothing is."""
+        if not self._buffer.ready:
+            return None
+        return max(0.01, self._buffer.ready[0].at + STALE_S - self._clock.monotonic())
+
+    def _failed(self, error: Exception) -> None:
+        first, most = BACKOFF_S
+        self._backoff_s = min(max(first, self._backoff_s * 2), most)
+        with self._stock.changed:
+            self._buffer.error = error
+            self._stock.changed.notify_all()
+
+    def _succeeded(self, count: int, ready: int) -> None:
+        self._backoff_s = 0.0
+        with self._stock.changed:
+            if self._buffer.error is not None:
+                self._buffer.error = None
+                self._stock.changed.notify_all()
+            if not count and ready:
+                # There is no more just now: it waits again when what is ready has been taken.
+                self._buffer.demand = min(self._buffer.demand, len(self._buffer.ready))
+
+    # -- the request -----------------------------------------------------------------------------------
+
+    def _ask(self, limit: int, wait_s: int, lease_s: float) -> list[Message]:
+        channel, hide_s = self._buffer.channel, max(1, math.ceil(lease_s))
+        options: dict[str, Any] = {}
+        if channel.fifo:
+            # After a lost answer the same id brings the same messages, which would stay hidden otherwise.
+            self._attempt_id = self._attempt_id or new_id()
+            options["ReceiveRequestAttemptId"] = self._attempt_id
+        began = self._clock.monotonic()
+        try:
+            answer = self._clients.sqs(
+                "receive_message",
+                QueueUrl=channel.url,
+                MaxNumberOfMessages=limit,
+                WaitTimeSeconds=wait_s,
+                VisibilityTimeout=hide_s,
+                MessageSystemAttributeNames=["All"],
+                MessageAttributeNames=["All"],
+                **options,
+            )
+        except BrokerAwayError:
+            raise  # it may have been carried out
+        except BrokerError:
+            self._attempt_id = ""
+            raise
+        self._attempt_id = ""
+        # SQS has waited for `wait_s` at most; if the answer took longer, that was the way back.
+        received = min(self._clock.monotonic(), began + wait_s + 1.0)
+        return [read(channel, raw, received, float(hide_s)) for raw in answer.get("Messages") or ()]

@@ -1,0 +1,60 @@
+"""How long SQS keeps a message that is hidden, and how often it may be received. Pure decisions.
+
+A message ages from when it was sent, hidden or not, and SQS deletes it when its queue's retention is over. And SQS
+itself moves what has been received too often. So a job that would meet either is sent anew, or buried in a sentence.
+"""
+
+from __future__ import annotations
+
+import math
+
+import msgspec
+
+from .holding import LONGEST_S, Held
+from .message import Message
+
+_DAY_S = 86_400.0
+#: Of the retention this part, and one lease at least, must be left when a message that cannot be sent anew is run.
+_MARGIN = 0.05
+#: So many receives are left to those that are delivered in vain.
+_SPARE = 2
+
+
+class Limits(msgspec.Struct, frozen=True):
+    """What an SQS queue says of its messages; or, if it may not be asked, what SQS gives a queue by itself."""
+
+    retention_s: float = 4 * _DAY_S
+    #: None: it may be received without end.
+    max_receives: int | None = None
+
+
+def left_s(message: Message, limits: Limits, now: float) -> float:
+    """Seconds after which SQS deletes a message."""
+    return (message.sent_at or now) + limits.retention_s - now
+
+
+def goes_anew(held: Held, limits: Limits, now: float, delay_s: float) -> bool:
+    """Whether a job that could be hidden is better sent anew, while there is much time."""
+    if limits.max_receives is not None and held.message.receive_count >= limits.max_receives - _SPARE:
+        return True
+    return delay_s > left_s(held.message, limits, now) / 2
+
+
+def why_bury(held: Held, limits: Limits, now: float, delay_s: float, lease_s: float) -> str | None:
+    """Why a job that cannot be sent anew is buried instead of hidden, in a sentence; None: it can be hidden."""
+    message, name = held.message, held.message.channel.name
+    margin_s = max(limits.retention_s * _MARGIN, lease_s)
+    if delay_s > left_s(message, limits, now) - margin_s:
+        return (
+            f"SQS keeps the messages of {name} no longer than {limits.retention_s / _DAY_S:.3g} days from when they "
+            "were sent, and would have deleted this one before, or soon after, it is to be run again; set the "
+            "queue's MessageRetentionPeriod to 14 days (1209600), and do not wait longer than that."
+        )
+    if limits.max_receives is not None:
+        receives = message.receive_count + max(1, math.ceil(delay_s / LONGEST_S))
+        if receives > limits.max_receives - min(_SPARE, limits.max_receives // 3):
+            return (
+                f"SQS has handed it out {message.receive_count} times, and moves a message of {name} away by itself "
+                f"after {limits.max_receives}; set the maxReceiveCount of the queue's redrive policy to 1000."
+            )
+    return None

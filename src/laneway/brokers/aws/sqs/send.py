@@ -1,0 +1,241 @@
+"""Messages on their way: into the queue now or in a while, into the table, from hop to hop, or to a topic.
+
+Owns where a message goes that is due later, and what is said when some of them could not be stored. A message may be
+stored twice when the answer to its sending is lost: under the same id, and on a FIFO queue SQS itself drops the second.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+import msgspec
+
+from ....clock import Clock
+from ....errors import EnqueueError
+from ....jobs.data import Kind, NewJob
+from ....jobs.ticket import execute_after
+from ..clients import Clients
+from ..dynamodb.delayed_jobs import Table
+from ..dynamodb.items import Waiting
+from ..dynamodb.tables import Tables
+from ..dynamodb.timetable import Pollers
+from ..errors import MissingError, RefusedError
+from ..settings import Settings
+from ..sns.publish import LARGEST, Numbered, Publisher
+from ..sns.topics import Topics
+from ..unsupported import LARGEST_WAITING, check_new, check_size, needs_table, too_large_to_wait
+from .hop_delay import carries_time, with_execute_after
+from .message import Channel, Outgoing, entry_of, fitted, group_of, outgoing_of, size_of
+from .progress import Progress
+from .queues import Channels
+from .send_batch import Sent, rounds, send_batch, split
+
+#: The longest that SQS delays a message by itself.
+LONGEST_DELAY_S = 900
+#: Items that go into the table in one request.
+_ITEMS = 25
+
+
+class Dispatch(msgspec.Struct):
+    """A message that is to be stored, so that it is run when it is due."""
+
+    queue: str
+    fifo: bool
+    outgoing: Outgoing
+    #: Unix seconds; None, or what has passed, is now.
+    due: float | None
+    #: It must be possible to cancel it until then: only the table can do that.
+    cancellable: bool = False
+    #: `queue` is the name of a topic, which has no time: it is published now.
+    to_topic: bool = False
+
+    @property
+    def key(self) -> str:
+        """The key of its job."""
+        return _key(self.outgoing)
+
+
+@dataclass
+class _Sorted:
+    """Messages by where they go, with their numbers in the call."""
+
+    direct: dict[Channel, list[tuple[int, Outgoing, int]]] = field(default_factory=dict)
+    waiting: dict[int, tuple[Table, list[tuple[int, Waiting]]]] = field(default_factory=dict)
+    events: dict[str, list[Numbered]] = field(default_factory=dict)
+
+
+class Sender:
+    """Sends messages. Safe to call from several threads."""
+
+    def __init__(
+        self,
+        clients: Clients,
+        channels: Channels,
+        tables: Tables,
+        settings: Settings,
+        clock: Clock,
+        pollers: Pollers | None = None,
+        publisher: Publisher | None = None,
+    ) -> None:
+        """`pollers` are told of what it puts into tables."""
+        self._clients = clients
+        self._channels = channels
+        self._tables = tables
+        self._limit = settings.max_body
+        self._clock = clock
+        self._pollers = pollers or Pollers()
+        self._publisher = publisher or Publisher(clients, Topics(clients, settings))
+
+    def enqueue(self, jobs: Sequence[NewJob], sent: Sent | None = None) -> None:
+        """Store new jobs. All are looked at, and their queues and tables found, before any of them is stored.
+
+        Without `sent` they are a program's own list, and an error that ends it midway names them by their places.
+        """
+        check_new(jobs)
+        now = self._clock.now()
+        items = []
+        for job in jobs:
+            due = now + job.delay_s if job.perform_at is None and job.delay_s > 0 else job.perform_at
+            outgoing = outgoing_of(job, due)
+            check_size(job, outgoing, min(self._limit, LARGEST) if job.to_topic else self._limit)
+            items.append(Dispatch(job.queue, job.kind is Kind.KEYED, outgoing, due, job.cancellable, job.to_topic))
+        try:
+            self.dispatch(items, sent, by_place=sent is None)
+        except RefusedError as error:
+            blamed = items[error.entries[0]]
+            refused = EnqueueError(str(error), place=(blamed.queue, blamed.key))
+            refused.unstored = error.unstored
+            raise refused from None
+
+    def dispatch(self, items: Sequence[Dispatch], sent: Sent | None = None, *, by_place: bool = False) -> None:
+        """Store messages, each where it waits until it is due. `sent` is told of each that is stored, by its number.
+
+        Nothing is stored if a queue is missing, or a table that is needed; that a topic is missing only publishing
+        tells, so that it comes first. If storing fails midway, the error names what was not stored; a RefusedError has
+        the numbers of those that are to blame.
+        """
+        found = self._sort(items)
+        verb = "published" if all(item.to_topic for item in items) else "stored"
+        progress = Progress([item.key for item in items], sent, by_place=by_place, verb=verb)
+        with progress:
+            for topic, events in found.events.items():
+                self._publisher.publish(topic, events, progress.stored)
+            for table, waiting in found.waiting.values():
+                for first in range(0, len(waiting), _ITEMS):
+                    self._put(table, waiting[first : first + _ITEMS], progress.stored)
+            for channel, messages in found.direct.items():
+                self._send(channel, messages, progress.stored)
+
+    def send(self, channel: Channel, items: Sequence[tuple[Outgoing, int]], sent: Sent | None = None) -> None:
+        """Send messages to an SQS queue, each with its DelaySeconds. They keep their order; on a FIFO queue those of
+        one group do. When it fails, nothing has been sent that comes after what was not."""
+        numbered = [(number, outgoing, delay_s) for number, (outgoing, delay_s) in enumerate(items)]
+        progress = Progress([_key(outgoing) for outgoing, _ in items], sent)
+        with progress:
+            self._send(channel, numbered, progress.stored)
+
+    def _put(self, table: Table, waiting: Sequence[tuple[int, Waiting]], sent: Sent) -> None:
+        try:
+            table.put([each for _, each in waiting])
+        except MissingError as error:
+            self._tables.forget(table.name)
+            raise MissingError(
+                f"The table {table.name} is gone; create it with `laneway aws create`.", code=error.code
+            ) from None
+        for number, _ in waiting:
+            sent(number)
+        self._pollers.tell(table.name, (each.perform_at for _, each in waiting if each.stays))
+
+    def _send(self, channel: Channel, messages: Sequence[tuple[int, Outgoing, int]], sent: Sent) -> None:
+        try:
+            for part in self._rounds(channel, messages):
+                ready = [(number, fitted(outgoing, self._limit), delay_s) for number, outgoing, delay_s in part]
+                for batch in split([size_of(outgoing) for _, outgoing, _ in ready], self._limit):
+                    entries = {
+                        number: entry_of(outgoing, str(number), channel, delay_s)
+                        for number, outgoing, delay_s in ready[batch.start : batch.stop]
+                    }
+                    send_batch(self._clients, channel.url, entries, sent)
+        except MissingError as error:
+            self._channels.forget(channel)
+            raise MissingError(
+                f"The SQS queue {channel.name} is gone; create it with `laneway aws create`.", code=error.code
+            ) from None
+
+    @staticmethod
+    def _rounds(
+        channel: Channel, messages: Sequence[tuple[int, Outgoing, int]]
+    ) -> Iterable[Sequence[tuple[int, Outgoing, int]]]:
+        """Messages as they may stand together in requests."""
+        if not channel.fifo:
+            return [messages]
+        groups = [group_of(outgoing.note.key or outgoing.note.id) for _, outgoing, _ in messages]
+        return ([messages[n] for n in numbers] for numbers in rounds(groups))
+
+    # -- where a message waits -------------------------------------------------------------------------
+
+    def _sort(self, items: Sequence[Dispatch]) -> _Sorted:
+        """Find out where everything goes, before any of it does."""
+        found, now = _Sorted(), self._clock.now()
+        for number, item in enumerate(items):
+            if item.to_topic:
+                found.events.setdefault(item.queue, []).append((number, item.outgoing))
+                continue
+            channel = self._channels.of(item.queue, item.fifo)
+            wait_s = 0.0 if item.due is None else max(0.0, item.due - now)
+            table = None if self._waits_in_queue(item, wait_s) else self._table(item)
+            outgoing = _timed(item, now, is_hop=wait_s > LONGEST_DELAY_S and table is None)
+            if table is None or item.due is None:
+                delay_s = min(math.ceil(wait_s), LONGEST_DELAY_S)
+                found.direct.setdefault(channel, []).append((number, outgoing, delay_s))
+            else:
+                waiting = Waiting(
+                    job_id=outgoing.note.id,
+                    perform_at=item.due,
+                    queue=item.queue,
+                    fifo=item.fifo,
+                    outgoing=fitted(outgoing, self._limit),
+                    cancellable=item.cancellable,
+                )
+                found.waiting.setdefault(id(table), (table, []))[1].append((number, waiting))
+        return found
+
+    @staticmethod
+    def _waits_in_queue(item: Dispatch, wait_s: float) -> bool:
+        """Whether SQS itself can keep a message until it is due. A FIFO queue cannot delay one message alone."""
+        return wait_s <= (0 if item.fifo or item.cancellable else LONGEST_DELAY_S)
+
+    def _table(self, item: Dispatch) -> Table | None:
+        """The table that a message waits in; None: it goes from hop to hop."""
+        hops = not item.fifo and not item.cancellable
+        table = self._tables.of(item.queue)
+        if table is None and not hops:
+            raise needs_table(item.queue, item.key, item.outgoing.body, item.fifo)
+        size = size_of(item.outgoing)
+        if size <= LARGEST_WAITING:
+            return table
+        if not hops:
+            raise too_large_to_wait(item.queue, item.key, item.outgoing.body, size)
+        return None
+
+
+def _timed(item: Dispatch, now: float, *, is_hop: bool) -> Outgoing:
+    """The message with the time that it waits for; the caller's own stays as it is, so that a call may be repeated."""
+    body, note = item.outgoing.body, item.outgoing.note
+    if item.due is not None:
+        note = msgspec.structs.replace(note, due=item.due)
+    carried = execute_after(body)
+    if (is_hop or carried is not None) and not carries_time(body, note):
+        pass  # what is no ticket goes by its note
+    elif is_hop and item.due is not None:
+        body = with_execute_after(body, math.ceil(item.due))
+    elif carried is not None and carried > math.ceil(max(now, item.due or now)):
+        body = with_execute_after(body, None)  # it is due earlier by now
+    return msgspec.structs.replace(item.outgoing, body=body, note=note)
+
+
+def _key(outgoing: Outgoing) -> str:
+    """The key of its job."""
+    return outgoing.note.key or outgoing.note.id

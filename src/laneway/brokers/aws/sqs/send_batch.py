@@ -1,0 +1,112 @@
+"""Messages in the requests that SQS and SNS take: ten at most, and so many bytes in all.
+
+What must keep its order never stands in one request: SQS may take some entries of a request and not others, and what
+follows one that it did not take must not overtake it. So of each group of a FIFO queue there is one message a request,
+and the next one only when that is stored.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from typing import Any
+
+import msgspec
+
+from ....errors import BrokerAwayError
+from ..clients import Clients
+from ..errors import RefusedError, is_transient
+
+#: The entries of a request.
+MOST = 10
+#: Seconds, or up to half less, before each further try for entries that SQS did not take though they are all right.
+PAUSES_S = (0.1, 0.2, 0.4, 0.8, 1.6)
+
+#: Told of each entry, by its number, as soon as it is known to be stored.
+Sent = Callable[[int], None]
+
+
+class Failure(msgspec.Struct):
+    """An entry that AWS did not take."""
+
+    number: int
+    #: AWS says that the entry is wrong, so that a repeat does not help.
+    at_fault: bool
+    why: str
+    code: str
+
+    @classmethod
+    def of(cls, told: dict[str, Any]) -> Failure:
+        code = str(told.get("Code") or "")
+        why = ": ".join(filter(None, [code, str(told.get("Message") or "").rstrip(".")]))
+        return cls(int(told["Id"]), bool(told.get("SenderFault")) and not is_transient(code), why, code)
+
+
+def rounds(groups: Sequence[Hashable]) -> Iterator[list[int]]:
+    """Numbers in the order of their entries, but those of one group each in a round of its own."""
+    left: dict[Hashable, list[int]] = {}
+    for number, group in enumerate(groups):
+        left.setdefault(group, []).append(number)
+    depth = 0
+    while left:
+        yield [numbers[depth] for numbers in left.values()]
+        depth += 1
+        left = {group: numbers for group, numbers in left.items() if len(numbers) > depth}
+
+
+def split(sizes: Sequence[int], limit: int) -> Iterator[range]:
+    """Entries of these sizes in as few requests as keep their order. One that is too large by itself is left to SQS."""
+    first = total = 0
+    for number, size in enumerate(sizes):
+        if number > first and (number - first == MOST or total + size > limit):
+            yield range(first, number)
+            first, total = number, 0
+        total += size
+    if first < len(sizes):
+        yield range(first, len(sizes))
+
+
+def send_batch(
+    clients: Clients,
+    url: str,
+    entries: dict[int, dict[str, Any]],
+    sent: Sent,
+    sleep: Callable[[float], None] = time.sleep,
+) -> None:
+    """Send one request to an SQS queue."""
+    hand_over(lambda left: clients.sqs("send_message_batch", QueueUrl=url, Entries=left), "SQS", entries, sent, sleep)
+
+
+def hand_over(
+    ask: Callable[[list[dict[str, Any]]], dict[str, Any]],
+    service: str,
+    entries: dict[int, dict[str, Any]],
+    sent: Sent,
+    sleep: Callable[[float], None] = time.sleep,
+) -> None:
+    """Send one request; what AWS does not take, though nothing is wrong with it, is tried again without the others.
+
+    Raises RefusedError when entries are at fault, and BrokerAwayError when AWS still does not take some in the end.
+    """
+    left = dict(entries)
+    why = ""
+    for pause_s in (*PAUSES_S, None):
+        answer = ask(list(left.values()))
+        for stored in answer.get("Successful") or ():
+            number = int(stored["Id"])
+            if left.pop(number, None) is not None:
+                sent(number)
+        failures = [Failure.of(told) for told in answer.get("Failed") or ()]
+        if faults := [failure for failure in failures if failure.at_fault]:
+            numbers = [failure.number for failure in faults]
+            raise RefusedError(faults[0].why, code=faults[0].code, entries=numbers, service=service)
+        if not left:
+            return
+        why = failures[0].why if failures else "no word about them"
+        if pause_s is not None:
+            sleep(pause_s * random.uniform(0.5, 1))
+    raise BrokerAwayError(
+        f"{service} did not take {len(left)} of {len(entries)} messages in {len(PAUSES_S) + 1} tries, and says why: "
+        f"{why}."
+    )

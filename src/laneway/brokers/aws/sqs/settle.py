@@ -1,0 +1,250 @@
+"""Settling: carries out what the plans of a turn say, step by step, for all its settlements together.
+
+    what the runs enqueued → what is kept beside messages → copies and dead letters → how jobs ended
+        → deletes, hidden heads → the rest
+
+So nothing leaves a place before it is in the next, wherever this process dies or an answer is lost. What has been
+confirmed is marked: after an error the same turn goes on where it stopped.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+
+from ....clock import Clock
+from ....errors import BrokerError
+from ....jobs.settlement import Settlement
+from ..dynamodb.retry_store import Memory
+from ..errors import DeniedError, is_refusal
+from .inflight import Claimed, Stock
+from .message import Channel, Message, Outgoing
+from .posting import Post
+from .queues import Channels
+from .retention import Limits
+from .send import Sender
+from .settlement_plan import Plan, in_time, needs_limits, plan, refusal, stay, unburied
+from .visibility import Change, Changes
+
+_log = logging.getLogger("laneway")
+
+
+class Work:
+    """The settlements of one turn, and how far they have come."""
+
+    def __init__(self, settlements: Sequence[Settlement]) -> None:
+        self.settlements = settlements
+        self.plans: list[tuple[Settlement, Plan]] | None = None
+        #: Keys whose settlement is refused.
+        self.refused: list[str] = []
+        #: Keys that were to be buried, and could not be: they stay.
+        self.stayed: list[str] = []
+        self.is_done = False
+
+
+class Settler:
+    """Settles the claims of one process."""
+
+    def __init__(
+        self,
+        stock: Stock,
+        memory: Memory,
+        sender: Sender,
+        channels: Channels,
+        changes: Changes,
+        clock: Clock,
+        *,
+        max_body: int,
+        lease_s: Callable[[], float],
+        counted: Callable[[str, int, int], None],
+    ) -> None:
+        self._stock = stock
+        self._memory = memory
+        self._post = Post(memory, sender, channels, self._stay)
+        self._channels = channels
+        self._changes = changes
+        self._clock = clock
+        self._max_body = max_body
+        self._lease_s = lease_s
+        self._counted = counted
+        #: SQS queues whose missing dead-letter queue has been told.
+        self._told: set[str] = set()
+
+    def settle(self, queue: str, work: Work, worker: str) -> None:
+        """Carry out the settlements of a turn, or what is left of them."""
+        if work.plans is None:
+            held = self._still_held(work, worker)
+            now = self._clock.monotonic()
+            self._post.send_outboxes([each for each in held if _is_ours(each[1], now)])
+            work.plans = self._plans(held)
+        plans = [made for _, made in work.plans]
+        self._remember(plans)
+        self._post.send(plans)
+        self._remember(plans)  # of those, too, that could not be sent
+        self._record(queue, plans)
+        with self._stock.changed:
+            for made in plans:
+                ending = {id(change.message) for change in made.first if change.hide_s is None}
+                for each in made.leaving():
+                    each.is_leaving, each.is_ending = True, id(each.message) in ending
+        self._changes.carry_out(change for made in plans for change in made.first)
+        self._changes.carry_out(change for made in plans for change in made.then)
+        self._conclude(queue, work)
+        work.is_done = True
+
+    # -- the steps -------------------------------------------------------------------------------------
+
+    def _still_held(self, work: Work, worker: str) -> list[tuple[Settlement, Claimed]]:
+        """The settlements whose claim is the worker's, once each; the keys of all others are refused."""
+        held: dict[int, tuple[Settlement, Claimed]] = {}
+        work.refused = []
+        for settlement in work.settlements:
+            claim = settlement.claim
+            claimed = self._stock.claims.get(claim.ref)
+            known = claimed is not None and claimed.claim.token == claim.token and claimed.worker == worker
+            if claimed is None or not known or claim.ref in held:
+                work.refused.append(claim.key)
+            else:
+                held[claim.ref] = (settlement, claimed)
+        return list(held.values())
+
+    def _plans(self, held: Sequence[tuple[Settlement, Claimed]]) -> list[tuple[Settlement, Plan]]:
+        """What is to be done for each; where a claim has been lost, no more than to give back the rest of it."""
+        intents = [self._intent(settlement, claimed) for settlement, claimed in held]
+        plans: list[tuple[Settlement, Plan]] = []
+        with self._stock.changed:
+            now, monotonic = self._clock.now(), self._clock.monotonic()
+            for (settlement, claimed), (what, limits, stays) in zip(held, intents, strict=True):
+                if _is_ours(claimed, monotonic):
+                    made = plan(claimed, what, now, monotonic, self._max_body, limits)
+                    made.stays = stays
+                else:
+                    made = refusal(claimed, monotonic)
+                plans.append((settlement, made))
+        for _, made in plans:
+            for remark in made.remarks:
+                _log.error(remark)
+        return plans
+
+    def _intent(self, settlement: Settlement, claimed: Claimed) -> tuple[Settlement, Limits | None, bool]:
+        """What is really to be done, what SQS says of how long it keeps messages if that matters, and whether a job
+        stays though it is to be buried."""
+        channel, now, limits = claimed.buffer.channel, self._clock.now(), None
+        what = settlement
+        if not _is_ours(claimed, self._clock.monotonic()):
+            return what, None, False
+        if needs_limits(claimed, settlement, now, self._max_body):
+            limits = self._channels.limits(channel)
+            what = in_time(claimed, settlement, now, self._max_body, limits, self._lease_s())
+        if what.verdict != "bury":
+            return what, limits, False
+        if self._dead_letters(channel) is not None:
+            if what is not settlement:
+                _log.error("a job of the queue %s (%s) is buried: %s", channel.queue, claimed.claim.key, what.error)
+            return what, limits, False
+        return unburied(what), limits or self._channels.limits(channel), True
+
+    def _stay(self, made: Plan, outgoing: Outgoing) -> None:
+        with self._stock.changed:
+            stay(made, outgoing, self._clock.now(), self._clock.monotonic())
+
+    def _dead_letters(self, channel: Channel) -> Channel | None:
+        try:
+            found, why = self._channels.dead_letters(channel), "there is none"
+        except DeniedError as error:
+            if not is_refusal(error):
+                raise
+            found, why = None, str(error)
+        if found is None and channel.url not in self._told:
+            self._told.add(channel.url)
+            _log.error(
+                "a job of the queue %s is to be buried, and %s has no dead-letter queue: such jobs are not buried but "
+                "tried again every 15 minutes; make one with `laneway aws create` (%s)",
+                channel.queue,
+                channel.name,
+                why,
+            )
+        return found
+
+    def _remember(self, plans: Sequence[Plan]) -> None:
+        """Keep what is known of messages that stay, before they can be received again."""
+        for made in plans:
+            queue = made.claimed.claim.queue
+            for id, state in list(made.states.items()):
+                self._memory.save(queue, id, state)
+                del made.states[id]
+
+    def _record(self, queue: str, plans: Sequence[Plan]) -> None:
+        """Keep how jobs ended, before their messages are deleted: else one might seem queued for ever."""
+        records = {id: record for made in plans for id, record in made.records.items()}
+        if records:
+            self._memory.record(queue, records)
+        for made in plans:
+            made.records.clear()
+
+    def _conclude(self, queue: str, work: Work) -> None:
+        """Nothing of it is on its way any more: free the claims, remember what is over, and count."""
+        processed = failed = 0
+        late: list[Message] = []
+        for settlement, made in work.plans or ():
+            claimed = made.claimed
+            with self._stock.changed:
+                late += made.late()
+                for message in made.over:
+                    self._stock.holding.end(message)
+                self._stock.forget(made.leaving())
+                refused = made.is_refused or self._is_lost(made)
+                self._stock.freed(claimed, made.kept)
+            if made.ended:
+                self._forget(claimed.claim.queue, made.ended)
+            if refused:
+                work.refused.append(settlement.claim.key)
+                continue
+            if made.stays and settlement.verdict == "bury":
+                work.stayed.append(settlement.claim.key)
+                self._tell_stayed(settlement, made)
+            processed += settlement.verdict == "done" or settlement.done > 0
+            failed += settlement.verdict in ("retry", "bury")
+        if processed or failed:
+            self._counted(queue, processed, failed)
+        self._give_back(late)
+
+    @staticmethod
+    def _tell_stayed(settlement: Settlement, made: Plan) -> None:
+        """The worker has said by now that it is buried."""
+        channel = made.claimed.buffer.channel
+        _log.warning(
+            "the job %s of the queue %s was not buried, for what has been said of %s: it is tried again in 15 minutes, "
+            "for as long as SQS keeps it",
+            settlement.claim.key,
+            channel.queue,
+            channel.name,
+        )
+
+    @staticmethod
+    def _is_lost(made: Plan) -> bool:
+        """Whether a FIFO queue did not let us delete: somebody else has had the message since.
+
+        A standard queue says the same of a message that is gone already, and then nothing is amiss.
+        """
+        fifo = made.claimed.buffer.channel.fifo
+        return fifo and any(change.is_refused and change.hide_s is None for change in made.first)
+
+    def _give_back(self, late: list[Message]) -> None:
+        """Have messages that came meanwhile come again: by then it is known what they are."""
+        now = self._clock.monotonic()
+        try:
+            self._changes.carry_out([Change(message, 0) for message in late if message.hidden_until > now])
+        except BrokerError as error:
+            _log.debug("%d messages come back only when they are not hidden any longer: %s", len(late), error)
+
+    def _forget(self, queue: str, ids: list[str]) -> None:
+        try:
+            self._memory.forget(queue, ids)
+        except BrokerError as error:
+            # The jobs are gone. What is left of them says nothing to anybody, and expires.
+            _log.debug("what was kept of finished jobs of the queue %s is left to expire: %s", queue, error)
+
+
+def _is_ours(claimed: Claimed, monotonic: float) -> bool:
+    return all(held.is_ours(monotonic) for held in claimed.held)

@@ -1,0 +1,262 @@
+"""A worker's verbs on SQS: the turn, which settles what is finished and claims what has been received; waiting for
+that; keeping it hidden; giving it back.
+
+Receiving happens meanwhile, in threads of its own (`receivers.py`): a turn takes what there is and never waits.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+from collections.abc import Collection, Iterable
+
+import msgspec
+
+from ....broker import Answer, Turn
+from ....clock import Clock
+from ....errors import BrokerError, LeaseLost
+from ....jobs.data import WorkerView
+from ..clients import Clients
+from ..dynamodb.heartbeat import Reporter
+from ..dynamodb.retry_store import Memory
+from ..dynamodb.tables import Tables
+from ..settings import Settings
+from .extending import Extender
+from .holding import Held
+from .inflight import Buffer, Stock
+from .intake import Arrivals
+from .queues import Channels
+from .receivers import Receivers
+from .send import Sender
+from .settle import Settler, Work
+from .visibility import BATCH, Change, Changes
+
+#: The lease of a worker that nobody knows.
+LEASE_S = 30.0
+
+
+class _Taken:
+    """The last turn of a worker on a queue: its repeat goes on with it, or gets the same answer."""
+
+    def __init__(self, turn: Turn) -> None:
+        self.seq = turn.seq
+        self.work = Work(turn.settlements)
+        self.answer: Answer | None = None
+
+
+class Turns:
+    """The turns of one process."""
+
+    def __init__(
+        self,
+        clients: Clients,
+        channels: Channels,
+        tables: Tables,
+        sender: Sender,
+        reporter: Reporter,
+        settings: Settings,
+        clock: Clock,
+        *,
+        inline: bool = False,
+    ) -> None:
+        self._clients = clients
+        self._channels = channels
+        self._tables = tables
+        self._sender = sender
+        self._reporter = reporter
+        self._settings = settings
+        self._clock = clock
+        self._inline = inline
+        self._begin()
+        _all_turns.add(self)
+
+    def _begin(self) -> None:
+        """Begin with nothing in hand; so does the child of a fork, to whom nothing of its parent's belongs."""
+        clock, reporter = self._clock, self._reporter
+        self._stock = Stock(clock)
+        self._changes = Changes(self._clients, clock)
+        memory = Memory(self._tables)
+        self._arrivals = Arrivals(self._stock, memory, self._sender, self._changes, clock)
+        self._extender = Extender(self._stock, self._changes, clock)
+        self._settler = Settler(
+            self._stock,
+            memory,
+            self._sender,
+            self._channels,
+            self._changes,
+            clock,
+            max_body=self._settings.max_body,
+            lease_s=lambda: self._lease_s() or LEASE_S,
+            counted=reporter.counted,
+        )
+        self._receivers = Receivers(
+            self._stock,
+            self._arrivals,
+            self._clients,
+            self._channels,
+            clock,
+            lease_s=self._lease_s,
+            paused=lambda queue: reporter.paused(queue),
+            wait_s=self._settings.wait_s,
+            inline=self._inline,
+        )
+        self._workers: dict[str, WorkerView] = {}
+        self._taken: dict[tuple[str, str], _Taken] = {}
+        #: One turn of a worker on a queue at a time: a repeat may come while the first is still under way.
+        self._turning: dict[tuple[str, str], threading.Lock] = {}
+
+    # -- who is there ----------------------------------------------------------------------------------
+
+    def join(self, worker: WorkerView) -> None:
+        """Make a worker known: from now on messages are received for it."""
+        with self._stock.changed:
+            self._workers.setdefault(worker.id, worker)
+
+    def leave(self, worker: str) -> int:
+        """Give back what a worker holds and, when it was the last one here, all that has been received for it."""
+        with self._stock.changed:
+            if self._workers.pop(worker, None) is None:
+                return 0
+            for place in [place for place in self._taken if place[0] == worker]:
+                del self._taken[place], self._turning[place]
+            claims = [claimed for claimed in self._stock.claims.values() if claimed.worker == worker]
+            held: list[Held] = []
+            for claimed in claims:
+                held += [*claimed.held, *(claimed.group.clear() if claimed.group else ())]
+                for each in claimed.held:
+                    each.is_leaving = True
+                self._stock.freed(claimed)
+            if not self._workers:
+                for buffer in self._stock.buffers.values():
+                    held += self._stock.take_back(buffer)
+            now = self._clock.monotonic()
+            self._stock.forget(held)
+            self._stock.changed.notify_all()
+        self._give_back(each for each in held if each.is_ours(now))
+        return len(claims)
+
+    def close(self) -> None:
+        """End every wait, and the threads. What is held stays hidden until its time is up, unless a worker left."""
+        with self._stock.changed:
+            self._workers.clear()
+            self._receivers.nudge()
+        self._changes.close()
+
+    def _give_back(self, held: Iterable[Held]) -> None:
+        self._changes.carry_out([Change(message, 0) for each in held for message in (each.message, *each.twins)])
+
+    # -- turns -----------------------------------------------------------------------------------------
+
+    def turn(self, turn: Turn) -> Answer:
+        """Settle and claim. After an error the same turn again goes on where it stopped."""
+        place = (turn.worker, turn.queue)
+        with self._stock.changed:
+            self._expect(turn.worker)
+            turning = self._turning.setdefault(place, threading.Lock())
+        with turning:
+            taken = self._taken.get(place)
+            if taken is None or taken.seq != turn.seq:
+                taken = self._taken[place] = _Taken(turn)
+            if taken.answer is None:
+                taken.answer = self._take(turn, taken.work)
+                return taken.answer
+            return self._repeated(taken.answer)
+
+    def _take(self, turn: Turn, work: Work) -> Answer:
+        limit = self._wanted(turn)
+        buffers: list[Buffer] = []
+        problem: BrokerError | None = None
+        try:
+            if limit:
+                buffers = self._receivers.open(turn.queue)
+            # Before anything else, so that they are busy while this settles.
+            self._receivers.ask(buffers or self._stock.of(turn.queue), limit)
+        except BrokerError as error:
+            problem = error  # whatever it is, what has been run is settled first
+        if not work.is_done:
+            if work.settlements:
+                turn.on_sent()
+            self._settler.settle(turn.queue, work, turn.worker)
+        if problem is not None:
+            raise problem
+        if limit and not buffers:
+            raise self._channels.missing(turn.queue, False)  # there is neither queue
+        if self._inline and limit:
+            self._receivers.receive(buffers, limit)
+        with self._stock.changed:
+            self._expect(turn.worker)  # else what is claimed now would be nobody's
+            token = self._stock.token()
+            claims = self._stock.take(turn.queue, limit, turn.max_payloads, turn.worker, token)
+            errors = [buffer.error for buffer in buffers if buffer.error is not None]
+            if errors and not claims:
+                raise errors[0].with_traceback(None)  # it may be told many times, and must not grow
+            # A worker that has got all that it wanted, and wants much, will soon come for more.
+            ahead = limit if len(claims) == limit and limit >= BATCH else 0
+            self._receivers.ask(buffers, max(limit - len(claims), ahead))
+        return Answer(claims, token, list(work.refused), stayed=list(work.stayed))
+
+    def _repeated(self, answer: Answer) -> Answer:
+        """The same answer, without claims that have been given back since."""
+        with self._stock.changed:
+            claims = [claim for claim in answer.claims if claim.ref in self._stock.claims]
+        return msgspec.structs.replace(answer, claims=claims)
+
+    def _wanted(self, turn: Turn) -> int:
+        """How many claims a turn may bring. SQS queues have one shard, number 0."""
+        others = turn.shards is not None and 0 not in turn.shards
+        if turn.limit <= 0 or others or turn.epoch not in (0, 1) or self._reporter.paused(turn.queue):
+            return 0
+        return turn.limit
+
+    def _expect(self, worker: str) -> None:
+        if worker not in self._workers:
+            raise LeaseLost(f"The worker {worker} has left, or never joined.")
+
+    def wait(self, queues: Collection[str], timeout_s: float) -> set[str]:
+        """Those queues of which something has been received, or cannot be: a turn tells why."""
+        return self._receivers.wait(queues, timeout_s)
+
+    def nudge(self) -> None:
+        """End every wait of this process now."""
+        self._receivers.nudge()
+
+    def _lease_s(self) -> float | None:
+        """For how long messages are hidden; None when there is no worker."""
+        return max((worker.lease_s for worker in self._workers.values()), default=None)
+
+    # -- holding ---------------------------------------------------------------------------------------
+
+    def renew(self) -> None:
+        """Keep hidden whatever this process holds."""
+        self._extender.extend(self._lease_s() or LEASE_S)
+
+    def holding(self, queue: str) -> int:
+        """How many claims of a queue are held here."""
+        return self._stock.count(queue)
+
+    def running(self, worker: str) -> list[str]:
+        """The ids of the jobs and calls that a worker has claimed, oldest first."""
+        with self._stock.changed:
+            claims = [claimed for claimed in self._stock.claims.values() if claimed.worker == worker]
+            return [held.id for claimed in claims for held in claimed.held]
+
+    def is_held(self, id: str) -> bool:
+        """Whether a job is claimed here: by its id or, a keyed one, its key."""
+        with self._stock.changed:
+            return any(
+                id == claimed.claim.key or any(id == held.id for held in claimed.held)
+                for claimed in self._stock.claims.values()
+            )
+
+
+_all_turns: weakref.WeakSet[Turns] = weakref.WeakSet()
+
+
+def _begin_all() -> None:
+    for turns in tuple(_all_turns):
+        turns._begin()
+
+
+if hasattr(os, "register_at_fork"):  # Windows does not fork
+    os.register_at_fork(after_in_child=_begin_all)

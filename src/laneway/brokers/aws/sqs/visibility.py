@@ -1,0 +1,175 @@
+"""Messages that were received, deleted or made visible again: in batches of ten, several batches at once.
+
+Owns those two requests and what their answers mean. It decides nothing: whoever asks for a change says which. What has
+been carried out is marked, so that after an error the same changes go on where they stopped.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+from ....clock import Clock
+from ....errors import BrokerAwayError
+from ..clients import Clients
+from ..errors import AWSError
+from .message import Message
+
+#: SQS takes so many entries in a request.
+BATCH = 10
+#: Batches that are under way at once. boto3 does not get faster with more.
+PARALLEL = 4
+#: Seconds before what AWS could not do is tried again, alone.
+PAUSES_S = (0.05, 0.2, 0.5)
+#: What AWS says of a receipt that is not, or no longer, good for anything: whoever held the message does not any more.
+_NOT_OURS = ("ReceiptHandleIsInvalid", "MessageNotInflight", "InvalidParameterValue", "InvalidIdFormat")
+
+_T = TypeVar("_T")
+
+
+class Change:
+    """What is to become of a message: deleted, or hidden for some seconds from now; 0 gives it back at once."""
+
+    __slots__ = ("hide_s", "is_done", "is_refused", "message")
+
+    def __init__(self, message: Message, hide_s: int | None = None) -> None:
+        self.message = message
+        #: None: it is deleted.
+        self.hide_s = hide_s
+        self.is_done = False
+        #: Whether AWS said that the message is not ours any more.
+        self.is_refused = False
+
+
+class Changes:
+    """Carries out changes of one process."""
+
+    def __init__(self, clients: Clients, clock: Clock, *, pause: Callable[[float], object] = time.sleep) -> None:
+        self._clients = clients
+        self._clock = clock
+        self._pause = pause
+        self._pool: ThreadPoolExecutor | None = None
+        self._lock = threading.Lock()
+        #: Held while visibility is changed. Else a renewal that is under way might hide again, and for long, what is
+        #: being given back meanwhile.
+        self.visibility = threading.RLock()
+
+    def carry_out(self, changes: Iterable[Change]) -> None:
+        """Carry out whatever is not done yet. Raises when all have been tried and some could not be."""
+        left = [change for change in changes if not change.is_done]
+        if any(change.hide_s is not None for change in left):
+            with self.visibility:
+                self._carry_out(left)
+        elif left:
+            self._carry_out(left)
+
+    def each(self, work: Callable[[_T], None], items: Sequence[_T]) -> None:
+        """Do something for each item, several at once. Raises the first error when all have been tried."""
+        if len(items) == 1:
+            work(items[0])
+            return
+        errors = [error for error in self._threads().map(lambda item: _error_of(work, item), items) if error]
+        if errors:
+            # A broker that is away is what its callers are prepared for; anything else must not hide behind it.
+            raise min(errors, key=lambda error: isinstance(error, BrokerAwayError))
+
+    def close(self) -> None:
+        """End the threads; they are made again when they are needed."""
+        with self._lock:
+            pool, self._pool = self._pool, None
+        if pool is not None:
+            pool.shutdown(wait=False, cancel_futures=True)
+
+    def _threads(self) -> ThreadPoolExecutor:
+        with self._lock:
+            if self._pool is None:
+                self._pool = ThreadPoolExecutor(PARALLEL, thread_name_prefix="laneway-sqs")
+            return self._pool
+
+    def _carry_out(self, changes: list[Change]) -> None:
+        kinds: dict[tuple[str, bool], list[Change]] = {}
+        for change in changes:
+            kinds.setdefault((change.message.channel.url, change.hide_s is None), []).append(change)
+        batches = [batch for kind in kinds.values() for batch in in_tens(kind)]
+        if batches:
+            self.each(self._send, batches)
+
+    def _send(self, batch: Sequence[Change]) -> None:
+        """Carry out one batch; what AWS could not do is tried again, entry by entry."""
+        left = self._ask(batch)
+        for pause_s in PAUSES_S:
+            if not left:
+                return
+            self._pause(pause_s)
+            left = [change for each in left for change in self._ask([each])]
+        if left:
+            verb = "delete" if left[0].hide_s is None else "change the visibility of"
+            ids = ", ".join(change.message.note.id for change in left)
+            raise BrokerAwayError(f"SQS could not {verb} messages of {left[0].message.channel.name}: {ids}.")
+
+    def _ask(self, batch: Sequence[Change]) -> list[Change]:
+        """One request. Returns those entries that AWS could not carry out, by a fault of its own."""
+        began = self._clock.monotonic()
+        try:
+            answer = self._request(batch)
+        except BrokerAwayError:
+            raise
+        except AWSError as error:
+            if not is_not_ours(error.code):
+                raise
+            if len(batch) > 1:
+                return list(batch)  # it does not say which of them
+            batch[0].is_done = batch[0].is_refused = True
+            return []
+        failed = {int(entry["Id"]): entry for entry in answer.get("Failed", ())}
+        left = []
+        for number, change in enumerate(batch):
+            entry = failed.get(number)
+            if entry is None:
+                change.is_done = True
+                # A standard queue says yes to what comes too late, and does nothing.
+                if change.hide_s is not None and self._clock.monotonic() < change.message.hidden_until:
+                    change.message.hidden_until = began + change.hide_s
+            elif is_not_ours(entry.get("Code", "")):
+                change.is_done = change.is_refused = True
+            elif entry.get("SenderFault"):
+                raise AWSError(
+                    f"SQS refused a change of the message {change.message.note.id} of {change.message.channel.name}: "
+                    f"{entry.get('Code')}: {entry.get('Message', '')}",
+                    code=entry.get("Code", ""),
+                )
+            else:
+                left.append(change)
+        return left
+
+    def _request(self, batch: Sequence[Change]) -> dict[str, Any]:
+        url = batch[0].message.channel.url
+        entries: list[dict[str, Any]] = [
+            {"Id": str(number), "ReceiptHandle": change.message.receipt} for number, change in enumerate(batch)
+        ]
+        if batch[0].hide_s is None:
+            return self._clients.sqs("delete_message_batch", QueueUrl=url, Entries=entries)
+        for entry, change in zip(entries, batch, strict=True):
+            entry["VisibilityTimeout"] = change.hide_s
+        return self._clients.sqs("change_message_visibility_batch", QueueUrl=url, Entries=entries)
+
+
+def in_tens(items: Sequence[_T]) -> list[Sequence[_T]]:
+    """Items in order, in batches that SQS takes."""
+    return [items[at : at + BATCH] for at in range(0, len(items), BATCH)]
+
+
+def is_not_ours(code: str) -> bool:
+    """Whether AWS says with this that a receipt is good for nothing; the codes come with and without a prefix."""
+    return code.rpartition(".")[2] in _NOT_OURS
+
+
+def _error_of(work: Callable[[_T], None], item: _T) -> Exception | None:
+    try:
+        work(item)
+    except Exception as error:
+        return error
+    return None

@@ -1,0 +1,96 @@
+"""What SQS cannot do, or does not take, in a sentence that says what to use or to do instead.
+
+Jobs are looked at before any of a call is sent: SQS would refuse some of them, keep others for ever, and bend the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ...errors import EnqueueError
+from ...jobs.data import Kind, NewJob
+from ..shared import check_jobs
+from .settings import MAX_NAME
+from .sqs.hop_delay import task_in
+from .sqs.message import ROOM, Outgoing, is_group, refused_character, size_of
+
+#: The most bytes that a message may be to fit, with all that lies beside it, into an item of 400 KiB.
+LARGEST_WAITING = 400_000
+
+
+def check_new(jobs: Sequence[NewJob]) -> None:
+    """Refuse new jobs that cannot be stored in SQS, whatever their size."""
+    for job in jobs:
+        if problem := _problem(job):
+            raise _refused_new(job, problem)
+    check_jobs(jobs)
+
+
+def check_size(job: NewJob, outgoing: Outgoing, limit: int) -> None:
+    """Refuse a message that is too large, or would be when it is sent on."""
+    # A copy of an event has the name of its queue in its id.
+    size = size_of(outgoing) + ROOM + (MAX_NAME + 1 if job.to_topic else 0)
+    if size > limit:
+        taker, do = ("SNS", "publish") if job.to_topic else ("this queue", "enqueue")
+        raise _refused_new(
+            job,
+            f"its message is {size} bytes with all that travels beside its body, and {taker} takes {limit} at most; "
+            f"store the data elsewhere and {do} where it is",
+        )
+
+
+def needs_table(queue: str, key: str, body: str, fifo: bool) -> EnqueueError:
+    """The error for a delay that only a table can keep."""
+    why = "a keyed call cannot be delayed on SQS" if fifo else "a delayed job cannot be cancelled on SQS"
+    return _refused(
+        queue,
+        key,
+        body,
+        f"{why} without a DynamoDB table for the queue {queue}; create one with `laneway aws create`, or use Redis or "
+        "SQLite",
+    )
+
+
+def too_large_to_wait(queue: str, key: str, body: str, size: int) -> EnqueueError:
+    """The error for a delayed message that fits into the queue and not into the table."""
+    return _refused(
+        queue,
+        key,
+        body,
+        f"its message is {size} bytes, and DynamoDB, where it would wait, takes {LARGEST_WAITING} at most; store the "
+        "data elsewhere and enqueue where it is",
+    )
+
+
+def _refused_new(job: NewJob, problem: str) -> EnqueueError:
+    if job.to_topic:
+        return EnqueueError(
+            f"The event {job.key!r} cannot be published to the topic {job.queue}: {problem}.",
+            place=(job.queue, job.key),
+        )
+    return _refused(job.queue, job.key, job.body, problem)
+
+
+def _refused(queue: str, key: str, body: str, problem: str) -> EnqueueError:
+    # A lone surrogate in the key is one of the problems.
+    task, shown = task_in(body), ascii(key) if not key.isprintable() else repr(key)
+    who = f"Task {task}: the job {shown} cannot be enqueued" if task else f"The job {shown} cannot be enqueued"
+    return EnqueueError(f"{who}: {problem}.", place=(queue, key))
+
+
+def _problem(job: NewJob) -> str | None:
+    if job.kind is Kind.COLLECTING:
+        return "SQS cannot gather the payloads of a collecting task; use Redis or SQLite for it"
+    if job.to_topic and (job.kind is not Kind.PLAIN or job.timed):
+        return "SNS hands on what is published at once; leave its time out, or send it to one queue, which may be later"
+    if job.priority:
+        return "SQS has no priorities; leave it out, have a queue of its own for what is urgent, or use Redis or SQLite"
+    if not job.body:
+        return "its body is empty, which SQS does not take; give it one"
+    if character := refused_character(job.body):
+        if job.to_topic or job.event or job.attributes is not None:
+            return f"its value holds the character {character}, which SQS does not take; leave it out of the value"
+        return f"its body holds the character {character}, which SQS does not take; leave it out, or escape it"
+    if job.group and job.kind is Kind.PLAIN and not is_group(job.group):
+        return f"its group must be 1 to 128 letters, digits and punctuation of ASCII on SQS, not {job.group!r}"
+    return None
