@@ -35,7 +35,7 @@ def refusal_for(url: str) -> Refusal | None:
     """What the broker of a URL will say. A stranger's is asked when it is opened."""
     if url.partition(":")[0].lower() not in SQS:
         return None
-    from .brokers.aws.declared import refusal  # whoever uses another broker does not need it
+    from .brokers.aws.unsupported import refusal  # whoever uses another broker does not need it
 
     return partial(refusal, prefix=Url.parse(url).options.get("prefix", ""))
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from laneway import Laneway
-from laneway.brokers.aws.admin.create import Creation
-from laneway.brokers.aws.admin.needs import needs_of
-from laneway.brokers.aws.admin.steps import Step
+from laneway.brokers.aws.admin.create import Creation, Step
+from laneway.brokers.aws.admin.resources import needs_of
 from laneway.brokers.aws.broker import AWSBroker
 from laneway.events.event import FilterPolicy
 

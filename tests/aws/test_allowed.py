@@ -13,7 +13,7 @@ from laneway import Laneway
 from laneway.brokers.aws import AWSBroker
 from laneway.brokers.aws.admin.iam import Found, Role, policy
 from laneway.brokers.aws.admin.iam import Place as Somewhere
-from laneway.brokers.aws.admin.needs import Need, needs_of
+from laneway.brokers.aws.admin.resources import Need, needs_of
 from laneway.cli.examining import examine
 from laneway.errors import BrokerError
 from laneway.testing.conformance.kit import call, job

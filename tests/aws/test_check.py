@@ -11,7 +11,7 @@ import pytest
 from laneway import Key, Laneway
 from laneway.brokers.aws.admin.create import Creation
 from laneway.brokers.aws.admin.iam import ACTIONS
-from laneway.brokers.aws.admin.needs import needs_of
+from laneway.brokers.aws.admin.resources import needs_of
 from laneway.brokers.aws.broker import AWSBroker
 from laneway.brokers.aws.dynamodb.items import INDEX
 from laneway.brokers.aws.errors import DeniedError

@@ -9,7 +9,7 @@ import pytest
 from laneway import Laneway
 from laneway.brokers.aws.admin.iam import Found, policy
 from laneway.brokers.aws.admin.iam import Place as Somewhere
-from laneway.brokers.aws.admin.needs import needs_of
+from laneway.brokers.aws.admin.resources import needs_of
 from laneway.brokers.aws.broker import AWSBroker
 from laneway.brokers.aws.errors import AWSError
 from laneway.events.event import Subscription

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from laneway.brokers.aws.sqs.envelopes import unwrapped
-from laneway.brokers.aws.sqs.message import Channel, again, as_it_came, entry_of, read
+from laneway.brokers.aws.sqs.message import Channel, again, as_it_came, entry_of, read, unwrapped
 from laneway.jobs.settlement import buried, done, failed, postponed
 from laneway.testing.conformance.kit import Hand, bodies, job, keys, numbers
 from tests.aws.fake.server import FakeServer

@@ -7,9 +7,8 @@ import json
 import pytest
 from botocore.exceptions import ClientError
 
-from laneway.brokers.aws.admin.create import Creation
-from laneway.brokers.aws.admin.needs import Need
-from laneway.brokers.aws.admin.steps import Step
+from laneway.brokers.aws.admin.create import Creation, Step
+from laneway.brokers.aws.admin.resources import Need
 from tests.aws.operators import opened
 from tests.aws.places import Place
 

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from laneway.brokers.aws.broker import AWSBroker
-from laneway.brokers.aws.sqs import letters as letters_module
+from laneway.brokers.aws.sqs import dead_letters as letters_module
 from laneway.cli.emptying import Emptying
 from laneway.errors import BrokerAwayError
 from laneway.jobs.settlement import buried, done

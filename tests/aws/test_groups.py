@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from laneway.brokers.aws.sqs.groups import Groups
-from laneway.brokers.aws.sqs.holding import Held
+from laneway.brokers.aws.sqs.inflight import Groups, Held
 from laneway.brokers.aws.sqs.message import Channel, Message, Note
 from laneway.jobs.data import Claim, Kind
 from laneway.jobs.settlement import Settlement, buried, done, failed, postponed, released

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from laneway.brokers.aws.sqs import holding
-from laneway.brokers.aws.sqs.holding import Held, Holding
+from laneway.brokers.aws.sqs import inflight
+from laneway.brokers.aws.sqs.inflight import Held, Holding
 from laneway.brokers.aws.sqs.message import Channel, Message, Note, again
 from laneway.clock import ManualClock
 from laneway.errors import BrokerAwayError
@@ -323,7 +323,7 @@ def test_ended_jobs_are_remembered_for_ten_minutes(monkeypatch: pytest.MonkeyPat
     assert not held.is_ended(_message("a", hop=1))
     clock.advance(2)
     assert [held.is_ended(_message(id)) for id in "ab"] == [False, True]
-    monkeypatch.setattr(holding, "REMEMBER", 3)
+    monkeypatch.setattr(inflight, "REMEMBER", 3)
     for id in "cdef":
         held.end(_message(id))
     assert [held.is_ended(_message(id)) for id in "abcdef"] == [False] * 3 + [True] * 3

@@ -21,7 +21,7 @@ from laneway.brokers.aws.admin.iam import (
     policy,
 )
 from laneway.brokers.aws.admin.iam import Place as Somewhere
-from laneway.brokers.aws.admin.needs import Need, needs_of
+from laneway.brokers.aws.admin.resources import Need, needs_of
 from laneway.brokers.aws.broker import AWSBroker
 from laneway.errors import BrokerError, ConfigError
 from laneway.events.event import Subscription

@@ -174,7 +174,7 @@ def test_without_a_table_nothing_that_waits_is_shown(fake: Place) -> None:
 
 
 def test_a_long_table_is_not_counted_again_at_once(fake: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("laneway.brokers.aws.surveying.LONG", 1)
+    monkeypatch.setattr("laneway.brokers.aws.inspect.LONG", 1)
     with ready(fake) as broker:
         broker.enqueue([job("a", delay_s=DAY), job("b", delay_s=DAY)])
         assert numbers(broker).delayed == 2

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from laneway.brokers.aws.sqs import letters as letters_module
+from laneway.brokers.aws.sqs import dead_letters as letters_module
 from laneway.errors import BrokerAwayError
 from laneway.jobs.data import Kind
 from laneway.jobs.settlement import buried, done, failed

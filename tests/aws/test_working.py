@@ -8,7 +8,7 @@ from typing import Annotated
 import pytest
 
 from laneway import Context, Key
-from laneway.brokers.aws.sqs import letters
+from laneway.brokers.aws.sqs import dead_letters
 from tests.aws.servers import FakeServer, MotoServer
 from tests.aws.working import PATIENCE_S, Tally, app_on, running, wait_until
 from tests.scenarios import a_key_runs_once_at_a_time
@@ -110,7 +110,7 @@ def test_what_a_run_enqueues_is_sent_when_it_succeeds(
     aws: MotoServer | FakeServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if isinstance(aws, MotoServer | FakeServer):
-        monkeypatch.setattr(letters, "WAIT_S", 0)  # they have all their messages at hand; AWS itself does not
+        monkeypatch.setattr(dead_letters, "WAIT_S", 0)  # they have all their messages at hand; AWS itself does not
     aws.create_queues("default")
     with app_on(aws) as app:
         tally = Tally()

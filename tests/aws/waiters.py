@@ -11,9 +11,8 @@ from laneway.brokers.aws.clients import Clients
 from laneway.brokers.aws.dynamodb.delayed_jobs import Table
 from laneway.brokers.aws.dynamodb.forward import Forwarder
 from laneway.brokers.aws.dynamodb.items import Waiting
-from laneway.brokers.aws.dynamodb.poller import Poller
+from laneway.brokers.aws.dynamodb.poller import Poller, Pollers
 from laneway.brokers.aws.dynamodb.tables import Tables
-from laneway.brokers.aws.dynamodb.timetable import Pollers
 from laneway.brokers.aws.operate import Acting
 from laneway.brokers.aws.sqs.message import Channel, Note, Outgoing, read
 from laneway.brokers.aws.sqs.queues import Channels

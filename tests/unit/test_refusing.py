@@ -165,5 +165,5 @@ def test_a_task_with_a_key_is_known_to_be_one(monkeypatch: pytest.MonkeyPatch):
 
 
 def test_boto3_is_not_needed_for_it():
-    code = "import sys; sys.modules['boto3'] = sys.modules['botocore'] = None; import laneway.brokers.aws.declared"
+    code = "import sys; sys.modules['boto3'] = sys.modules['botocore'] = None; import laneway.brokers.aws.unsupported"
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)

@@ -17,7 +17,7 @@ from .target import load_imports
 if TYPE_CHECKING:
     from ..app import Laneway
     from ..brokers.aws.admin.iam import Role
-    from ..brokers.aws.admin.needs import Need
+    from ..brokers.aws.admin.resources import Need
     from ..brokers.aws.broker import AWSBroker
 
 #: How a step of the creation is said.
@@ -168,7 +168,7 @@ def _opened(target: str, url: str | None) -> tuple[AWSBroker, Laneway]:
 
 def _needs(target: str, app: Laneway, topics: list[str]) -> dict[str, Need]:
     """What an app's tasks and listeners need on AWS. One that only publishes needs nothing but topics."""
-    from ..brokers.aws.admin.needs import needs_of
+    from ..brokers.aws.admin.resources import needs_of
 
     needs = needs_of(app)
     if not needs and not topics:

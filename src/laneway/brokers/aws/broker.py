@@ -16,29 +16,25 @@ from ...errors import BrokerError
 from ...events.event import Subscription
 from ...jobs.data import JobView, NewJob, QueueStats, Started, Status, WorkerView
 from ...urls import Url
-from .admin.check import check, check_app
-from .admin.checking_events import notes_on_events
-from .admin.providing import provide
+from .admin.check import check, check_app, notes_on_events
+from .admin.create import provide
 from .clients import Clients
-from .declared import refusal
 from .dynamodb.forward import Forwarder
 from .dynamodb.heartbeat import Reporter
-from .dynamodb.poller import Poller
+from .dynamodb.poller import Poller, Pollers
 from .dynamodb.tables import Tables
-from .dynamodb.timetable import Pollers
-from .inspect import Looking
+from .inspect import Looking, Whereabouts
 from .operate import Acting
 from .settings import Settings
 from .sns.publish import Publisher
-from .sns.subscriptions import Subscribing
-from .sns.ties import Ties
+from .sns.subscriptions import Subscribing, Ties
 from .sns.topics import Topics
 from .sqs.dead_letters import Morgue
 from .sqs.empty_morgue import Emptying
 from .sqs.queues import Channels
 from .sqs.send import Sender
 from .sqs.turn import Turns
-from .whereabouts import Whereabouts
+from .unsupported import refusal
 
 if TYPE_CHECKING:
     from ...app import Laneway

@@ -7,20 +7,187 @@ is allowed, and left out if it is not.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from heapq import (
+    merge,
+    nlargest,
+    nsmallest,
+)
+from itertools import islice
+
 import msgspec
 
-from ...broker import Listing, Order, Page
+from ...broker import (
+    Listing,
+    Order,
+    Page,
+)
 from ...clock import Clock
 from ...config import DEFAULT_QUEUE
 from ...errors import BrokerError
-from ...jobs.data import JobView, QueueStats, WorkerView
+from ...ids import made_at
+from ...jobs.data import (
+    JobView,
+    Kind,
+    Payload,
+    QueueStats,
+    Status,
+    WorkerView,
+)
+from ..page_cursor import (
+    Position,
+    check_order,
+    check_start,
+    read_position,
+    write_position,
+)
+from ..shared import REMEMBER_ENDED_S
 from .dynamodb.delayed_jobs import Table
+from .dynamodb.items import Waiting
 from .dynamodb.tables import Tables
-from .errors import DeniedError, MissingError
+from .errors import (
+    DeniedError,
+    MissingError,
+)
 from .settings import Settings
 from .sqs.dead_letters import Morgue
-from .sqs.queues import LOOK_AGAIN_S, Channels
-from .surveying import Numbers, Surveys, calls_of, listing, queues_of, view_of
+from .sqs.queues import (
+    LOOK_AGAIN_S,
+    Channels,
+)
+from .sqs.turn import Turns
+
+#: A table with more jobs is counted only so often.
+LONG = 10_000
+LONG_S = 60.0
+#: How the ids of rows about queues begin.
+QUEUE = "queue:"
+#: Later than any job is due.
+NEVER = 1e12
+
+
+class Numbers(msgspec.Struct):
+    """What waits of one queue."""
+
+    waiting: int = 0
+    delayed: int = 0
+    retries: int = 0
+    #: When the first of them is due.
+    earliest: float = NEVER
+
+
+class Surveys:
+    """Counts tables, and remembers the numbers of long ones."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._known: dict[str, tuple[float, dict[str, Numbers]]] = {}
+
+    def of(self, table: Table) -> dict[str, Numbers]:
+        """The numbers of every queue that has something in a table."""
+        known = self._known.get(table.name)
+        if known is not None and self._clock.monotonic() - known[0] < LONG_S:
+            return known[1]
+        now = self._clock.now()
+        found: dict[str, Numbers] = {}
+        for item in all_of(table):
+            numbers = found.setdefault(item.queue, Numbers())
+            numbers.waiting += 1
+            numbers.delayed += item.perform_at > now
+            numbers.retries += item.outgoing.note.retry_count >= 0
+            numbers.earliest = min(numbers.earliest, item.perform_at)
+        self._known.pop(table.name, None)
+        if sum(numbers.waiting for numbers in found.values()) > LONG:
+            self._known[table.name] = self._clock.monotonic(), found
+        return found
+
+
+def queues_of(table: Table) -> list[str]:
+    """The queues that somebody has paused, or run something of."""
+    answers = table.query(
+        KeyConditionExpression="#scheduler = :laneway AND begins_with(#id, :queue)",
+        ExpressionAttributeNames={"#scheduler": "scheduler", "#id": "job_id"},
+        ExpressionAttributeValues={":laneway": {"S": "laneway"}, ":queue": {"S": QUEUE}},
+    )
+    return [item["job_id"]["S"].removeprefix(QUEUE) for answer in answers for item in answer["Items"]]
+
+
+def all_of(table: Table) -> Iterator[Waiting]:
+    """All that waits in a table, the next one first."""
+    parts = [table.due(partition, NEVER) for partition in table.partitions()]
+    return merge(*parts, key=lambda item: (item.perform_at, item.job_id))
+
+
+def listing(
+    table: Table,
+    queue: str,
+    which: Listing,
+    now: float,
+    *,
+    order: Order | None,
+    reverse: bool,
+    start: float | str | None,
+    after: str | None,
+    limit: int,
+) -> Page:
+    """A page of what waits: all that is not due yet, or all that has failed."""
+    order = check_order(which, order)
+    check_start(order, start)
+    behind = None if after is None else read_position(order, after)
+
+    def place(item: Waiting) -> Position:
+        values = {"perform_at": item.perform_at, "key": _key(item), "retry_count": item.outgoing.note.retry_count}
+        return values[order], item.perform_at, 0, item.job_id
+
+    def fits(item: Waiting) -> bool:
+        if item.queue != queue or not (item.perform_at > now if which == "delayed" else _has_failed(item)):
+            return False
+        at = place(item)
+        if start is not None and (at[0] > start if reverse else at[0] < start):
+            return False
+        return behind is None or (at < behind if reverse else at > behind)
+
+    items = filter(fits, all_of(table))
+    if order == "perform_at" and not reverse:
+        page = list(islice(items, limit + 1))
+    else:
+        page = (nlargest if reverse else nsmallest)(limit + 1, items, key=place)
+    more = write_position(order, place(page[limit - 1])) if len(page) > limit else None
+    return Page([view_of(item, now) for item in page[:limit]], more)
+
+
+def calls_of(table: Table, queue: str, key: str) -> list[Waiting]:
+    """The calls of a key that wait, the next one first."""
+    return [item for item in all_of(table) if item.fifo and item.queue == queue and item.outgoing.note.key == key]
+
+
+def view_of(item: Waiting, now: float) -> JobView:
+    """What waits in a table as a job."""
+    note, body = item.outgoing.note, item.outgoing.body
+    payload = Payload(body)
+    if item.fifo:
+        payload = Payload(body, item.perform_at, item.job_id, note.attempt, note.headers, note.deaths)
+    return JobView(
+        queue=item.queue,
+        key=_key(item),
+        status="delayed" if item.perform_at > now else "queued",
+        shard=0,
+        payloads=[payload],
+        perform_at=item.perform_at,
+        retry_count=note.retry_count,
+        attempt=0 if item.fifo else note.attempt,
+        kind=Kind.KEYED if item.fifo else Kind.PLAIN,
+        deaths=note.deaths,
+        error=note.error,
+    )
+
+
+def _key(item: Waiting) -> str:
+    return (item.outgoing.note.key if item.fifo else "") or item.job_id
+
+
+def _has_failed(item: Waiting) -> bool:
+    return item.outgoing.note.retry_count >= 0
 
 
 class Looking:
@@ -198,3 +365,76 @@ class Looking:
             )
         now = self._clock.now()
         return listing(table, queue, which, now, order=order, reverse=reverse, start=start, after=after, limit=limit)
+
+
+#: Seconds for which what the heartbeats said is taken for true: they come every ten, and all of them are read.
+FRESH_S = 1.0
+
+
+class Whereabouts:
+    """Finds jobs by their ids."""
+
+    def __init__(self, tables: Tables, turns: Turns, clock: Clock) -> None:
+        self._tables = tables
+        self._turns = turns
+        self._clock = clock
+        #: By table: when its workers were read, on the monotonic clock, and what they run.
+        self._running: dict[str, tuple[float, frozenset[str]]] = {}
+
+    def status(self, queue: str, key: str, identity: str | None = None) -> Status:
+        """Where a job is. Raises a BrokerError if that cannot be known."""
+        id = identity or key
+        if self._turns.is_held(id):
+            return "running"
+        table = self._tables.of(queue)
+        if table is None:
+            raise self._no_table(queue, id)
+        # In this order: a job that moves on meanwhile is found in its next place, and never seems to go back.
+        runs = self._tables.keeps_records and id in self._runs(table)
+        item = table.get(id)
+        if item is not None:
+            return "delayed" if item.perform_at > self._clock.now() else "queued"
+        if not self._tables.keeps_records:
+            raise BrokerError(
+                f"SQS does not tell where the job {id!r} is: it may be queued, running, dead or done. With records=on "
+                "in the URL, of workers too, it is kept how jobs end. Delayed ones can be found if they wait in the "
+                "table, as with using(cancellable=True)."
+            )
+        record = table.record_of(id)
+        if record is not None and record.status != "queued":
+            return record.status
+        if runs:
+            return "running"
+        if record is None and self._may_be_forgotten(id):
+            raise BrokerError(
+                f"The job {id!r} was enqueued more than a day ago, and it is kept for a day how a job ended: it may "
+                "have ended before that, or still be queued, which SQS does not tell."
+            )
+        return "queued"
+
+    def _runs(self, table: Table) -> frozenset[str]:
+        """The ids that living workers run, as of their last heartbeats."""
+        now = self._clock.monotonic()
+        read_at, running = self._running.get(table.name, (now - FRESH_S, frozenset[str]()))
+        if now - read_at >= FRESH_S:
+            running = frozenset(table.running())
+            self._running[table.name] = now, running
+        return running
+
+    def _may_be_forgotten(self, id: str) -> bool:
+        """Whether a job is so old that its record may have expired. An id that does not tell is taken for a new one."""
+        made = made_at(id.partition("@")[0])  # a copy of an event is as old as that
+        return made is not None and made < self._clock.now() - REMEMBER_ENDED_S
+
+    def _no_table(self, queue: str, id: str) -> BrokerError:
+        name = self._tables.name(queue)
+        if self._tables.keeps_records:
+            return BrokerError(
+                f"The job {id!r} cannot be found: records=on keeps how jobs end in a DynamoDB table, and the queue "
+                f"{queue} has none; make the table {name} with `laneway aws create`."
+            )
+        return BrokerError(
+            f"SQS does not tell where the job {id!r} is: it may be queued, running, dead or done. That can be known "
+            f"with records=on in the URL and a waiter table; make the table {name} with `laneway aws create`. Delayed "
+            "jobs can be found with the table alone, and using(cancellable=True)."
+        )

@@ -17,8 +17,8 @@ from .dynamodb.delayed_jobs import Table
 from .dynamodb.forward import Forwarder
 from .dynamodb.items import Waiting
 from .dynamodb.job_history import Record
+from .dynamodb.poller import Pollers
 from .dynamodb.tables import Tables
-from .dynamodb.timetable import Pollers
 from .settings import Settings
 from .sqs.dead_letters import Morgue
 from .sqs.message import Outgoing

@@ -5,22 +5,206 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import (
+    Collection,
+    Iterator,
+    Sequence,
+)
 from email.utils import parsedate_to_datetime
-from typing import TYPE_CHECKING
+from typing import (
+    TYPE_CHECKING,
+    Any,
+)
 
 from ....errors import BrokerAwayError
+from ....events.event import Subscription
+from ..clients import Clients
+from ..dynamodb.items import INDEX
 from ..dynamodb.tables import problem_of
-from ..errors import AWSError, DeniedError, MissingError
+from ..errors import (
+    AWSError,
+    DeniedError,
+    MissingError,
+    is_refusal,
+)
 from ..sqs.message import Channel
-from .checking_events import check_listener
-from .needs import Need, needs_of
-from .probing import denied, queue_denials, table_denials
-from .resources import receives_problem, redrive_of, retention_problem, size_problem, ttl_problem
+from .resources import (
+    HASH,
+    RANGE,
+    Need,
+    needs_of,
+    receives_problem,
+    redrive_of,
+    retention_problem,
+    size_problem,
+    ttl_problem,
+)
 
 if TYPE_CHECKING:
     from ....app import Laneway
     from ..broker import AWSBroker
+
+
+#: Nothing of ours is called so.
+NOBODY = "laneway-check"
+
+#: Two entries of one id: refused as a whole, whatever stands in them.
+_TWICE: dict[str, tuple[str, dict[str, Any]]] = {
+    "sqs:SendMessage": ("send_message_batch", {"MessageBody": NOBODY}),
+    "sqs:DeleteMessage": ("delete_message_batch", {"ReceiptHandle": NOBODY}),
+    "sqs:ChangeMessageVisibility": (
+        "change_message_visibility_batch",
+        {"ReceiptHandle": NOBODY, "VisibilityTimeout": 0},
+    ),
+}
+
+
+def denied(what: str, actions: Sequence[str], error: DeniedError | None = None) -> str:
+    """The sentence for what is not allowed; for credentials that AWS does not know at all, that of the error."""
+    if error is not None and not is_refusal(error):
+        return str(error)
+    return (
+        f"These credentials may not do {', '.join(actions)} on {what}, which a worker does; laneway aws iam TARGET "
+        "prints what it needs."
+    )
+
+
+def queue_denials(clients: Clients, channel: Channel, *, letters: bool = False) -> Iterator[str]:
+    """The actions on a queue that are not allowed; a worker only sends to one of dead letters."""
+    for action, (operation, entry) in _TWICE.items():
+        if letters and action != "sqs:SendMessage":
+            continue
+        entries = [{"Id": NOBODY, **entry, **_groups(action, channel)}] * 2
+        if _is_denied(lambda: clients.sqs(operation, QueueUrl=channel.url, Entries=entries)):  # noqa: B023 - called here
+            yield action
+    # More than SQS hands out at once; a server that does not mind hides nothing all the same.
+    most = {"MaxNumberOfMessages": 11, "VisibilityTimeout": 0, "WaitTimeSeconds": 0}
+    if not letters and _is_denied(lambda: clients.sqs("receive_message", QueueUrl=channel.url, **most)):
+        yield "sqs:ReceiveMessage"
+
+
+def table_denials(clients: Clients, table: str) -> Iterator[str]:
+    """The actions on a table that are not allowed."""
+    key = {HASH: {"S": NOBODY}, RANGE: {"S": NOBODY}}
+    unless = {"ConditionExpression": f"attribute_exists({RANGE})"}
+    values = {":s": {"S": NOBODY}}
+    query = {
+        "TableName": table,
+        "Limit": 1,
+        "KeyConditionExpression": "#s = :s",
+        "ExpressionAttributeNames": {"#s": HASH},
+        "ExpressionAttributeValues": values,
+    }
+    tries: dict[str, tuple[str, dict[str, Any]]] = {
+        "dynamodb:GetItem": ("get_item", {"TableName": table, "Key": key}),
+        "dynamodb:BatchGetItem": ("batch_get_item", {"RequestItems": {table: {"Keys": [key]}}}),
+        "dynamodb:BatchWriteItem": ("batch_write_item", {"RequestItems": {table: [{"DeleteRequest": {"Key": key}}]}}),
+        "dynamodb:PutItem": ("put_item", {"TableName": table, "Item": key, **unless}),
+        "dynamodb:DeleteItem": ("delete_item", {"TableName": table, "Key": key, **unless}),
+        "dynamodb:UpdateItem": (
+            "update_item",
+            {
+                "TableName": table,
+                "Key": key,
+                "UpdateExpression": "SET #v = :s",
+                "ExpressionAttributeNames": {"#v": NOBODY},
+                "ExpressionAttributeValues": values,
+                **unless,
+            },
+        ),
+        "dynamodb:Query": ("query", query),
+        # A resource of its own, which a policy has to name.
+        f"dynamodb:Query (of its index {INDEX})": ("query", {**query, "IndexName": INDEX}),
+    }
+    for action, (operation, params) in tries.items():
+        if _is_denied(lambda: clients.dynamodb(operation, **params)):  # noqa: B023 - called here
+            yield action
+
+
+def _groups(action: str, channel: Channel) -> dict[str, str]:
+    if action != "sqs:SendMessage" or not channel.fifo:
+        return {}
+    return {"MessageGroupId": NOBODY, "MessageDeduplicationId": NOBODY}
+
+
+def _is_denied(call: Any) -> bool:
+    try:
+        call()
+    except BrokerAwayError:
+        raise
+    except AWSError as error:
+        return isinstance(error, DeniedError)
+    return False
+
+
+_CREATE = "make it with laneway aws create TARGET"
+_SUBSCRIBE = "laneway aws create TARGET does that, and so does laneway subscribe TARGET"
+
+
+def check_listener(broker: AWSBroker, name: str, wanted: Subscription) -> Iterator[str]:
+    """What a listener needs beside its queue, and does not have. The queue exists."""
+    try:
+        yield from _door(broker, name, wanted)
+        yield from _tie(broker, name, wanted)
+    except BrokerAwayError:
+        raise
+    except AWSError as error:
+        yield str(error)
+
+
+def notes_on_events(broker: AWSBroker, app: Laneway) -> list[str]:
+    """That a prefix cuts an app's listeners off from whoever has another."""
+    prefix = broker.settings.prefix
+    if not prefix or not app.listeners():
+        return []
+    return [
+        f"The prefix {prefix} of the URL stands before topics and listeners' queues, too: the listeners of this app "
+        "hear only what is published with the same prefix, and nothing of Eventboss for Ruby or JavaScript, which know "
+        "none."
+    ]
+
+
+def _door(broker: AWSBroker, name: str, wanted: Subscription) -> Iterator[str]:
+    try:
+        door = broker.subscribing.door(wanted.queue)
+    except (DeniedError, MissingError):
+        return  # that was said of the queue
+    if denied := broker.subscribing.is_denied(door, wanted.topic):
+        yield denied
+    elif not broker.subscribing.is_open(door, wanted.topic):
+        yield (
+            f"The access policy of the SQS queue {door.channel.name} does not let the SNS topic "
+            f"{broker.topics.name(wanted.topic)} send to it, so that the listener {name} gets no events; {_SUBSCRIBE}."
+        )
+
+
+def _tie(broker: AWSBroker, name: str, wanted: Subscription) -> Iterator[str]:
+    topic, queue = broker.topics.name(wanted.topic), broker.channels.name_of(wanted.queue, False)
+    try:
+        tie = broker.ties.one(wanted.topic, wanted.queue)
+    except MissingError:
+        yield f"There is no SNS topic {topic}, which the listener {name} hears; {_CREATE}."
+        return
+    except DeniedError as error:
+        yield denied(f"the SNS topic {topic}", ["sns:ListSubscriptionsByTopic"], error)
+        return
+    if tie is None:
+        yield (
+            f"The SQS queue {queue} is not subscribed to the SNS topic {topic}, so that the listener {name} gets no "
+            f"events; {_SUBSCRIBE}."
+        )
+        return
+    try:
+        terms = broker.ties.terms(tie)
+    except DeniedError as error:
+        yield denied(f"the subscription of {queue}", ["sns:GetSubscriptionAttributes"], error)
+        return
+    if not terms.let_through(wanted.filter):
+        yield (
+            f"The subscription of the SQS queue {queue} to {topic} has another filter than the listener {name} "
+            "declares; laneway subscribe TARGET sets it, and so does a worker that may."
+        )
+
 
 #: Seconds by which this machine's clock may differ from that of AWS: jobs are due by it, and signatures expire by it.
 CLOCK_S = 60.0

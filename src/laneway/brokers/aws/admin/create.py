@@ -8,19 +8,36 @@ that a run that ends midway leaves nothing that points to nowhere, and the next 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Generator, Mapping
-from typing import TYPE_CHECKING
+from collections.abc import (
+    Callable,
+    Collection,
+    Generator,
+    Iterable,
+    Iterator,
+    Mapping,
+)
+from typing import (
+    TYPE_CHECKING,
+    Literal,
+)
 
+import msgspec
+
+from ....capabilities import Provided
 from ....errors import BrokerAwayError
+from ....events.event import Subscription
 from ..dynamodb.tables import problem_of
-from ..errors import AWSError, MissingError
+from ..errors import (
+    AWSError,
+    MissingError,
+)
 from ..settings import MAX_NAME
 from ..sqs.queues import FIFO_SUFFIX
-from .creating_events import EventCreation
-from .needs import Need
 from .resources import (
     EXPIRES,
     MAX_RECEIVES,
+    Need,
+    needs_of,
     queue_attributes,
     receives_problem,
     redrive_of,
@@ -30,10 +47,90 @@ from .resources import (
     table_definition,
     ttl_problem,
 )
-from .steps import Step, Steps, problems
 
 if TYPE_CHECKING:
+    from ....app import Laneway
     from ..broker import AWSBroker
+
+
+Level = Literal["made", "missing", "exists", "problem"]
+
+
+class Step(msgspec.Struct):
+    """What was made or found, or would be made (`missing`). A `problem` is left as it is, for somebody to mend."""
+
+    level: Level
+    text: str
+
+
+Steps = Iterator[Step]
+
+
+def problems(sentences: Iterable[str]) -> Steps:
+    """A step for each of them."""
+    return (Step("problem", sentence) for sentence in sentences)
+
+
+class EventCreation:
+    """Makes what is missing; with `dry_run` it only says so.
+
+    `sets_filters`: whoever has it made sets them afterwards, so that nothing is to be said of them.
+    """
+
+    def __init__(self, broker: AWSBroker, *, dry_run: bool, sets_filters: bool = False) -> None:
+        self._topics = broker.topics
+        self._subscribing = broker.subscribing
+        self._ties = broker.ties
+        self._name_of = broker.channels.name_of
+        self._dry_run = dry_run
+        self._sets_filters = sets_filters
+
+    def topic(self, topic: str, what: str) -> Steps:
+        """Make a topic."""
+        name = self._topics.name(topic)
+        if self._topics.exists(topic):
+            yield Step("exists", f"The SNS topic {name} exists.")
+        elif self._dry_run:
+            yield Step("missing", f"The SNS topic {name}, {what}, would be made.")
+        else:
+            self._topics.create(topic)
+            yield Step("made", f"The SNS topic {name}, {what}, was made.")
+
+    def subscription(self, wanted: Subscription) -> Steps:
+        """Let a topic send to a queue, and subscribe the queue to it; both should exist."""
+        topic, queue = self._topics.name(wanted.topic), self._name_of(wanted.queue, False)
+        try:
+            door = self._subscribing.door(wanted.queue)
+            is_open = self._subscribing.is_open(door, wanted.topic)
+            tie = self._ties.one(wanted.topic, wanted.queue)
+        except MissingError as error:
+            if not self._dry_run:  # it could not be made, and that was told
+                yield Step("problem", str(error))
+                return
+            door, is_open, tie = None, False, None
+        if door is not None and (denied := self._subscribing.is_denied(door, wanted.topic)):
+            yield Step("problem", denied)
+        elif is_open:
+            yield Step("exists", f"The SNS topic {topic} may send to the SQS queue {queue}.")
+        elif self._dry_run or door is None:
+            yield Step("missing", f"The SNS topic {topic} would be allowed to send to the SQS queue {queue}.")
+        else:
+            self._subscribing.open(door, wanted.topic)
+            yield Step("made", f"The SNS topic {topic} was allowed to send to the SQS queue {queue}.")
+        if tie is not None:
+            yield Step("exists", f"The SQS queue {queue} is subscribed to {topic}.")
+            if not self._sets_filters and not self._ties.terms(tie).let_through(wanted.filter):
+                yield Step(
+                    "problem",
+                    f"The subscription of {queue} to {topic} has another filter than its listener declares, and was "
+                    "left as it is; laneway subscribe TARGET sets it, and so does a worker that may.",
+                )
+        elif self._dry_run or door is None:
+            yield Step("missing", f"The SQS queue {queue} would be subscribed to {topic}.")
+        else:
+            self._subscribing.make(wanted, door)
+            yield Step("made", f"The SQS queue {queue} was subscribed to {topic}.")
+
 
 #: Seconds that a table gets until it can be used, and between two looks at it.
 PATIENCE_S = 120.0
@@ -214,3 +311,15 @@ class Creation:
                 return
             self._pause(PAUSE_S)
         raise BrokerAwayError(f"The table {name} is not ready after {PATIENCE_S:.0f} seconds; do it again in a while.")
+
+
+def provide(broker: AWSBroker, app: Laneway, queues: Collection[str]) -> list[Provided]:
+    """Make what is missing for these queues: with their dead letters, and for listeners topics and subscriptions.
+
+    Says of each thing that it was made, or that it is there and not as it should be.
+    """
+    needs = needs_of(app)
+    wanted = {queue: needs.get(queue) or Need(queue) for queue in queues}
+    steps = list(Creation(broker, development=True).carry_out(wanted, tables=False))
+    broker.channels.look_again()
+    return [Provided(step.text, step.level == "made") for step in steps if step.level in ("made", "problem")]

@@ -17,8 +17,7 @@ from ..dynamodb.items import INDEX
 from ..settings import Settings
 from ..sns.topics import partition_of
 from ..sqs.queues import Channels
-from .needs import Need
-from .resources import redrive_of
+from .resources import Need, redrive_of
 
 if TYPE_CHECKING:
     from ..broker import AWSBroker

@@ -26,7 +26,7 @@ from ....errors import EnqueueError
 from ..settings import Settings
 from ..sqs.attributes import packed
 from ..sqs.message import ATTRIBUTE, Note, Outgoing, attributes_of
-from .values import Item, attribute, number, real, size, text, value
+from .client import Item, attribute, number, real, size, text, value
 
 RUBY = "shoryuken-waiter"
 #: The group of the Ruby original's messages on FIFO queues.

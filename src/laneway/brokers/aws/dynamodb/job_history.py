@@ -22,8 +22,7 @@ import msgspec
 
 from ....jobs.data import Status
 from ...shared import REMEMBER_ENDED_S
-from .client import Rows, key
-from .values import Item, number, real, text
+from .client import Item, Rows, key, number, real, text
 
 #: A table with a local index takes about 1,000 writes a second under one hash value. The number is fixed, so that
 #: whoever looks for a record need not know what somebody else's was when it was written.

@@ -10,8 +10,7 @@ from collections.abc import Collection
 
 import msgspec
 
-from .client import Rows, key
-from .values import Item, attribute, number, real, text
+from .client import Item, Rows, attribute, key, number, real, text
 
 _STATE = "laneway-state"
 #: SQS keeps a message for 14 days at most.

@@ -11,8 +11,7 @@ import msgspec
 
 from ....jobs.data import WorkerView
 from ...shared import REMEMBER_DEAD_S
-from .client import Rows, key
-from .values import Item, attribute, number, real, text, value
+from .client import Item, Rows, attribute, key, number, real, text, value
 
 _WORKERS = "laneway-workers"
 #: A worker that has not been heard of for so long, or for its lease if that is longer, is dead.

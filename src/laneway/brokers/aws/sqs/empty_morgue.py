@@ -14,8 +14,7 @@ from itertools import islice
 
 from ....capabilities import Emptied
 from ....clock import Clock
-from .dead_letters import Morgue, is_from, is_ownerless
-from .letters import HIDDEN_S, TEN, Hand, Letter
+from .dead_letters import HIDDEN_S, TEN, Hand, Letter, Morgue, is_from, is_ownerless
 from .message import Channel
 
 

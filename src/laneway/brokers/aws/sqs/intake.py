@@ -15,13 +15,11 @@ from ....errors import BrokerError
 from ....jobs.ticket import execute_after
 from ..dynamodb.retry_state import State
 from ..dynamodb.retry_store import Memory
-from .holding import LONGEST_S, Held
 from .hop_delay import waits_until
-from .inflight import Buffer, Stock
+from .inflight import LONGEST_S, Buffer, Held, Stock
 from .message import Message, again
 from .send import Dispatch, Sender
-from .send_batch import Sent
-from .singly import Complaints, Refusal, send_singly
+from .send_batch import Complaints, Refusal, Sent, send_singly
 from .visibility import Change, Changes, in_tens
 
 #: Received so often, a job whose deaths nobody counts is taken for one that has died twice: it runs alone then.

@@ -6,22 +6,78 @@ original writes it, is a job too: its id is the message's.
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import logging
 import math
 import re
-from typing import Any
+from typing import (
+    Any,
+    Literal,
+)
 
 import msgspec
 
 from ....events.event import copy_key
-from ....jobs.data import Headers, Kind, NewJob
+from ....jobs.data import (
+    Headers,
+    Kind,
+    NewJob,
+)
 from ...shared import storable
-from .attributes import MOST, packed, published, texts, unpacked
-from .envelopes import unwrapped
-from .hop_delay import id_in
-from .hop_delay import waits_until as waits_until
-from .hop_delay import with_execute_after as with_execute_after
+from .attributes import (
+    MOST,
+    packed,
+    published,
+    texts,
+    unpacked,
+)
+from .hop_delay import (
+    id_in,
+)
+from .hop_delay import (
+    waits_until as waits_until,
+)
+from .hop_delay import (
+    with_execute_after as with_execute_after,
+)
+
+
+class _Attribute(msgspec.Struct):
+    kind: str = msgspec.field(name="Type")
+    value: str = msgspec.field(name="Value")
+
+
+class _Envelope(msgspec.Struct):
+    """What SNS writes, as far as it matters here. That it is all there tells it from an event that looks alike."""
+
+    kind: Literal["Notification"] = msgspec.field(name="Type")
+    id: str = msgspec.field(name="MessageId")
+    topic: str = msgspec.field(name="TopicArn")
+    message: str = msgspec.field(name="Message")
+    sent_at: str = msgspec.field(name="Timestamp")
+    attributes: dict[str, _Attribute] = msgspec.field(name="MessageAttributes", default={})
+
+
+_read = msgspec.json.Decoder(_Envelope).decode
+
+
+def unwrapped(body: str) -> tuple[str, dict[str, Any]] | None:
+    """The body and the message attributes that are in an envelope; None: it is none."""
+    if not body.startswith("{") or '"TopicArn"' not in body:
+        return None
+    try:
+        envelope = _read(body)
+        return envelope.message, {name: _attribute(each) for name, each in envelope.attributes.items()}
+    except (ValueError, RecursionError):  # msgspec's errors are among the first, and so are those of base64
+        return None
+
+
+def _attribute(told: _Attribute) -> dict[str, Any]:
+    if told.kind.startswith("Binary"):
+        return {"DataType": told.kind, "BinaryValue": base64.b64decode(told.value, validate=True)}
+    return {"DataType": told.kind, "StringValue": told.value}
+
 
 #: The one message attribute that is ours.
 ATTRIBUTE = "laneway"

@@ -10,7 +10,7 @@ import math
 
 import msgspec
 
-from .holding import LONGEST_S, Held
+from .inflight import LONGEST_S, Held
 from .message import Message
 
 _DAY_S = 86_400.0

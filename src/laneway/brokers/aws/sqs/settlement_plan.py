@@ -17,8 +17,7 @@ from ....jobs.settlement import Settlement
 from ...shared import again_at, storable
 from ..dynamodb.job_history import Record
 from ..dynamodb.retry_state import State
-from .holding import Held
-from .inflight import Claimed
+from .inflight import Claimed, Held
 from .message import Message, Outgoing, again, as_it_came, fitted, size_of
 from .retention import Limits, goes_anew, why_bury
 from .send import Dispatch

@@ -22,15 +22,13 @@ from ..dynamodb.heartbeat import Reporter
 from ..dynamodb.retry_store import Memory
 from ..dynamodb.tables import Tables
 from ..settings import Settings
-from .extending import Extender
-from .holding import Held
-from .inflight import Buffer, Stock
+from .inflight import Buffer, Held, Stock
 from .intake import Arrivals
 from .queues import Channels
-from .receivers import Receivers
+from .receive import Receivers
 from .send import Sender
 from .settle import Settler, Work
-from .visibility import BATCH, Change, Changes
+from .visibility import BATCH, Change, Changes, Extender
 
 #: The lease of a worker that nobody knows.
 LEASE_S = 30.0
