@@ -187,9 +187,9 @@ class WorkerOptions:
     slow_s: float = 10.0
     #: Log every run, not only failures and slow ones.
     verbose: bool = False
-    #: Chooses among the shards of a queue, instead of the app's; see `laneway.worker.schedulers`.
+    #: Chooses among the shards of a queue, instead of the app's; see `laneway.worker.fetch.schedulers`.
     scheduler: Callable[[str, Mapping[int, float]], Sequence[int]] | None = None
-    #: Chooses the shards of a queue that this process serves, instead of the app's; see `laneway.worker.splitters`.
+    #: Chooses which shards of a queue this process serves, instead of the app's; see `laneway.worker.fetch.splitters`.
     splitter: Callable[[str, int], Iterable[int]] | None = None
 
     def validate(self) -> list[str]:

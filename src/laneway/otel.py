@@ -18,7 +18,6 @@ import weakref
 from typing import TYPE_CHECKING, Any
 
 from . import __version__
-from .tally import BUCKETS
 from .telemetry import (
     Enqueueing,
     EventsPublished,
@@ -30,6 +29,7 @@ from .telemetry import (
     RunSent,
     RunStarted,
 )
+from .worker.observe.counters import BUCKETS
 
 try:
     from opentelemetry import metrics, propagate, trace

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from laneway.worker.parenthood import descendants
+from laneway.worker.process.tree import descendants
 from tests.acceptance.cli import Shop
 
 pytestmark = pytest.mark.acceptance

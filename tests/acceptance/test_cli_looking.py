@@ -9,7 +9,7 @@ import pytest
 from laneway.broker import Listing
 from laneway.cli.times import span
 from laneway.jobs.data import JobView, QueueStats
-from laneway.worker.parenthood import descendants
+from laneway.worker.process.tree import descendants
 from tests.acceptance.cli import CANARY, Shop
 
 pytestmark = pytest.mark.acceptance

@@ -21,7 +21,7 @@ from laneway import Laneway
 from laneway.jobs.data import Kind, NewJob
 from laneway.testing.checkers import Accepted, Snapshot, lost, out_of_order, overlap, repeats
 from laneway.testing.history import Event, History, read_history
-from laneway.worker.parenthood import descendants
+from laneway.worker.process.tree import descendants
 
 PROGRAM = Path(__file__).with_name("program.py")
 LEASE_S = 2.0

@@ -15,8 +15,8 @@ from laneway.jobs.data import Kind, NewJob, Started
 from laneway.jobs.settlement import Settlement, done
 from laneway.testing.participants import Lane, SimulatedWorker
 from laneway.testing.simulator import Report, in_memory, simulate
-from laneway.worker.holdings import Holdings
-from laneway.worker.lease import Observer
+from laneway.worker.lease.holdings import Holdings
+from laneway.worker.lease.lease import Observer
 
 pytestmark = pytest.mark.simulation
 

@@ -20,7 +20,7 @@ from laneway import Laneway
 from laneway.jobs.data import JobView, Kind, NewJob
 from laneway.testing.checkers import Accepted, Snapshot, lost, out_of_order, overlap, repeats
 from laneway.testing.history import Event, History, parse_line
-from laneway.worker.parenthood import descendants
+from laneway.worker.process.tree import descendants
 
 PROGRAM = Path(__file__).with_name("program.py")
 #: How long a test waits for what must happen; long enough for a machine that is busy with something else.

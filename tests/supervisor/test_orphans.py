@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from laneway.worker.parenthood import descendants
+from laneway.worker.process.tree import descendants
 from tests.supervisor.site import Site, alive, kill, wait_until
 
 pytestmark = pytest.mark.acceptance

@@ -6,7 +6,6 @@ import json
 
 import pytest
 
-from laneway.tally import BUCKETS, COUNTERS, GAUGES, HISTOGRAMS, Tally, Total, ended, merge
 from laneway.telemetry import (
     BrokerAway,
     BrokerBack,
@@ -21,6 +20,7 @@ from laneway.telemetry import (
     SettlementRefused,
     Telemetry,
 )
+from laneway.worker.observe.counters import BUCKETS, COUNTERS, GAUGES, HISTOGRAMS, Tally, Total, ended, merge
 
 pytestmark = pytest.mark.unit
 
@@ -118,7 +118,7 @@ def test_the_rest_is_counted_too(telemetry, tally):
 
 def test_the_time_that_the_broker_is_away_grows_while_it_is(telemetry, tally, monkeypatch):
     now = 100.0
-    monkeypatch.setattr("laneway.tally.monotonic", lambda: now)
+    monkeypatch.setattr("laneway.worker.observe.counters.monotonic", lambda: now)
     telemetry.emit(BrokerAway("gone"))
     now = 103.0
     assert value(tally.snapshot(), "broker_away_s") == 3.0

@@ -12,8 +12,8 @@ import pytest
 from laneway import JobView, Laneway, QueueStats, Worker
 from laneway.clock import ManualClock
 from laneway.config import WorkerOptions
-from laneway.worker.lane import Lane
-from laneway.worker.runner import Runner
+from laneway.worker.fetch.prefetch import Lane
+from laneway.worker.run.runner import Runner
 
 Drain = Callable[..., int]
 

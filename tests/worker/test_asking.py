@@ -7,8 +7,8 @@ import threading
 import pytest
 
 from laneway.errors import BrokerAwayError, BrokerError
-from laneway.worker import asking
-from laneway.worker.asking import answer_of
+from laneway.worker import deadline
+from laneway.worker.deadline import answer_of
 
 pytestmark = pytest.mark.unit
 
@@ -30,7 +30,7 @@ def test_a_slow_broker_is_not_away_though_it_is_urgent() -> None:
         return True
 
     def slow() -> str:
-        answered.wait(asking.LEAST_S / 4)
+        answered.wait(deadline.LEAST_S / 4)
         return "late"
 
     assert answer_of(slow, unless=unless) == "late"
@@ -38,7 +38,7 @@ def test_a_slow_broker_is_not_away_though_it_is_urgent() -> None:
 
 
 def test_a_silent_one_is_left_alone_when_it_is_urgent(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(asking, "SAY_S", 0.0)
+    monkeypatch.setattr(deadline, "SAY_S", 0.0)
     over, said = threading.Event(), threading.Event()
     with pytest.raises(BrokerAwayError, match="It has not answered for"):
         answer_of(over.wait, unless=lambda: True, say=said.set)

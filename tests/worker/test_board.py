@@ -10,7 +10,7 @@ import pytest
 from laneway import sentinel
 from laneway.jobs.data import Started
 from laneway.sentinel import Sentinel
-from laneway.worker.board import Board
+from laneway.worker.process.board import Board
 
 
 @pytest.fixture

@@ -9,8 +9,8 @@ import pytest
 from laneway.brokers.aws import AWSBroker
 from laneway.jobs.data import Claim, Payload
 from laneway.jobs.settlement import done
-from laneway.worker.bus import Bus
-from laneway.worker.lane import LARGEST_LANE, VISIT_S, Lane, ahead_of, weight_of
+from laneway.worker.fetch.bus import Bus
+from laneway.worker.fetch.prefetch import LARGEST_LANE, VISIT_S, Lane, ahead_of, weight_of
 
 pytestmark = pytest.mark.unit
 

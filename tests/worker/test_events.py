@@ -268,7 +268,7 @@ def test_nothing_is_counted_when_nobody_listens(bench, monkeypatch):
     def work() -> None: ...
 
     numbers: list[int] = []
-    monkeypatch.setattr("laneway.worker.telling.next_run", lambda: numbers.append(1) or 1)
+    monkeypatch.setattr("laneway.worker.run.report.next_run", lambda: numbers.append(1) or 1)
     bench.run(work, perform_at=0.0)
     assert numbers == []
     Seen(bench.app, RunStarted)

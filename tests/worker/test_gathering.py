@@ -13,16 +13,16 @@ from laneway.capabilities import Gather
 from laneway.clock import ManualClock
 from laneway.jobs.data import Claim, Payload
 from laneway.jobs.settlement import Settlement, done, postponed, released
-from laneway.worker import schedulers, splitters
-from laneway.worker.bus import Bus
 from laneway.worker.emptiness import look_s
-from laneway.worker.fetcher import Fetcher
-from laneway.worker.gathering import Gathering
-from laneway.worker.lane import Lane
+from laneway.worker.fetch import schedulers, splitters
+from laneway.worker.fetch.bus import Bus
+from laneway.worker.fetch.fetcher import Fetcher
+from laneway.worker.fetch.gathering import Gathering
+from laneway.worker.fetch.prefetch import Lane
+from laneway.worker.fetch.shards import Share
 from laneway.worker.missing import MissingQueues
 from laneway.worker.outage import Outage
-from laneway.worker.refusals import Refusals
-from laneway.worker.share import Share
+from laneway.worker.run.refusals import Refusals
 from tests.worker.conftest import PATIENCE_S, Running, drain, stats
 
 TEN = Gather(10, 0.1)

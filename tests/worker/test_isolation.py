@@ -14,7 +14,7 @@ import pytest
 
 from laneway import ConfigError, Laneway, Worker, WorkerOptions
 from laneway.telemetry import RunEnded, RunStarted
-from laneway.worker import isolation
+from laneway.worker.isolation import pool
 from tests.worker.apart import children, is_there, isolated_app, wait_for
 from tests.worker.conftest import PATIENCE_S, Running, dead, stats
 from tests.worker.isolated_tasks import (
@@ -94,8 +94,8 @@ def test_one_that_has_grown_is_replaced(app, drain):
 
 
 def test_one_that_does_not_end_by_itself_is_ended(app, drain, monkeypatch):
-    monkeypatch.setattr(isolation, "END_S", 0.1)
-    monkeypatch.setattr(isolation, "CLOSE_S", 0.1)
+    monkeypatch.setattr(pool, "END_S", 0.1)
+    monkeypatch.setattr(pool, "CLOSE_S", 0.1)
     leaves_a_thread.enqueue_many([()] * 2)
     assert drain(app, concurrency=1, isolated_jobs=1) == 0
     assert len(set(pids())) == 2
@@ -103,7 +103,7 @@ def test_one_that_does_not_end_by_itself_is_ended(app, drain, monkeypatch):
 
 
 def test_those_that_idle_are_ended(app, monkeypatch):
-    monkeypatch.setattr(isolation, "IDLE_S", 0.05)
+    monkeypatch.setattr(pool, "IDLE_S", 0.05)
     with Running(app, concurrency=2):
         where.enqueue(1)
         alone.enqueue(2)

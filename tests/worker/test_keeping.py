@@ -15,7 +15,7 @@ from laneway.capabilities import Gather
 from laneway.clock import ManualClock
 from laneway.errors import BrokerAwayError
 from laneway.worker.outage import Outage
-from laneway.worker.renewals import Renewals
+from laneway.worker.supervisor.leases import Renewals
 from tests.worker.conftest import PATIENCE_S, Running, drain, stats
 from tests.worker.test_lease import FakeFetcher, RenewalsOnly, keeper_of
 

@@ -8,8 +8,8 @@ from laneway import Laneway
 from laneway.broker import Answer
 from laneway.clock import ManualClock
 from laneway.jobs.data import Claim, Payload
-from laneway.worker.holdings import Holdings
-from laneway.worker.lease import Keeper, Observer
+from laneway.worker.lease.holdings import Holdings
+from laneway.worker.lease.lease import Keeper, Observer
 from laneway.worker.outage import Outage
 
 pytestmark = pytest.mark.unit

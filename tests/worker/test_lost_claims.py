@@ -9,17 +9,17 @@ import pytest
 
 from laneway import Batch, Context, Key, Laneway, Worker
 from laneway.jobs.data import Claim, Kind, Payload
-from laneway.worker import units
-from laneway.worker.bus import Bus
-from laneway.worker.lane import Lane
-from laneway.worker.loop import AsyncLoop
-from laneway.worker.run import Run
+from laneway.worker.fetch.bus import Bus
+from laneway.worker.fetch.prefetch import Lane
+from laneway.worker.run.async_loop import AsyncLoop
+from laneway.worker.run.run import Run
+from laneway.worker.run.units import Units
 from tests.worker.conftest import PATIENCE_S, Bench, Running
 
 KINDS = ["plain", "keyed", "collecting", "batch"]
 
 
-class Units(Bench):
+class UnitsBench(Bench):
     """One runner, without threads or a broker, and a unit of work of each kind that was claimed as "me"."""
 
     def __init__(self) -> None:
@@ -64,8 +64,8 @@ class Units(Bench):
 
 
 @pytest.fixture
-def bench() -> Units:
-    return Units()
+def bench() -> UnitsBench:
+    return UnitsBench()
 
 
 @pytest.mark.unit
@@ -176,13 +176,13 @@ def test_a_unit_taken_before_the_id_changes_is_not_begun_after(app, once, monkey
             run(context)
 
         plain.enqueue()
-    read = units.Units.read
+    read = Units.read
 
     def slowly(self, lane, unit):
         once(*(unit if isinstance(unit, list) else [unit]))
         return read(self, lane, unit)
 
-    monkeypatch.setattr(units.Units, "read", slowly)
+    monkeypatch.setattr(Units, "read", slowly)
     run_all(app, once, done, concurrency=1)
     assert len(fences) == 1
     assert not once.tokens & set(fences)
@@ -254,7 +254,7 @@ def test_a_run_that_waits_for_a_thread_while_the_id_changes_is_not_begun(app, on
         give_back(self, run)
 
     monkeypatch.setattr(Bus, "give_back", slowly)
-    monkeypatch.setattr("laneway.worker.parts.Lane", FetchingAhead)
+    monkeypatch.setattr("laneway.worker.assembly.Lane", FetchingAhead)
     run_all(app, once, done, concurrency=1)
     assert len(fences) == 1
     assert not once.tokens & set(fences)

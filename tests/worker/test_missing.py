@@ -10,9 +10,9 @@ import pytest
 from laneway import Laneway
 from laneway.config import WorkerOptions
 from laneway.telemetry import BrokerAway, QueueFound, QueueMissing, Telemetry
-from laneway.worker.link import Beat
 from laneway.worker.missing import MissingQueues
-from laneway.worker.supervisor import Supervisor
+from laneway.worker.process.channel import Beat
+from laneway.worker.supervisor.supervisor import Supervisor
 
 
 @pytest.fixture

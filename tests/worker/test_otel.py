@@ -365,6 +365,6 @@ def test_without_the_extra_it_is_a_sentence():
 
 
 def test_it_is_not_loaded_unasked():
-    code = "import sys, laneway, laneway.worker.process; print([m for m in sys.modules if m.startswith('opentel')])"
+    code = "import sys, laneway, laneway.worker.worker; print([m for m in sys.modules if m.startswith('opentel')])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.stdout == "[]\n"

@@ -12,9 +12,9 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from laneway import Batch, Context, Laneway
 from laneway.errors import BrokerAwayError, ConfigError
-from laneway.tally import COUNTERS, GAUGES, HISTOGRAMS, Tally
-from laneway.worker.prometheus import NAMES, QUEUE_COUNTERS, QUEUE_GAUGES, BrokerReader, metrics_routes
-from laneway.worker.status_server import StatusServer
+from laneway.worker.observe.counters import COUNTERS, GAUGES, HISTOGRAMS, Tally
+from laneway.worker.observe.http import StatusServer
+from laneway.worker.observe.prometheus import NAMES, QUEUE_COUNTERS, QUEUE_GAUGES, BrokerReader, metrics_routes
 from tests.worker.conftest import PATIENCE_S, Running, drain
 from tests.worker.test_status_server import ask
 

@@ -12,7 +12,7 @@ from laneway.capabilities import is_remote
 from laneway.clock import ManualClock
 from laneway.testing.faulty import FaultyBroker
 from laneway.worker.outage import Outage
-from laneway.worker.renewals import Renewals
+from laneway.worker.supervisor.leases import Renewals
 
 pytestmark = pytest.mark.unit
 

@@ -16,8 +16,8 @@ from laneway.clock import ManualClock
 from laneway.jobs.data import Claim, Kind, NewJob, Payload
 from laneway.jobs.shards import shard_of
 from laneway.testing.faulty import FaultyBroker
-from laneway.worker import schedulers, splitters
-from laneway.worker.share import Share
+from laneway.worker.fetch import schedulers, splitters
+from laneway.worker.fetch.shards import Share
 from tests.worker.conftest import PATIENCE_S, Running, stats
 from tests.worker.nodes import (
     check_a_busy_node_does_not_keep_a_worker,

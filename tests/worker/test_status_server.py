@@ -14,8 +14,7 @@ from pathlib import Path
 import pytest
 
 from laneway.errors import ConfigError
-from laneway.worker import status_server
-from laneway.worker.status_server import MOST, StatusServer, health_routes
+from laneway.worker.observe.http import LONGEST_S, MOST, StatusServer, health_routes
 from tests.worker.conftest import PATIENCE_S
 
 
@@ -226,4 +225,4 @@ def test_it_may_be_started_again(serve):
 
 def test_the_limits_are_what_the_page_says():
     page = (Path(__file__).parent.parent.parent / "docs" / "operating.md").read_text(encoding="utf-8")
-    assert f"{status_server.LONGEST_S:.0f} seconds" in page
+    assert f"{LONGEST_S:.0f} seconds" in page

@@ -16,8 +16,8 @@ from laneway.config import WorkerOptions
 from laneway.errors import BrokerAwayError, BrokerError, ConfigError
 from laneway.events.event import Subscription
 from laneway.telemetry import DutyFailed, Subscribed, SubscriptionFailed, WorkerStarted
-from laneway.worker import subscribing
-from laneway.worker.serving import queues_served
+from laneway.worker import subscriptions
+from laneway.worker.queues import queues_served
 from tests.worker.conftest import PATIENCE_S, Running
 
 
@@ -80,7 +80,7 @@ def test_an_app_without_listeners_has_no_thread_for_them(app: Laneway) -> None:
     def nothing() -> None: ...
 
     with Running(app):
-        assert not [each for each in threading.enumerate() if each.name.endswith(subscribing.Subscribing.name)]
+        assert not [each for each in threading.enumerate() if each.name.endswith(subscriptions.Subscribing.name)]
 
 
 def test_another_filter_is_written_and_nothing_is_removed(shop: Laneway) -> None:
@@ -197,7 +197,7 @@ class Refusing(MemoryBroker):
 def test_what_cannot_be_subscribed_is_told_once_and_tried_again(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(subscribing, "AGAIN_S", 0.001)
+    monkeypatch.setattr(subscriptions, "AGAIN_S", 0.001)
     broker = Refusing(BILL.queue, error=BrokerError("There is no topic eventboss-shop-placed."))
     app = declare(Laneway(name="shop", broker=broker))
     told = Told(app)
@@ -278,7 +278,7 @@ def test_one_that_somebody_has_removed_is_found_missing_and_written_again(
     monkeypatch: pytest.MonkeyPatch, refuses: bool
 ) -> None:
     """Or told, if it cannot be."""
-    monkeypatch.setattr(subscribing, "LOOK_AGAIN_S", 0.001)
+    monkeypatch.setattr(subscriptions, "LOOK_AGAIN_S", 0.001)
     broker = Refusing(error=BrokerError("There is no topic eventboss-shop-placed."))
     app = declare(Laneway(name="shop", broker=broker))
     told = Told(app)
@@ -297,9 +297,9 @@ def test_one_that_somebody_has_removed_is_found_missing_and_written_again(
 
 def test_another_filter_is_not_written_over_later(monkeypatch: pytest.MonkeyPatch) -> None:
     """While workers are replaced, old and new ones would write theirs in turn."""
-    monkeypatch.setattr(subscribing, "LOOK_AGAIN_S", 0.0)
+    monkeypatch.setattr(subscriptions, "LOOK_AGAIN_S", 0.0)
     app = declare(Laneway(name="shop", broker=MemoryBroker()))
-    duty = subscribing.Subscribing(app, [BILL.queue, SHIP.queue])
+    duty = subscriptions.Subscribing(app, [BILL.queue, SHIP.queue])
     duty.round()
     newer = Subscription(SHIP.topic, SHIP.queue, {"country": ["FR"]})
     app.broker.subscribe(newer)
@@ -323,7 +323,7 @@ def test_in_development_what_is_missing_is_made_first(caplog: pytest.LogCaptureF
 def test_what_cannot_be_made_is_told_once_and_the_rest_goes_on(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(subscribing, "AGAIN_S", 0.001)
+    monkeypatch.setattr(subscriptions, "AGAIN_S", 0.001)
     broker = Refusing(error=BrokerError(""))
     broker.cannot_provide = BrokerError("You may not make queues.")
     app = declare(Laneway(name="shop", broker=broker, development=True))

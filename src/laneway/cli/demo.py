@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from ..app import Laneway
     from ..demo import Books
-    from ..tally import Tally
+    from ..worker.observe.counters import Tally
 
 #: How long it runs when nobody sits at a terminal to end it.
 UNWATCHED_S = 10.0
@@ -53,8 +53,8 @@ def demo(ctx: click.Context, seconds: float | None, concurrency: int) -> None:
     """
     from ..config import WorkerOptions
     from ..demo import app, books, open_shop
-    from ..tally import Tally
     from ..worker import Worker
+    from ..worker.observe.counters import Tally
 
     output = console()
     if seconds is None and not output.is_terminal:

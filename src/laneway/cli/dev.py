@@ -12,7 +12,7 @@ from click.core import ParameterSource
 from ..config import DEFAULT_QUEUE
 from ..logs import Format
 from ..urls import without_secrets
-from ..worker.link import Link
+from ..worker.process.channel import Link
 from . import options, reloading
 from .output import clean, count
 from .run_options import run_options, status_ports

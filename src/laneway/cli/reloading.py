@@ -23,7 +23,7 @@ from typing import Any
 
 import click
 
-from ..worker.parenthood import die_with_parent, kill_tree
+from ..worker.process.tree import die_with_parent, kill_tree
 from .output import clean
 from .watching import Files, changes, snapshot
 

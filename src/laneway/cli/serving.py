@@ -15,8 +15,8 @@ from .. import logs
 from ..config import StatusPorts
 from ..errors import ConfigError
 from ..logs import Format
-from ..tally import Tally
-from ..worker.link import Link
+from ..worker.observe.counters import Tally
+from ..worker.process.channel import Link
 from ..worker.signals import handle_signals, restore_signals
 
 if TYPE_CHECKING:
@@ -61,8 +61,8 @@ def serve(
     process = str(link.number) if link and link.processes > 1 else None
     with log_on_terminal(worker.app.logger, log_format, process):
         if link is None and worker.app.broker.shared:
-            from ..worker.status import shown
-            from ..worker.supervisor import Supervisor
+            from ..worker.observe.status import shown
+            from ..worker.supervisor.supervisor import Supervisor
 
             supervisor = Supervisor(worker.app, worker.options, _command(ctx))
             with shown(supervisor, ports):

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from ..app import Laneway
-    from ..tally import Snapshot
+    from ..worker.observe.counters import Snapshot
 
 COLUMNS = (
     Column("task"),

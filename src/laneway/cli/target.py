@@ -39,7 +39,7 @@ class Target:
 def load(text: str) -> Target:
     """Import what `text` names and find the app in it."""
     # Before the user's folder is looked into: a file of theirs may be called as a module that the worker needs.
-    import laneway.worker.process  # noqa: F401
+    import laneway.worker.worker  # noqa: F401
 
     place, name = _split(text)
     # What the user's module prints while it is imported must not end up inside our JSON.

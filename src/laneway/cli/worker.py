@@ -12,9 +12,9 @@ from ..app import Laneway
 from ..config import WorkerOptions, raise_problems
 from ..errors import BrokerAwayError, ConfigError
 from ..logs import Format
-from ..worker.asking import answer_of
-from ..worker.link import Link
-from ..worker.serving import queues_served
+from ..worker.deadline import answer_of
+from ..worker.process.channel import Link
+from ..worker.queues import queues_served
 from . import options
 from .opening import unknown_queue
 from .run_options import run_options, status_ports
@@ -106,7 +106,7 @@ def make_worker(ctx: click.Context, target: Target, url: str | None, given: dict
 
 
 def _shard_options(scheduler: str | None, nodes: int | None, node: int | None) -> dict[str, Any]:
-    from ..worker import schedulers, splitters
+    from ..worker.fetch import schedulers, splitters
 
     made: dict[str, Any] = {}
     if scheduler is not None:

@@ -19,8 +19,8 @@ from ..errors import BrokerAwayError, ConfigError, LeaseLost
 from ..jobs.data import Claim, Kind, NewJob, WorkerView
 from ..jobs.merge import identity_of
 from ..jobs.settlement import BURIED_AT, Settlement, buried, deaths_of, done, failed, postponed, released
-from ..worker.holdings import Holdings
-from ..worker.lease import Keeper
+from ..worker.lease.holdings import Holdings
+from ..worker.lease.lease import Keeper
 from .recorder import Ledger
 
 LEASE_S = 30.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from .process import Worker
+    from .worker import Worker
 
 __all__ = ["Worker"]
 
@@ -13,7 +13,7 @@ __all__ = ["Worker"]
 def __getattr__(name: str) -> object:
     # An app may name its scheduler or splitter, which lie here, without bringing in threads and an event loop.
     if name == "Worker":
-        from .process import Worker
+        from .worker import Worker
 
         return Worker
     raise AttributeError(f"module 'laneway.worker' has no attribute {name!r}")

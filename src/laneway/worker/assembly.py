@@ -1,0 +1,228 @@
+"""The parts of a worker that runs, put together:
+
+waker ─► fetchers (one a queue) ─► bus ─► runner threads, event loop
+            ▲                                      │
+            └───────────── settlements ◄───────────┘        keeper: the lease · duties: the broker's own chores
+
+They are made anew whenever the worker starts. What becomes of them at its end is in `ending.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from ..capabilities import duties_of, holders_keep, is_remote
+from ..clock import Clock
+from ..config import WorkerOptions
+from ..jobs.data import Started
+from ..logs import EventLog
+from ..telemetry import BrokerAway, BrokerBack, QueueFound, QueueMissing
+from .duties import Duties
+from .fetch import schedulers, splitters
+from .fetch.bus import Bus
+from .fetch.fetcher import Fetcher
+from .fetch.prefetch import Lane, ahead_of, weight_of
+from .fetch.shards import Share
+from .fetch.waker import Waker
+from .isolation.execute import Apart
+from .isolation.pool import Pool
+from .lease.lease import Keeper
+from .member import Membership
+from .missing import MissingQueues
+from .outage import Outage
+from .process.channel import Beat, Joined, Link
+from .pulse import Pulse
+from .queues import queues_served
+from .run.async_loop import AsyncLoop
+from .run.hooks import Hooks
+from .run.refusals import Refusals
+from .run.run import Run
+from .run.runner import Runner
+from .run.threads import Crew
+from .subscriptions import Subscribing
+
+if TYPE_CHECKING:
+    from ..app import Laneway
+
+
+class Parts:
+    """What a worker consists of, from one start to the next stop."""
+
+    def __init__(
+        self,
+        app: Laneway,
+        options: WorkerOptions,
+        clock: Clock,
+        link: Link | None,
+        *,
+        die: Callable[[BaseException, Run | None], None],
+        lease_lost: Callable[[str], None],
+    ) -> None:
+        self.app = app
+        self.link = link
+        #: What ended the worker, and the runs that did it.
+        self.died: BaseException | None = None
+        self.blamed: list[Started] = []
+        fatal: Callable[[BaseException], None] = lambda error: die(error, None)  # noqa: E731 - of a part, not of a run
+        self.pool = Pool(app, options)
+        self.pool.check()
+        self.queues = queues_served(app, options)
+        splitter = options.splitter or app.splitter or splitters.from_environment() or splitters.default
+        scheduler = options.scheduler or app.scheduler or schedulers.lag
+        shares = {name: Share(app, name, splitter, scheduler) for name in self.queues}
+        ahead_s, weight = ahead_of(app.broker), weight_of(app.broker)
+        self._lanes = [Lane(name, options.concurrency, ahead_s, weight) for name in self.queues]
+        self.bus = Bus(self._lanes, options.concurrency, clock.monotonic)
+        self.bus.on_room = self._wake_fetchers
+        self.loop = AsyncLoop(self.bus, fatal)
+        self.outage = Outage(app.telemetry, self.tell_beat)
+        self.missing = MissingQueues(app.telemetry, self.tell_beat)
+        membership = self.membership = Membership(app, options, clock, shares, self.outage)
+        worker_id = lambda: membership.id  # noqa: E731 - it changes when a lease is lost
+        held_under = lambda: membership.held_under  # noqa: E731 - and so does this
+        self.hooks = Hooks(app, clock)
+        refusals = Refusals(app, self.hooks.told_error)
+        #: Whether nobody but this process keeps what it holds.
+        keeps = holders_keep(app.broker)
+        self.fetchers = [
+            Fetcher(
+                app,
+                lane,
+                self.bus,
+                self.outage,
+                self.missing,
+                shares[lane.queue],
+                refusals,
+                worker_id=worker_id,
+                held_under=held_under,
+                lost=lease_lost,
+                told_buried=self.hooks.told_buried,
+                counted=self._counted,
+                fatal=fatal,
+                moved=membership.tell_shards,
+                may_begin=(lambda: clock.monotonic() < self.keeper.valid_until) if keeps else None,
+            )
+            for lane in self._lanes
+        ]
+        self.waker = Waker(app, self.fetchers, self.outage)
+        self.duties = Duties(app, duties_of(app.broker, self.queues), fatal)
+        self.subscribing = Subscribing(app, self.queues, write=options.subscribe)
+        #: On its own, because it begins before the others.
+        self.subscriptions = Duties(app, [self.subscribing] if self.subscribing.is_needed else [], fatal)
+        self._lease_s = options.lease_s
+        self.keeper = Keeper(
+            app,
+            clock,
+            self.fetchers,
+            self.outage,
+            lease_s=options.lease_s,
+            worker_id=worker_id,
+            lost=lease_lost,
+            sweeps=link is None,
+            ended_in_time=link is not None and is_remote(app.broker),
+            keeps=keeps,
+            renewed=self._renewed if keeps else lambda: None,
+        )
+        self.pulse = Pulse(clock, [*self.fetchers, self.keeper], self.outage, options.lease_s, self.tell_beat)
+        membership.forget = self._forget
+        membership.joined = self._joined
+        self.runner = Runner(
+            app,
+            fatal=die,
+            wait_for=self.loop.wait_for,
+            clock=clock,
+            held_under=held_under,
+            valid_until=lambda: self.keeper.valid_until,
+            board=link.board if link else None,
+            pool=self.pool,
+        )
+        apart = Apart(app, self.runner, self.pool)
+        self.bus.grow = Crew(self.bus, self.runner, self.loop, apart, fatal, options.concurrency).grow
+        # That the broker is away, or a queue missing, a supervisor says, once for all.
+        unsaid = (BrokerAway, BrokerBack, QueueMissing, QueueFound) if link else ()
+        self.log = EventLog(app, verbose=options.verbose, slow_s=options.slow_s, unsaid=unsaid)
+
+    def subscribe(self, unless: Callable[[], bool]) -> None:
+        """Write the subscriptions: the worker has joined. What takes too long goes on meanwhile: the lease runs."""
+        if self.subscribing.is_needed:
+            self.subscriptions.start()
+            self.subscribing.wait(self._lease_s / 3, unless)
+
+    def start(self) -> None:
+        """Begin to fetch and run: the worker has joined."""
+        self.hooks.start()
+        for fetcher in self.fetchers:
+            fetcher.start()
+        self.waker.start()
+        self.keeper.start()
+        self.duties.start()
+        self.pulse.start()
+
+    def stop_fetching(self) -> None:
+        """Claim and begin nothing more; what has not started is given back."""
+        self.runner.stop()
+        for fetcher in self.fetchers:
+            fetcher.stop()
+
+    # -- how it stands ---------------------------------------------------------------------------------
+
+    @property
+    def processed(self) -> int:
+        return sum(fetcher.processed for fetcher in self.fetchers)
+
+    @property
+    def failed(self) -> int:
+        return sum(fetcher.failed for fetcher in self.fetchers)
+
+    def served(self) -> dict[str, list[int] | None]:
+        """The queues, each with the shards that may be claimed from now; None: all of them."""
+        return {fetcher.queue: fetcher.served for fetcher in self.fetchers}
+
+    def unfinished(self) -> bool:
+        """Whether a claim is still waiting, running or unsettled; the one that ended the worker does not count."""
+        if self.died is not None:
+            return bool(self.runner.running)
+        return bool(self.runner.running) or any(fetcher.holdings for fetcher in self.fetchers)
+
+    # -- what a supervisor is told ---------------------------------------------------------------------
+
+    def tell_beat(self) -> None:
+        """That it lives, and what it has done."""
+        if self.link is not None:
+            away = self.outage.error if self.outage else ""
+            running, counted, renewed_at = len(self.runner.running), self.link.counted(), self.keeper.renewed_at
+            missing = self.missing.errors
+            beat = Beat(self.processed, self.failed, running, away, self.outage.refused, counted, renewed_at, missing)
+            self.link.tell(beat)
+
+    def _counted(self) -> None:
+        """Tell at once when another process is to take this one's place: a second is many jobs, if they are small."""
+        link = self.link
+        if link is None or not link.tell_at:
+            return
+        if self.processed + self.failed >= link.tell_at:
+            link.tell_at = 0
+            self.tell_beat()
+
+    def _joined(self, began: float) -> None:
+        self.keeper.joined(began)
+        self.subscribing.again()
+        if self.link is not None:
+            # Before anything is claimed: a supervisor that has not heard of the id could not give its claims back.
+            self.link.tell(Joined(self.membership.id, began))
+
+    # -- what one part tells the others ----------------------------------------------------------------
+
+    def _renewed(self) -> None:
+        """A supervisor goes by it, and fetchers claim again if they could not."""
+        self.tell_beat()
+        self._wake_fetchers()
+
+    def _forget(self) -> None:
+        for fetcher in self.fetchers:
+            fetcher.forget()
+
+    def _wake_fetchers(self) -> None:
+        for fetcher in self.fetchers:
+            fetcher.wake()

@@ -1,0 +1,1 @@
+"""Fetches jobs ahead of the runners."""

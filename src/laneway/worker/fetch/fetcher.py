@@ -1,0 +1,325 @@
+"""The fetcher of one queue: a thread that takes turns with the broker.
+
+A turn records what has finished and brings what is next, so that a busy worker makes one transaction for many
+jobs. The fetcher never runs a job, and only it settles the claims of its queue. While the queue's shard count is
+being changed it helps with that, because nothing is claimed until it is done.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from ...broker import Answer, Turn
+from ...capabilities import gather_of, is_remote
+from ...jobs.settlement import Settlement, released
+from ..lease.holdings import Holdings
+from ..run.run import claims_of
+from ..run.settled import Settled
+from .gathering import Gathering
+from .room import Room
+from .shard_watch import ShardWatch
+from .stalls import STALL_S, Stall
+from .turns import Turns
+
+if TYPE_CHECKING:
+    from ...app import Laneway
+    from ..missing import MissingQueues
+    from ..outage import Outage
+    from ..run.refusals import Refusals
+    from .bus import Bus
+    from .prefetch import Lane
+    from .shards import Share
+
+#: While the runners have enough to do, so much time is left between two turns for settlements to gather.
+GATHER_S = 0.003
+#: So long nothing else is done in this process, so that what has just been fetched can begin.
+SOON_S = 0.000_5
+
+
+class Fetcher:
+    """Fetches and settles one queue for one worker."""
+
+    def __init__(
+        self,
+        app: Laneway,
+        lane: Lane,
+        bus: Bus,
+        outage: Outage,
+        missing: MissingQueues,
+        share: Share,
+        refusals: Refusals,
+        *,
+        worker_id: Callable[[], str],
+        held_under: Callable[[], str],
+        lost: Callable[[str], None],
+        told_buried: Callable[[list[Settlement]], None],
+        counted: Callable[[], None],
+        fatal: Callable[[BaseException], None],
+        moved: Callable[[], None],
+        may_begin: Callable[[], bool] | None = None,
+    ) -> None:
+        self._lane = lane
+        self._bus = bus
+        self._share = share
+        #: The id whose claims are ours: none from when it is known to be lost until there is another.
+        self._held_under = held_under
+        self._fatal = fatal
+        #: Whether what is claimed now could be begun; None: what could not is given back when a runner has it.
+        self._may_begin = may_begin
+        self._wake = threading.Event()
+        self._quit = threading.Event()
+        self._stopping = False
+        #: Held by whoever takes turns: this thread, or the waker on its behalf.
+        self._taking = threading.Lock()
+        self._turns = Turns(
+            app,
+            lane.queue,
+            outage,
+            missing,
+            share,
+            refusals,
+            worker_id=worker_id,
+            lost=lost,
+            given_up=self._quit.is_set,
+            pause=self._rest,
+            summon=self._summon,
+        )
+        gather = gather_of(app.broker)
+        self._gathering = Gathering(lane, gather)
+        #: How many jobs fill a request, for a broker that counts them.
+        self._full = gather.count
+        self._shards = ShardWatch(app, lane.queue, share, moved)
+        self._room = Room(lane, bus)
+        self._stall = Stall(lane, bus)
+        self._settled = Settled(app, lane.queue, told_buried, counted)
+        #: Whether turns are carried out elsewhere, so that runners can work meanwhile.
+        self._overlaps = is_remote(app.broker)
+        #: Tells the waker to look out for this queue.
+        self.on_idle: Callable[[Fetcher], None] = lambda fetcher: None
+        self.holdings = Holdings()
+        #: Whether the last turn has brought something, until it has been given time to begin.
+        self._brought = False
+        lane.wake = self.wake
+        self._thread = threading.Thread(target=self._main, name=f"laneway-fetch-{lane.queue}", daemon=True)
+
+    # -- what others may do ----------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Begin to fetch."""
+        self._wake.set()
+        self._thread.start()
+
+    def wake(self) -> None:
+        """There is something to settle, or room, or a reason to stop."""
+        if not self._wake.is_set():
+            self._wake.set()
+
+    def work_is_due(self) -> None:
+        """The waker has seen a due job in this queue."""
+        self._lane.due = True
+        self.wake()
+
+    def fetch_now(self) -> None:
+        """The same, and the waker takes the turn itself: a job that comes alone need not wait for another thread."""
+        self._lane.due = True
+        if self._taking.acquire(blocking=False):
+            try:
+                if not self._stopping:
+                    self.round()
+            except BaseException as error:
+                self._fatal(error)
+            finally:
+                self._taking.release()
+        if self._goes_on() or not self._ends_soon():
+            self.wake()  # our own thread goes on from there
+
+    @property
+    def name(self) -> str:
+        """What it is called when it waits for the broker."""
+        return self._lane.queue
+
+    @property
+    def queue(self) -> str:
+        """The queue's name."""
+        return self._lane.queue
+
+    @property
+    def served(self) -> list[int] | None:
+        """The shards that it may claim from; None: all, or it is not known while their number is being changed."""
+        return None if self._shards.resharding else self._share.served
+
+    @property
+    def asked_at(self) -> float | None:
+        """Since when it waits for the broker; None: it does not."""
+        return self._turns.asked_at
+
+    @property
+    def processed(self) -> int:
+        """How many keys it has settled of which something was done."""
+        return self._settled.processed
+
+    @property
+    def failed(self) -> int:
+        """How many keys it has settled that have failed."""
+        return self._settled.failed
+
+    @property
+    def hungry(self) -> bool:
+        """Whether it has room and would fetch, if there were something due."""
+        return not self._lane.due and not self._stopping and not self._shards.rests_until and self._wanted() > 0
+
+    def stop(self) -> None:
+        """Stop fetching and give back what has not started; what finishes is still settled."""
+        self._stopping = self._gathering.at_once = True
+        self.wake()
+
+    def finish(self) -> None:
+        """Settle what is left and end; do not wait for a broker that is away."""
+        self._gathering.at_once = True
+        self._quit.set()
+        self.wake()
+
+    def join(self, timeout_s: float) -> bool:
+        """Wait for the end. False if something is left unsettled; the lease then runs out and others take it over."""
+        self._thread.join(max(0.0, timeout_s))
+        return not self._thread.is_alive() and not self.holdings
+
+    def forget(self) -> None:
+        """The worker has a new id: what it held under the old one is no longer its own."""
+        self._lane.waiting.clear()
+        self.holdings.forget()
+        self.work_is_due()
+
+    # -- the thread ------------------------------------------------------------------------------------
+
+    def _main(self) -> None:
+        try:
+            while True:
+                self._wait()
+                with self._taking:
+                    if not self.round():
+                        return
+        except BaseException as error:
+            # Without its fetcher a queue would stand still and nobody would know.
+            self._fatal(error)
+
+    def round(self) -> bool:
+        """Settle what is finished and claim what there is room for. False: it has come to its end."""
+        lane, shards = self._lane, self._shards
+        if self._stopping:
+            self._return_waiting()
+        finished = self._gathering.take()
+        wanted = max(0, self._wanted())
+        helping = shards.resharding and not self._stopping
+        if finished or helping or (lane.due and wanted):
+            self._turn(finished, wanted)
+            lane.in_turn = 0
+        if shards.resharding and not self._stopping and shards.help():
+            self.work_is_due()
+        return bool(not self._quit.is_set() or lane.finished or lane.waiting)
+
+    def _wait(self) -> None:
+        """Wait for something to do; give back what waits when nobody has taken any of it for a while."""
+        lane = self._lane
+        if self._goes_on():
+            self._wake.clear()
+            return
+        self._summon()
+        if self.hungry:
+            if self._ends_soon():
+                self._wake.clear()
+                return
+            self.on_idle(self)
+        if lane.capacity > 1 and len(lane.waiting) > lane.capacity // 2 and not self._stopping:
+            self._quit.wait(GATHER_S)
+        while not self._wake.wait(self._patience_s()):
+            if self._stall.due_in() == 0:
+                # All runners are busy with slow jobs, and other workers may be free.
+                lane.stalled(STALL_S)
+                self._return_waiting()
+                return
+            if self._shards.is_rested() or self._room.is_over() or self._gathering.due_in() == 0:
+                return
+        self._wake.clear()
+
+    def _ends_soon(self) -> bool:
+        """Leave the processor to what the last turn has brought; whether something of it has ended meanwhile."""
+        brought, self._brought = self._brought, False
+        return brought and self._wake.wait(SOON_S)
+
+    def _goes_on(self) -> bool:
+        """Whether the next turn is taken at once. Idle runners are woken when it is on its way: woken before, they keep
+        this thread from sending it until they are done, and have nothing to do while the broker has."""
+        lane = self._lane
+        if not self._overlaps or self._stopping or self._shards.rests_until or len(lane.waiting) > lane.capacity // 2:
+            return False
+        return self._gathering.ready() or (lane.due and self._wanted() > 0)
+
+    def _patience_s(self) -> float | None:
+        """Seconds until there is something to do unasked; None: never."""
+        times = (self._stall.due_in(), self._shards.rest_s(), self._room.due_in(), self._gathering.due_in())
+        return min((seconds for seconds in times if seconds is not None), default=None)
+
+    def _wanted(self) -> int:
+        if self._stopping or (self._may_begin is not None and not self._may_begin()):
+            return 0
+        lane = self._lane
+        room = self._room.units()
+        if self._full > 1 and room < min(self._full, max(1, lane.capacity * 3 // 4)):
+            return 0  # there is something to run meanwhile, and a request for a few costs as much as a full one
+        return room
+
+    def _return_waiting(self) -> None:
+        lane = self._lane
+        while lane.waiting:
+            try:
+                unit = lane.waiting.pop()
+            except IndexError:
+                return  # a runner was quicker
+            lane.finished.extend([(released(claim), None) for claim in claims_of(unit)])
+
+    def _summon(self) -> None:
+        """Have the runners take what waits."""
+        self._bus.summon(self._lane)
+
+    # -- turns -----------------------------------------------------------------------------------------
+
+    def _turn(self, settlements: list[Settlement], wanted: int) -> None:
+        """Take one turn, however long the broker is away, and take in what it has brought."""
+        self.holdings.ask()
+        taken = self._turns.take(settlements, wanted)
+        if taken is not None:
+            self._take_in(*taken)
+
+    def _rest(self, seconds: float) -> None:
+        """Wait before a turn that failed is repeated; others need not leave it anything meanwhile."""
+        self._lane.fails = True
+        self._bus.turned(self._lane)
+        self._quit.wait(seconds)
+
+    def _take_in(self, turn: Turn, answer: Answer) -> None:
+        # Or else declared dead since the turn was taken: its claims are given back with all the others.
+        mine = turn.worker == self._held_under()
+        for claim in answer.claims:
+            claim.worker = turn.worker
+        self.holdings.take_in(turn.settlements, answer, keep=mine)
+        self._lane.due = len(answer.claims) >= turn.limit
+        self._lane.fails = False
+        self._room.taken()
+        self._brought = bool(answer.claims)
+        self._lane.in_turn = 0
+        units = self._share.units(answer.claims)
+        self._lane.most = self._share.learn(self._lane.typical_s)
+        self._bus.put(self._lane, units if mine else ())
+        if not self._goes_on():
+            self._summon()
+        self._bus.turned(self._lane)
+        if mine and turn.worker != self._held_under():
+            self.forget()  # lost in between: whoever noticed it may have looked here before there was anything
+        if self._shards.take_in(turn, answer):
+            self.work_is_due()
+        if self._stopping:
+            self.wake()  # what this turn brought goes back as well
+        self._settled.take_in(turn.settlements, answer.refused, answer.stayed)

@@ -1,0 +1,184 @@
+"""What a fetcher asks its queue for: how many jobs, in what portions, and from which shards.
+
+The splitter chooses among all shards, the scheduler among those. It knows the shard count and epoch that the broker
+last told, and notices when they change. Only for a scheduler of the user's own does it ask the broker: how late its
+shards are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from ...broker import Answer, Turn
+from ...capabilities import is_remote
+from ...config import DEFAULT_QUEUE
+from ...errors import BrokerError, ConfigError
+from ...jobs.data import Claim, Kind
+from ...jobs.merge import MAX_PAYLOADS
+from ..run.run import Unit
+from . import schedulers, splitters
+from .prefetch import LARGEST_LANE, UNSETTLED, UNSETTLED_S
+from .schedulers import Scheduler
+from .splitters import Splitter
+
+if TYPE_CHECKING:
+    from ...app import Laneway
+
+
+#: A turn asks for no fewer calls of a key, and for no fewer keys, than this.
+FEW = 10
+
+
+class Share:
+    """One process's share of one queue."""
+
+    def __init__(self, app: Laneway, queue: str, splitter: Splitter, scheduler: Scheduler) -> None:
+        self._app = app
+        self._queue = queue
+        self._logger = app.logger
+        self._splitter = splitter
+        self._scheduler = scheduler
+        collector = app.registry.collector_of(queue)
+        self._collecting = collector is not None
+        self._batch_size = collector.options.batch_size if collector else 1
+        self._max_payloads = _max_payloads(app, queue)
+        #: Whether turns name shards at all; otherwise the broker may take from any, whatever their number.
+        self._choosing = splitter is not splitters.default or scheduler is not schedulers.lag
+        #: The epoch for which the shards are chosen; 0: it is not known yet.
+        self.epoch = 0
+        self._count = 0
+        #: The shards that this process serves; None: all of them.
+        self.served: list[int] | None = None
+        self._turns = 0
+        #: What the last turn that brought something brought: how many claims, and how many calls in each on average.
+        self._claims = FEW
+        self._calls = 1
+        #: How many calls may have ended and not be recorded yet.
+        self._unsettled = UNSETTLED
+        #: In how many turns: while one is under way, what the last one brought is run.
+        self._portions = 2 if is_remote(app.broker) else 1
+        self._complained = False
+
+    @property
+    def partial(self) -> bool:
+        """Whether jobs of this queue may be due that are none of ours."""
+        return self.served is not None or self._scheduler not in (schedulers.lag, schedulers.seq)
+
+    # -- shards ----------------------------------------------------------------------------------------
+
+    def declared(self, count: int) -> None:
+        """The queue has so many shards; whether that is still true is known with the first answer."""
+        if self._choosing and not self._count:
+            self.served, self._count = self._split(count), count
+
+    def told(self, answer: Answer) -> bool:
+        """The broker has told its shard count and epoch. True: what is served has changed."""
+        if not self._choosing or answer.epoch == self.epoch:
+            return False
+        self.epoch = answer.epoch
+        if answer.shards == self._count:
+            return False
+        before, self._count = self.served, answer.shards
+        try:
+            self.served = self._split(answer.shards)
+        except Exception:
+            # What it says is binding, and it says nothing: another process may be running what is not ours.
+            self._logger.exception("the splitter failed for the queue %s; none of its shards is served", self._queue)
+            self.served = []
+        return self.served != before
+
+    def _split(self, count: int) -> list[int] | None:
+        served = list(dict.fromkeys(self._splitter(self._queue, count)))
+        if bad := [shard for shard in served if not _is_one(shard, range(count))]:
+            raise ConfigError(
+                f"The splitter must give shards of the queue {self._queue} from 0 to {count - 1}, not {bad[0]!r}."
+            )
+        return None if len(served) == count else sorted(served)
+
+    # -- turns -----------------------------------------------------------------------------------------
+
+    def learn(self, typical_s: float) -> int:
+        """Take in how long a unit of work takes; returns how many may have ended and not be recorded yet."""
+        in_time = int(UNSETTLED_S * self._calls / typical_s) if typical_s > 0 else 0
+        self._unsettled = max(UNSETTLED, min(in_time, LARGEST_LANE))
+        return max(1, self._unsettled // self._calls)
+
+    def ask(self, turn: Turn, units: int) -> None:
+        """Have a turn ask for so many units of work, but for not much more than may be held unsettled.
+
+        Small turns cost a busy worker little, and keep the runs that end meanwhile few.
+        """
+        size = self._batch_size
+        turn.limit = min(units * size, max(size, FEW, self._unsettled // self._calls // self._portions))
+        turn.batch = size
+        turn.max_payloads = self._max_payloads
+        if not self._collecting and self._max_payloads is None:
+            turn.max_payloads = max(FEW, min(self._unsettled // self._claims, MAX_PAYLOADS[Kind.KEYED]))
+        if not self._choosing or not turn.limit:
+            return
+        if not self.epoch:
+            turn.limit = 0  # first the broker must tell for which epoch shards are to be chosen
+            return
+        turn.epoch = self.epoch
+        turn.shards, turn.in_order = self._shards()
+
+    def _shards(self) -> tuple[Sequence[int] | None, bool]:
+        """The shards for the next turn, None for all, and whether they are to be taken in this order."""
+        if self._scheduler is schedulers.lag:
+            return self.served, False
+        mine = list(range(self._count)) if self.served is None else self.served
+        if self._scheduler is schedulers.seq:
+            at = self._turns = (self._turns + 1) % max(1, len(mine))
+            return [*mine[at:], *mine[:at]], True
+        try:
+            lags = self._lags(mine)
+            if lags is None:
+                return self.served, False
+            picked = list(self._scheduler(self._queue, lags)) if lags else []
+            if bad := [shard for shard in picked if not _is_one(shard, mine)]:
+                raise ValueError(f"{bad[0]!r} is not one of the shards that this process serves")
+        except Exception:
+            if not self._complained:
+                self._complained = True
+                self._logger.exception(
+                    "the scheduler failed for the queue %s; its shards are taken by lag", self._queue
+                )
+            return self.served, False
+        return picked, True
+
+    def _lags(self, mine: Sequence[int]) -> dict[int, float] | None:
+        """How late those of our shards are that have something due; None: the broker does not say."""
+        try:
+            lags = self._app.broker.lags(self._queue)
+        except BrokerError:
+            return None  # the turn meets the same, and says so
+        return {shard: lags[shard] for shard in mine if shard in lags}
+
+    def units(self, claims: list[Claim]) -> Sequence[Unit]:
+        """Claims as units of work: those of a collecting queue in batches, each of one shard."""
+        if claims and not self._collecting:
+            self._claims = len(claims)
+            self._calls = max(1, sum(len(claim.payloads) for claim in claims) // len(claims))
+        if self._batch_size == 1:
+            return claims
+        units: list[list[Claim]] = []
+        for claim in claims:
+            last = units[-1] if units else []
+            # A key whose process has died runs by itself: if it dies again, no other key is to blame.
+            joins = last and not (claim.deaths or last[0].deaths)
+            if joins and last[0].shard == claim.shard and len(last) < self._batch_size:
+                last.append(claim)
+            else:
+                units.append([claim])
+        return [unit if unit[0].kind == Kind.COLLECTING else unit[0] for unit in units]
+
+
+def _max_payloads(app: Laneway, queue: str) -> int | None:
+    """The smallest number that a task of this queue wants; None: as many as the broker hands out."""
+    options = [task.options for task in app.registry if (task.options.queue or DEFAULT_QUEUE) == queue]
+    return min((each.max_payloads for each in options if each.max_payloads is not None), default=None)
+
+
+def _is_one(shard: object, among: Iterable[int]) -> bool:
+    return isinstance(shard, int) and not isinstance(shard, bool) and shard in among

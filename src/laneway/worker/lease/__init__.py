@@ -1,0 +1,1 @@
+"""Keeps the lease of a worker."""

@@ -1,0 +1,162 @@
+"""How a worker is known to the broker: the id that it goes by, its queues and the shards that it serves.
+
+A worker joins when it starts, and anew under another id when its lease was lost; it leaves at its end. Renewing the
+lease is the keeper's, in `lease.py`.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from ..clock import Clock
+from ..config import WorkerOptions
+from ..ids import new_id
+from ..jobs.data import Started, WorkerView
+from ..telemetry import LeaseEnded
+from .deadline import answer_of
+
+if TYPE_CHECKING:
+    from ..app import Laneway
+    from ..broker import Broker
+    from .fetch.shards import Share
+    from .outage import Outage
+
+
+#: How long the broker may take to say whom it knows: whoever asks may be running what others run, too.
+KNOWN_S = 0.5
+
+
+def is_forgotten(broker: Broker, lost: str) -> bool:
+    """Whether the broker has never heard of a worker that it refuses: the dead it remembers for an hour."""
+    try:
+        known = answer_of(broker.workers, timeout_s=KNOWN_S)
+    except Exception:
+        return False  # what is usual
+    return all(view.id != lost for view in known)
+
+
+class Membership:
+    """One worker's place among those of its broker."""
+
+    def __init__(
+        self, app: Laneway, options: WorkerOptions, clock: Clock, shares: dict[str, Share], outage: Outage
+    ) -> None:
+        self._app = app
+        self._options = options
+        self._clock = clock
+        self._shares = shares
+        self._outage = outage
+        self._lock = threading.Lock()
+        self._view: WorkerView | None = None
+        #: Queues of which something was said that need not be said again.
+        self._warned: set[str] = set()
+        self.id = ""
+        #: The id whose claims are ours: none from when the lease is known to be lost until there is another.
+        self.held_under = ""
+        #: Has everything forgotten that was claimed under a lost id; set by the worker.
+        self.forget: Callable[[], None] = lambda: None
+        #: Told when there is a new lease, and when it was asked for; set by the worker.
+        self.joined: Callable[[float], None] = lambda began: None
+
+    def join(self) -> None:
+        """Become known, under an id that nobody has had."""
+        # Also the collecting ones that it does not serve: what a run enqueues must find them made as they are declared.
+        collecting = [name for name in self._app.queues() if self._app.registry.collector_of(name)]
+        for name in dict.fromkeys([*self._shares, *collecting]):
+            self._declare(name)
+        now, began = self._clock.now(), self._clock.monotonic()
+        view = WorkerView(
+            id=new_id(),
+            host=socket.gethostname(),
+            pid=os.getpid(),
+            queues=list(self._shares),
+            concurrency=self._options.concurrency,
+            lease_s=self._options.lease_s,
+            started_at=now,
+            seen_at=now,
+            shards=self._served(),
+        )
+        self._app.broker.join(view)
+        self._view = view
+        self.id = self.held_under = view.id
+        self.joined(began)
+
+    def rejoin(self, lost: str) -> None:
+        """Go on under a new id after the lease was lost. What waits belongs to others now."""
+        with self._lock:
+            if self.id != lost:
+                return  # another part has noticed it already
+            # From here on nothing that was claimed under the old id is begun.
+            self.held_under = ""
+            # Before there is a new id: what is claimed under that one must not be forgotten.
+            self.forget()
+            try:
+                self.join()
+            except Exception as error:
+                # Whoever asked has the old id still, and so it comes here again.
+                self._outage.away("worker", error)
+                return
+            self._outage.back("worker")
+            self._app.telemetry.emit(LeaseEnded(lost, is_forgotten(self._app.broker, lost)))
+
+    def tell_shards(self) -> None:
+        """The shards that this process serves have changed: say so to the broker, for those who look."""
+        with self._lock:
+            assert self._view is not None, "a fetcher has taken a turn, so the worker has joined"
+            view = msgspec.structs.replace(self._view, shards=self._served())
+            try:
+                self._app.broker.join(view)
+            except Exception as error:
+                self._app.logger.warning("could not tell the broker which shards are served now (%s)", error)
+            else:
+                self._view = view
+
+    def leave(self, died: Sequence[Started], timeout_s: float, otherwise: str) -> None:
+        """Be forgotten; what is still held is given back, and `died` are to blame for that. `otherwise` says what
+        happens if the broker does not take note of it in time."""
+        try:
+            answer_of(
+                lambda: self._app.broker.leave(self.id, died),
+                timeout_s=timeout_s,
+                say=lambda: self._app.logger.info("still waiting for the broker, to say goodbye"),
+            )
+        except Exception as error:
+            self._app.logger.warning("could not say goodbye to the broker: %s %s", error, otherwise)
+
+    def _served(self) -> dict[str, list[int]]:
+        return {name: share.served for name, share in self._shares.items() if share.served is not None}
+
+    def _declare(self, queue: str) -> None:
+        """Make the queue if it is not there; how many shards it has then is the broker's to say."""
+        wanted = self._app.shards_of(queue)
+        stored = self._app.broker.declare(queue, wanted)
+        share = self._shares.get(queue)
+        if share is not None:
+            share.declared(stored)
+        if queue in self._warned:
+            return
+        if share is not None and share.served == []:
+            self._warned.add(queue)
+            self._app.logger.warning(
+                "none of the %d shards of the queue %s is this process's to serve; look at its splitter, or at "
+                "LANEWAY_NODES and LANEWAY_NODE",
+                stored,
+                queue,
+            )
+        if stored != wanted and self._app.registry.collector_of(queue):
+            self._warned.add(queue)
+            self._app.logger.warning(
+                "the queue %s has %d shards, and the code says shards=%d; what is stored counts: change it with "
+                "`laneway reshard %s %d`, or the code",
+                queue,
+                stored,
+                wanted,
+                queue,
+                wanted,
+            )

@@ -1,0 +1,1 @@
+"""What supervisors and isolation know of processes."""

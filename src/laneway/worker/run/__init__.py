@@ -1,0 +1,1 @@
+"""Runs jobs and decides what becomes of them."""

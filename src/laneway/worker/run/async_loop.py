@@ -1,0 +1,137 @@
+"""The event loop that async tasks run on: one thread, started with the first async job."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ..fetch.bus import Bus
+    from .run import Run
+    from .runner import Runner
+
+
+class AsyncLoop:
+    """Runs async jobs, each with the permit that came with it."""
+
+    def __init__(self, bus: Bus, fatal: Callable[[BaseException], None]) -> None:
+        self._bus = bus
+        self._fatal = fatal
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+        self._lock = threading.Lock()
+        #: What runs on the loop; it keeps weak references only.
+        self._tasks: dict[asyncio.Task[None], tuple[Run, Runner]] = {}
+        #: What runners' threads wait for.
+        self._awaited: set[Future[Any]] = set()
+
+    def submit(self, run: Run, runner: Runner) -> None:
+        """Run this, and with the same permit whatever async job comes next."""
+        try:
+            self._started().call_soon_threadsafe(self._spawn, run, runner)
+        except RuntimeError:
+            if not runner.dead:
+                raise
+            runner.drop(run)  # the loop was closed when the worker ended
+
+    def wait_for(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
+        """Run a coroutine on the loop and wait for its result, in a runner's thread."""
+        future = asyncio.run_coroutine_threadsafe(_outcome(coroutine), self._started())
+        self._awaited.add(future)
+        try:
+            result, error = future.result()
+        finally:
+            self._awaited.discard(future)
+        if error is not None:
+            raise error
+        return result
+
+    def _started(self) -> asyncio.AbstractEventLoop:
+        with self._lock:
+            if self._loop is None:
+                self._loop = asyncio.new_event_loop()
+                self._thread = threading.Thread(
+                    target=self._main, args=(self._loop,), name="laneway-async", daemon=True
+                )
+                self._thread.start()
+            return self._loop
+
+    def _main(self, loop: asyncio.AbstractEventLoop) -> None:
+        asyncio.set_event_loop(loop)
+        try:
+            loop.run_forever()
+            loop.run_until_complete(loop.shutdown_asyncgens())
+        except BaseException as error:
+            # Something that a job has started on the loop exits, and takes all runs on it along. It cannot be told
+            # whose it was: each of them counts a death.
+            died = [(run, runner) for run, runner in self._tasks.values() if id(run) in runner.running]
+            awaited = [future for future in self._awaited.copy() if not future.done()]
+            for run, runner in died:
+                runner.die(run, error)
+            for future in awaited:
+                future.set_exception(error)
+            if not died and not awaited:
+                self._fatal(error)
+        finally:
+            loop.close()
+
+    def _spawn(self, run: Run, runner: Runner) -> None:
+        assert self._loop is not None
+        task = self._loop.create_task(self._go(run, runner))
+        self._tasks[task] = run, runner
+        task.add_done_callback(self._tasks.pop)
+
+    async def _go(self, run: Run, runner: Runner) -> None:
+        try:
+            # A job that does not let go of the loop may have kept this one waiting.
+            following = await runner.execute_async(run) if runner.still_ours(run) else None
+            if following is None:
+                self._go_on(runner)
+            else:
+                self._pass_on(following, runner)
+        except GeneratorExit:
+            raise  # abandoned with the loop, and being cleared away
+        except BaseException as error:
+            self._fatal(error)  # what a job raises is dealt with in the runner; this is a mistake of ours
+
+    def _go_on(self, runner: Runner) -> None:
+        """Take what comes next with the permit that is free now."""
+        while True:
+            taken = self._bus.take_nowait()
+            if taken is None:
+                self._bus.give_back()
+                return
+            # One that was read already is for a thread, which looks at it again.
+            following = runner.read(*taken) if isinstance(taken, tuple) else taken
+            if following is not None:
+                self._pass_on(following, runner)
+                return
+
+    def _pass_on(self, run: Run, runner: Runner) -> None:
+        """Have a run that was read on the loop carried out where it belongs."""
+        if run.call.task.is_async and run.apart is None:
+            # A task of its own, so that no job inherits the context variables of the one before.
+            self._spawn(run, runner)
+        else:
+            self._bus.give_back(run)
+
+    def stop(self) -> None:
+        """End the loop; what still runs on it is abandoned."""
+        with self._lock:
+            if self._loop is None or self._thread is None:
+                return
+            if not self._loop.is_closed():
+                self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join(1.0)
+
+
+async def _outcome(coroutine: Coroutine[Any, Any, Any]) -> tuple[Any, BaseException | None]:
+    """What a coroutine returns or raises. It lets nothing through that is no Exception: asyncio would end the loop, and
+    runners that wait for a result from there would wait for ever."""
+    try:
+        return await coroutine, None
+    except BaseException as error:
+        return None, error

@@ -1,0 +1,1 @@
+"""Supervises worker processes."""

@@ -1,0 +1,143 @@
+"""The leases of a supervisor's children: renewed for them, and given up for those that have ended.
+
+In a thread of its own, because a broker may take its time, and a child that must be ended cannot wait for that. Where
+claims are kept by whoever holds them (`holders_keep`) there is nothing to renew for a child.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from ...capabilities import holders_keep
+from ...clock import Clock
+from ...errors import LeaseLost
+from ...jobs.data import Started
+from ..deadline import SAY_S
+from ..lease.lease import Observer, sweep
+from ..member import is_forgotten
+
+if TYPE_CHECKING:
+    from ...app import Laneway
+    from ..outage import Outage
+    from ..process.child import Child
+
+
+class Renewals:
+    """Renews, gives back what the dead held, and sweeps up after other workers."""
+
+    def __init__(
+        self, app: Laneway, clock: Clock, lease_s: float, outage: Outage, children: Callable[[], Sequence[Child]]
+    ) -> None:
+        self._app = app
+        self._clock = clock
+        self._lease_s = lease_s
+        self._outage = outage
+        self._children = children
+        self._observer = Observer(clock)
+        #: When the broker last did all that it was asked.
+        self._answered_at = clock.monotonic()
+        #: Since when it has been asking, this time and each time before without getting it all; None: it is not.
+        self._asking_since: float | None = None
+        self._ended: list[tuple[str, list[Started], bool]] = []
+        self._wake = threading.Event()
+        self._stopping = False
+        self._thread = threading.Thread(target=self._main, name="laneway-leases", daemon=True)
+
+    def start(self) -> None:
+        """Begin to renew."""
+        self._thread.start()
+
+    def stop(self, timeout_s: float) -> bool:
+        """Give back what is left to be given back, and end. False: the broker did not take it in time.
+
+        Those that held nothing are only said goodbye for, and that is not waited for long.
+        """
+        self._stopping = True
+        self._wake.set()
+        owed, away = self._owed(), self._outage.waits("lease")
+        self._thread.join(SAY_S if owed or not away else 0.0)
+        if owed and not away and self._thread.is_alive():
+            left_s = timeout_s - SAY_S
+            self._app.logger.info("still waiting for the broker to take back jobs; giving up in %.1f s", left_s)
+            self._thread.join(left_s)
+        if self._ended:
+            self._app.logger.warning("could not say goodbye to the broker; the leases will run out")
+        return not self._owed()
+
+    def _owed(self) -> bool:
+        """Whether somebody has ended who held something."""
+        return any(held for _, _, held in self._ended)
+
+    def in_vain(self, now: float) -> bool:
+        """Whether it has tried for a while, without an answer or with an error.
+
+        If not, it may only have been held up together with the whole supervisor, and leases are renewed in a moment.
+        """
+        since = self._asking_since
+        return since is not None and now - since >= self._lease_s / 12
+
+    def give_back(self, ids: Sequence[str], died: list[Started], held: bool) -> None:
+        """These workers' process is gone: nothing of what they held runs any more, and `died` count a death.
+
+        `held` says whether they may have held something.
+        """
+        self._ended += [(worker, died, held) for worker in ids]
+        self._wake.set()
+
+    def _main(self) -> None:
+        while not self._stopping:
+            self.round()
+            self._wake.wait(min(1.0, self._lease_s / 6))
+            self._wake.clear()
+        self.round()
+
+    def round(self) -> None:
+        """Do what is to be done now. What fails is tried again in the next one."""
+        if self._asking_since is None:
+            self._asking_since = self._clock.monotonic()
+        try:
+            renewed, left = self._renew(), self._leave()
+            if not self._stopping:
+                self._forget_if_cut_off()
+                sweep(self._app, self._observer, [name for child in self._children() for name in child.ids])
+        except Exception as error:
+            self._outage.away("lease", error)
+        else:
+            self._asking_since = None
+            if renewed or left or not self._stopping:  # else nothing was asked, and so nothing answered
+                self._outage.back("lease")
+                self._answered_at = self._clock.monotonic()
+
+    def _forget_if_cut_off(self) -> None:
+        """What was seen of the others says nothing if the broker was away, or this process was stopped, since then."""
+        if self._clock.monotonic() - self._answered_at > self._lease_s * 2 / 3:
+            self._observer.reset()
+
+    def _leave(self) -> bool:
+        """Whether there was somebody to say goodbye for."""
+        left = bool(self._ended)
+        while self._ended:
+            worker, died, _ = self._ended[0]
+            self._app.broker.leave(worker, died)
+            del self._ended[0]  # not before: if we are killed here, the lease runs out
+        return left
+
+    def _renew(self) -> bool:
+        """Whether there was something to renew."""
+        asked = False
+        if holders_keep(self._app.broker):
+            return asked
+        for child in self._children():
+            if not child.renewable(began := self._clock.monotonic()):
+                continue
+            name, asked = child.id, True
+            try:
+                self._app.broker.renew(name, (), 0)
+            except LeaseLost:
+                child.forgotten = is_forgotten(self._app.broker, name)
+                child.lost = name
+            else:
+                child.renewed_at = began
+        return asked

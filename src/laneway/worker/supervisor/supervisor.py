@@ -1,0 +1,395 @@
+"""The supervisor: a process that starts others, which run jobs, and looks after them.
+
+It starts another when one has ended, renews their leases so that a busy interpreter does not lose them, and ends one
+that is stopped, hangs or is cut off from the broker before anybody else may take its jobs. It never runs a job, and
+nothing that a job does can harm it.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import select
+import signal
+import socket
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from ...capabilities import holders_keep, is_remote
+from ...clock import Clock, SystemClock
+from ...config import WorkerOptions
+from ...errors import BrokerAwayError, BrokerError
+from ...jobs.settlement import how_it_ended
+from ...logs import EventLog
+from ...telemetry import ProcessEnded, ProcessGivenUp, ProcessReplaced, ProcessStarted
+from ..missing import MissingQueues
+from ..observe.counters import Total
+from ..outage import Outage
+from ..process.child import Child
+from ..process.tree import kill_group, kill_marked, kill_tree
+from ..queues import queues_served
+from ..shutdown import LAST_TURN_S
+from ..signals import handle_signals, restore_signals, show_stacks
+from ..stopping import SAY_S
+from .leases import Renewals
+
+if TYPE_CHECKING:
+    from ...app import Laneway
+
+#: Seconds before another child is started, after the first, second, … that has ended without reason.
+BACKOFF_S = (0.0, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0)
+#: At most, if it is known why: jobs were running in it, and count a death each, so that it cannot go on for ever; or we
+#: have ended it; or it has said that it ends.
+BACKOFF_KNOWN_S = 0.5
+#: A child that has served so long was well: what ended it begins to count anew.
+WELL_S = 5.0
+#: How often it looks at its children, when nothing happens: and when one of them is stopped.
+LOOK_S, LOOK_CLOSELY_S = 0.5, 0.05
+#: After so long a gap between two looks it was stopped itself, and knows nothing of who was silent.
+GAP_S = 3.0
+#: A child that has not joined by then is spoken of.
+SLOW_START_S = 60.0
+
+
+class Place:
+    """One of the supervisor's processes: whoever fills it now, and when somebody will."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.child: Child | None = None
+        #: When to start one, on the monotonic clock; None: not any more.
+        self.start_at: float | None = 0.0
+        self.crashes = 0
+
+    def back_off(self) -> float:
+        """Seconds to wait after one more that has ended without reason."""
+        self.crashes += 1
+        return BACKOFF_S[min(self.crashes, len(BACKOFF_S)) - 1] * (0.75 + random.random() / 2)
+
+
+class Supervisor:
+    """Runs `options.processes` children, each by the same `command`, until told to stop."""
+
+    def __init__(
+        self, app: Laneway, options: WorkerOptions, command: Sequence[str], *, clock: Clock | None = None
+    ) -> None:
+        self.app = app
+        self.options = options
+        self._command = command
+        self._clock = clock or SystemClock()
+        self._places = [Place(number) for number in range(1, options.processes + 1)]
+        #: All that have not ended, those that are being replaced too.
+        self._children: list[Child] = []
+        self._queues = queues_served(app, options)
+        self._outage = Outage(app.telemetry, refusals=max(1, len(self._queues)))
+        self._missing = MissingQueues(app.telemetry)
+        self._renewals = Renewals(app, self._clock, options.lease_s, self._outage, lambda: tuple(self._children))
+        self._log = EventLog(app, verbose=options.verbose, slow_s=options.slow_s)
+        batches = [task.options.batch_size for queue in app.queues() if (task := app.registry.collector_of(queue))]
+        self._largest_batch = max(batches, default=1)
+        self._looked_at = self._clock.monotonic()
+        #: What the children have counted, if somebody wants to know.
+        self.total: Total | None = None
+        self._served = False
+        self._stop_asked = False
+        self._give_up_asked = False
+        self._interrupts = 0
+        #: When those that still run are ended, once it is stopping.
+        self._deadline: float | None = None
+        self._hurried = False
+        self._say_at = 0.0
+        self._code = 0
+
+    # -- its life --------------------------------------------------------------------------------------
+
+    def run(self, told: Sequence[int] = ()) -> int:
+        """Run until told to stop. 0: all finished or gave back what they had; otherwise one of them did not.
+
+        `told` are signals that came before it could listen.
+        """
+        before = handle_signals(self._signalled, self._show_stacks)
+        for number in told:
+            self._signalled(number)
+        waking, self._woken = socket.socketpair()
+        for end in (waking, self._woken):
+            end.setblocking(False)
+        before[signal.SIGCHLD] = signal.signal(signal.SIGCHLD, lambda number, frame: None)  # it only ends a wait
+        old_fd = signal.set_wakeup_fd(waking.fileno(), warn_on_full_buffer=False)
+        self._log.start()
+        self._renewals.start()
+        try:
+            while self.look():
+                self._wait()
+            if not self._renewals.stop(LAST_TURN_S):
+                self._code = self._code or 1  # what they held is taken over when the lease has ended
+        finally:
+            for child in self._children:  # an error of ours must not leave them alone
+                kill_tree(child.pid)
+            signal.set_wakeup_fd(old_fd)
+            restore_signals(before)
+            waking.close()
+            self._woken.close()
+            self._log.stop()
+        return self._code
+
+    def look(self) -> bool:
+        """Take in what has happened, and do what follows from it. False: it is over."""
+        now = self._clock.monotonic()
+        for child in self._children:
+            self._listen(child)
+        if now - self._looked_at > GAP_S:
+            for child in self._children:
+                child.heard_at = now
+        self._looked_at = now
+        self._served = self._served or any(child.ids for child in self._children)
+        self._reap(now)
+        self._judge(now)
+        self._replace(now)
+        if self._stop_asked:
+            self._stop(now)
+        else:
+            self._fill(now)
+        return bool(self._children) or any(place.start_at is not None for place in self._places)
+
+    def _listen(self, child: Child) -> None:
+        child.listen()
+        name, beat = f"process {child.pid}", child.beat
+        if beat.away:
+            self._outage.away(name, BrokerError(beat.away) if beat.refused else BrokerAwayError(beat.away))
+        elif self._outage.waits(name):
+            self._outage.back(name)
+        if beat.missing or self._missing.errors:
+            self._missing.missed_by(name, beat.missing)
+        if self.total is not None and child.beat.tally is not None:
+            self.total.told(child.pid, child.beat.tally)
+
+    def _wait(self) -> None:
+        """Until a child says something or ends, or a signal comes."""
+        closely = any(child.stopped or child.lost for child in self._children) or self._deadline is not None
+        starts = [place.start_at for place in self._places if place.start_at is not None]
+        timeout_s = LOOK_CLOSELY_S if closely else min(LOOK_S, self.options.lease_s / 12)
+        if starts:
+            timeout_s = max(0.0, min(timeout_s, min(starts) - self._clock.monotonic()))
+        poll = select.poll()
+        for fd in [self._woken.fileno(), *(child.fileno() for child in self._children if child.listens)]:
+            poll.register(fd, select.POLLIN)
+        poll.poll(timeout_s * 1000)
+        with suppress(BlockingIOError):
+            while self._woken.recv(4096):
+                pass
+
+    # -- children --------------------------------------------------------------------------------------
+
+    def _fill(self, now: float) -> None:
+        for place in self._places:
+            if place.child is None and place.start_at is not None and now >= place.start_at:
+                self._start(place)
+
+    def _start(self, place: Place) -> bool:
+        """Start a child. False: that cannot be done now, and is tried again later."""
+        try:
+            keeps = holders_keep(self.app.broker)
+            child = Child(self._command, self.options, place.number, self._largest_batch, self._clock, keeps=keeps)
+        except OSError as error:  # no more processes, memory or descriptors
+            delay_s = place.back_off()
+            place.start_at = self._clock.monotonic() + delay_s
+            self.app.logger.error("a process cannot be started (%s); again in %.1f s", error, delay_s)
+            return False
+        place.start_at, place.child = None, child
+        self._children.append(child)
+        self.app.telemetry.emit(ProcessStarted(place.number, child.pid))
+        return True
+
+    def _reap(self, now: float) -> None:
+        """Take in who has ended, was stopped or goes on; also strangers, which become ours in a container."""
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG | os.WUNTRACED | os.WCONTINUED)
+            except ChildProcessError:
+                return
+            if not pid:
+                return
+            child = next((each for each in self._children if each.pid == pid), None)
+            if child is not None and (code := child.note(status)) is not None:
+                self._ended(child, code, now)
+
+    def _ended(self, child: Child, code: int, now: float) -> None:
+        """A child is gone: so must be all that it has started, and only then is what it held given back."""
+        self._listen(child)
+        if self.total is not None:
+            self.total.ended(child.pid)
+        self._children.remove(child)
+        self._outage.forget(f"process {child.pid}")
+        self._missing.forget(f"process {child.pid}")
+        if child.leaving is None or code != 0:  # it has left runs behind, or whatever they have started
+            kill_group(child.pid)
+            kill_marked(child.mark)
+        blamed = child.blamed()
+        self._renewals.give_back(child.ids, blamed, held=child.leaving is None or not child.leaving.finished)
+        place = self._places[child.number - 1]
+        if child.lingered and child.leaving is not None:
+            code = 0 if child.leaving.finished else 1  # something that a job has left behind kept it from saying so
+        orderly = child.leaving is not None and not blamed and code == 0
+        known = blamed or child.given_up or child.leaving
+        again_in_s = self._again_in(place, child, code, now, BACKOFF_KNOWN_S if known else BACKOFF_S[-1])
+        ending = "ended" if orderly else how_it_ended(code)
+        self.app.telemetry.emit(
+            ProcessEnded(child.number, child.pid, ending, orderly or self._stop_asked, len(blamed), again_in_s)
+        )
+        child.close()
+
+    def _again_in(self, place: Place, child: Child, code: int, now: float, most_s: float) -> float | None:
+        """When another takes its place; None: nobody does."""
+        if self._stop_asked and code != 0 and child.ids:  # told to stop before it has joined, it left nothing behind
+            self._code = self._code or 1
+        if place.child is not child:  # somebody has, already
+            return None
+        place.child = None
+        finished = child.leaving is not None and code == 0
+        if self._stop_asked or (self.options.until_empty and finished):
+            return None
+        if code >= 0 and not self._served:
+            # It cannot even begin, and no other has: it will not the next time. It has said why.
+            self._code = code if code in (1, 2) else 1
+            self._stop_asked = True
+            return None
+        if finished:
+            delay_s = 0.0
+        else:
+            if child.ids and now - child.started_at >= WELL_S:
+                place.crashes = 0
+            delay_s = min(place.back_off(), most_s)
+        place.start_at = now + delay_s
+        return delay_s
+
+    def _judge(self, now: float) -> None:
+        """End those that must not go on, before others may take their jobs."""
+        for child in self._children:
+            if not child.ids and not child.slow_to_start and now - child.started_at > SLOW_START_S:
+                child.slow_to_start = True
+                self.app.logger.warning(
+                    "process %d (pid %d) has been starting for %.0f s; USR2 shows what it does",
+                    child.number,
+                    child.pid,
+                    SLOW_START_S,
+                )
+            if child.lingers(now) and not child.given_up:
+                child.lingered = True
+                self._end(child, "has finished and does not end")
+            if child.given_up or not child.ids:
+                continue
+            why = child.trouble(now)
+            if why is None:
+                self._judge_cut_off(child, now)
+                continue
+            lost = child.lost == child.id
+            if not lost and child.deaf_since is None and now < child.renewed_at + self.options.lease_s * 2 / 3:
+                continue
+            self._end(child, why)
+            child.blameless = lost
+
+    def _judge_cut_off(self, child: Child, now: float) -> None:
+        """End one whose lease cannot be renewed, if others may still reach the broker: they take over what it runs."""
+        in_vain = is_remote(self.app.broker) and self._renewals.in_vain(now)
+        if not (child.lets_go(now) if child.keeps else in_vain):
+            return
+        silent_s = child.cut_off_s(now)
+        if silent_s is None:
+            return
+        if child.keeps and child.hangs(now):
+            # What it runs may be the reason. Counted as deaths, it is run alone in the end, where it harms nobody.
+            self._end(child, f"has been silent for {now - child.heard_at:.1f} s, and others may take its jobs")
+            return
+        self._end(child, f"has been cut off from the broker for {silent_s:.1f} s, and others may take its jobs")
+        child.blameless = True
+
+    def _end(self, child: Child, why: str) -> None:
+        child.given_up = True
+        self.app.telemetry.emit(ProcessGivenUp(child.number, child.pid, why))
+        kill_tree(child.pid)
+
+    def _replace(self, now: float) -> None:
+        """Have worn children finish, and start others in their place."""
+        if self._stop_asked:
+            return
+        for place in self._places:
+            child = place.child
+            if child is None or not child.ids or child.leaving or child.given_up or not (why := child.worn(now)):
+                continue
+            if any(each.retiring and each.number == place.number for each in self._children):
+                continue  # the one before it still has something to do: they must not become more and more
+            if self._start(place):
+                self.app.telemetry.emit(ProcessReplaced(child.number, child.pid, why))
+                child.retire()
+
+    # -- stopping --------------------------------------------------------------------------------------
+
+    def _stop(self, now: float) -> None:
+        """Tell all children to stop, once; more urgently when asked to; and end who does not."""
+        for place in self._places:
+            place.start_at = None
+        if self._deadline is None:
+            self._deadline = now + self.options.shutdown_timeout_s
+            self._say_at = now + SAY_S
+            for child in self._children:
+                child.signal(signal.SIGTERM)
+        if self._give_up_asked and not self._hurried:
+            self._hurried = True
+            self._deadline = now
+            for child in self._children:
+                child.give_up()
+        for child in self._children:
+            # One that answers may take its time to settle what has ended; the others will not do that any more.
+            patience_s = 0.0 if child.is_mute(now) else 2 * LAST_TURN_S
+            if now >= self._deadline + patience_s and not child.given_up:
+                self._end(child, f"did not stop in time{_running(child)}")
+                child.blameless = True
+        if now >= self._say_at:
+            self._say_at = now + SAY_S
+            self._say_who_is_mute(now)
+
+    def _say_who_is_mute(self, now: float) -> None:
+        """Speak for those that cannot say themselves what they still wait for."""
+        for child in self._children:
+            if child.is_mute(now) and (runs := _running(child)):
+                self.app.logger.info("process %d (pid %d) does not answer%s", child.number, child.pid, runs)
+
+    def _signalled(self, number: int) -> None:
+        self._interrupts += number == signal.SIGINT
+        if self._interrupts > 1:
+            self._give_up_asked = True
+        self._stop_asked = True
+
+    def _show_stacks(self) -> None:
+        for child in self._children:
+            child.signal(signal.SIGUSR2)
+        show_stacks(self.app.logger, "stacks of all threads of the supervisor:")
+
+    # -- for those who ask -----------------------------------------------------------------------------
+
+    def not_ready(self) -> str | None:
+        """Why jobs are not being run now; None: they are."""
+        if self._stop_asked:
+            return "it is stopping"
+        serving = [child for child in self._children if child.ids and not child.retiring and not child.stopped]
+        if not serving:
+            return "no process is serving"
+        if self._outage.waits("lease") or all(child.beat.away for child in serving):
+            return "the broker is away"
+        if all(all(queue in child.beat.missing for queue in self._queues) for child in serving):
+            return "its queues are missing in the broker"
+        return None
+
+    def not_live(self) -> str | None:
+        """Why the supervisor is of no use any more; None: it is."""
+        silent_s = self._clock.monotonic() - self._looked_at
+        return f"it has not looked at its processes for {silent_s:.0f} s" if silent_s > 10 * LOOK_S else None
+
+
+def _running(child: Child) -> str:
+    """What a child runs, as the end of a sentence; nothing if it runs nothing."""
+    runs = child.board.started()
+    names = ", ".join(f"{run.queue} {run.key}" for run in runs[:5])
+    more = f" and {len(runs) - 5} more" if len(runs) > 5 else ""
+    return f"; it runs {names}{more}" if runs else ""

@@ -1,0 +1,232 @@
+"""The worker: it starts its parts, answers their questions, and stops them; as a process, or inside another program."""
+
+from __future__ import annotations
+
+import os
+import random
+import threading
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from ..clock import Clock, SystemClock
+from ..config import WorkerOptions, raise_problems
+from ..errors import BrokerAwayError, ConfigError
+from ..logs.sentences import what_was_lost
+from ..telemetry import WorkerStarted
+from .assembly import Parts
+from .deadline import answer_of
+from .emptiness import is_empty, look_s
+from .fetch.turns import FIRST_BACKOFF_S, LONGEST_BACKOFF_S
+from .isolation.pool import see_not_isolated
+from .member import is_forgotten
+from .process.channel import Leaving, Link
+from .run.failure import describe
+from .run.run import Run
+from .shutdown import end
+from .signals import handle_signals, restore_signals, show_stacks
+from .stopping import Stopping
+
+if TYPE_CHECKING:
+    from ..app import Laneway
+
+
+class Worker:
+    """Runs an app's jobs: as a process with `run`, or in the threads of another program with `start` and `stop`."""
+
+    def __init__(self, app: Laneway, options: WorkerOptions | None = None, *, clock: Clock | None = None) -> None:
+        self.app = app
+        self.options = options or WorkerOptions()
+        self._clock = clock or SystemClock()
+        raise_problems(self.options.validate())
+        #: Of the last start.
+        self._parts: Parts | None = None
+        self._started = False
+        self._stopping = Stopping()
+        self._link: Link | None = None
+        #: A job may end the worker before it has quite started.
+        self._lifecycle = threading.RLock()
+        self._in_process = False
+        #: Signals that came before `run` could handle them.
+        self.told: Sequence[int] = ()
+
+    @property
+    def id(self) -> str:
+        """What the broker knows it by; empty before the first start, and another one when a lease was lost."""
+        return self._parts.membership.id if self._parts else ""
+
+    def supervised_by(self, link: Link) -> None:
+        """Be a child: a supervisor renews the lease too, and ends this process when it must not go on."""
+        self._link = link
+        link.on_retire = self._stopping.retire
+        link.on_give_up = self._stopping.give_up
+
+    # -- as a process ----------------------------------------------------------------------------------
+
+    def run(self) -> int:
+        """Run until told to stop. 0: everything was finished or given back; 1: jobs were abandoned, or it died."""
+        arm_failpoints()
+        before = handle_signals(self._stopping.signalled, self._show_stacks)
+        for number in self.told:
+            self._stopping.signalled(number)
+        self._in_process = True
+        try:
+            self.start()
+            # Not without a timeout: a signal that another thread receives does not end the main thread's waiting.
+            while not self._stopping.asked.wait(look_s(self.app.broker) if self.options.until_empty else 0.5):
+                if self.options.until_empty and self.is_empty():
+                    break
+            finished = self.stop()
+        finally:
+            self._in_process = False
+            self._stopping.reset()
+            restore_signals(before)
+        return 0 if finished and self._running.died is None else 1
+
+    def _show_stacks(self) -> None:
+        show_stacks(self.app.logger, "stacks of all threads:")
+        if self._started:
+            self._running.pool.show_stacks()
+
+    def is_empty(self) -> bool:
+        """Whether no job that it may claim is due or running, here or elsewhere, and all that runs sent is stored."""
+        return is_empty(self.app.broker, self._running.served(), self._running.unfinished)
+
+    # -- in threads ------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Begin to fetch and run, in threads of this process. After `stop` it may be started again."""
+        with self._lifecycle:
+            see_not_isolated()
+            if self._started:
+                raise ConfigError("The worker is running already; stop it first, or make another one.")
+            if self.options.processes > 1 and self._link is None:
+                raise ConfigError(
+                    f"A worker inside a program is one process, and processes is {self.options.processes}; leave it "
+                    "out, or run `laneway worker` with -w."
+                )
+            try:
+                self._start()
+            except BaseException as error:
+                self._say_last_words(error)
+                raise
+
+    def stop(self, timeout_s: float | None = None) -> bool:
+        """Stop fetching, give back what has not started, and let what runs finish. False: some had to be abandoned."""
+        self._stopping.asked.set()  # also for a start that waits for the broker
+        with self._lifecycle:
+            try:
+                return self._stop(timeout_s)
+            finally:
+                if not self._in_process:
+                    self._stopping.asked.clear()
+
+    def _start(self) -> None:
+        self.app.load()
+        if not len(self.app.registry):
+            raise ConfigError(
+                "The app has no tasks and no listeners; declare some with @app.task or @app.listener, or name their "
+                "modules in imports=[…]."
+            )
+        parts = self._parts = Parts(
+            self.app, self.options, self._clock, self._link, die=self._die, lease_lost=self._lease_lost
+        )
+        parts.log.start()
+        try:
+            self._call_on_start()
+            self._insist(parts.membership.join)
+            parts.subscribe(self._stopping.asked.is_set)
+        except BaseException:
+            parts.log.stop()
+            raise
+        self._started = True
+        emit, tasks = self.app.telemetry.emit, len(self.app.registry)
+        emit(WorkerStarted(self.id, parts.queues, self.options.concurrency, tasks))
+        parts.start()
+
+    def _stop(self, timeout_s: float | None) -> bool:
+        if not self._started:
+            return True
+        self._started = False
+        parts = self._running
+        finished = end(parts, self._stopping, self.options.shutdown_timeout_s if timeout_s is None else timeout_s)
+        if parts.died is not None:
+            self._say_last_words(parts.died)
+        parts.log.stop()
+        return finished
+
+    @property
+    def _running(self) -> Parts:
+        assert self._parts is not None, "it was started"
+        return self._parts
+
+    # -- its parts' questions --------------------------------------------------------------------------
+
+    def _insist(self, step: Callable[[], None]) -> None:
+        """Carry out a step, however long the broker is away, unless the worker is told to stop."""
+        outage, backoff_s = self._running.outage, FIRST_BACKOFF_S
+        while True:
+            try:
+                answer_of(step, unless=self._stopping.asked.is_set)
+                break
+            except BrokerAwayError as error:
+                outage.away("worker", error)
+                if self._stopping.asked.wait(backoff_s * (0.5 + random.random())):
+                    raise
+                backoff_s = min(backoff_s * 2, LONGEST_BACKOFF_S)
+        outage.back("worker")
+
+    def _call_on_start(self) -> None:
+        try:
+            if self.app.on_start is not None:
+                self.app.on_start()
+        except BaseException as error:
+            self.app.logger.critical("on_start failed, so the worker does not start: %s", describe(error))
+            raise
+
+    def _lease_lost(self, lost: str) -> None:
+        """Others have what was claimed under this id, or will: go on under another one, unless something runs."""
+        parts = self._running
+        if self._link is not None and parts.runner.running and parts.membership.id == lost:
+            # It may be running elsewhere by now. The supervisor starts another process in place of this one.
+            forgotten = is_forgotten(self.app.broker, lost)
+            why = "nothing that it runs can be settled" if forgotten else "others may run its jobs"
+            self.app.logger.error("%s; it ends at once, because %s", what_was_lost(lost, forgotten), why)
+            self._link.tell(Leaving(finished=False))
+            parts.log.stop()
+            os._exit(1)
+        parts.membership.rejoin(lost)
+
+    def _say_last_words(self, error: BaseException) -> None:
+        if self.app.last_words is None:
+            return
+        try:
+            self.app.last_words(error)
+        except Exception:
+            self.app.logger.exception("last_words failed")
+
+    def _die(self, error: BaseException, run: Run | None = None) -> None:
+        """A handler raised what is not an Exception, or a part of the worker broke: the worker ends.
+
+        The claim stays unsettled and is taken back, its retry_count unchanged; of a key's calls, those that had not
+        succeeded. Nothing is claimed from here on.
+        """
+        parts = self._running
+        parts.stop_fetching()
+        parts.runner.dead = True
+        parts.blamed += run.started() if run else []  # first: the worker may be ending already
+        job = f" in {run.call.task.name} {run.claim.key}" if run else ""
+        self.app.logger.critical("%s%s ends the worker", type(error).__name__, job, exc_info=error)
+        first, parts.died = parts.died is None, error
+        if self._in_process:
+            self._stopping.asked.set()
+        elif first:
+            # Inside another program nobody waits for it: it stops itself. Not in this thread, which it waits for.
+            threading.Thread(target=self.stop, name="laneway-stop", daemon=True).start()
+
+
+def arm_failpoints() -> None:
+    """Have things happen at named places, if the environment asks for it: for tests that kill whole processes."""
+    if os.environ.get("LANEWAY_FAILPOINTS"):
+        from ..failpoints import arm_from_environment  # nobody else needs it
+
+        arm_from_environment(os.environ)
