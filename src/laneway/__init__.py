@@ -37,8 +37,7 @@ from .tasks.task import Task
 
 if TYPE_CHECKING:
     from .worker import Worker
-    from .worker.fetch.schedulers import lag, seq
-    from .worker.fetch.splitters import by_node
+    from .worker.fetch.shards import by_node, lag, seq
 
 __version__ = "0.1.0"
 
@@ -88,11 +87,11 @@ def __getattr__(name: str) -> object:
 
         return Worker
     if name in ("lag", "seq"):
-        from .worker.fetch import schedulers
+        from .worker.fetch import shards
 
-        return getattr(schedulers, name)
+        return getattr(shards, name)
     if name == "by_node":
-        from .worker.fetch.splitters import by_node
+        from .worker.fetch.shards import by_node
 
         return by_node
     raise AttributeError(f"module 'laneway' has no attribute {name!r}")

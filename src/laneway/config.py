@@ -187,9 +187,9 @@ class WorkerOptions:
     slow_s: float = 10.0
     #: Log every run, not only failures and slow ones.
     verbose: bool = False
-    #: Chooses among the shards of a queue, instead of the app's; see `laneway.worker.fetch.schedulers`.
+    #: Chooses among the shards of a queue, instead of the app's; see `laneway.worker.fetch.shards`.
     scheduler: Callable[[str, Mapping[int, float]], Sequence[int]] | None = None
-    #: Chooses which shards of a queue this process serves, instead of the app's; see `laneway.worker.fetch.splitters`.
+    #: Chooses which shards of a queue this process serves, instead of the app's; see `laneway.worker.fetch.shards`.
     splitter: Callable[[str, int], Iterable[int]] | None = None
 
     def validate(self) -> list[str]:

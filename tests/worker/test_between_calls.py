@@ -9,7 +9,7 @@ import pytest
 from laneway import Context, Key
 from laneway.jobs.data import Claim, Kind, Payload
 from laneway.jobs.settlement import OUTBOX_LIMIT, Settlement
-from laneway.worker.run.units import SLICE_S
+from laneway.worker.run.runner import SLICE_S
 from tests.worker.conftest import Bench
 
 pytestmark = pytest.mark.unit

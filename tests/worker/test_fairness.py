@@ -10,7 +10,7 @@ import pytest
 from laneway import Laneway
 from laneway.broker import Answer, Turn
 from laneway.brokers.memory import MemoryBroker
-from laneway.worker.fetch.stalls import STALL_S
+from laneway.worker.fetch.prefetch import STALL_S
 from tests.worker.conftest import PATIENCE_S, Running
 
 

@@ -13,16 +13,14 @@ from laneway.capabilities import Gather
 from laneway.clock import ManualClock
 from laneway.jobs.data import Claim, Payload
 from laneway.jobs.settlement import Settlement, done, postponed, released
-from laneway.worker.emptiness import look_s
-from laneway.worker.fetch import schedulers, splitters
+from laneway.worker.fetch import shards
 from laneway.worker.fetch.bus import Bus
 from laneway.worker.fetch.fetcher import Fetcher
-from laneway.worker.fetch.gathering import Gathering
-from laneway.worker.fetch.prefetch import Lane
+from laneway.worker.fetch.prefetch import Gathering, Lane
 from laneway.worker.fetch.shards import Share
-from laneway.worker.missing import MissingQueues
-from laneway.worker.outage import Outage
-from laneway.worker.run.refusals import Refusals
+from laneway.worker.outage import MissingQueues, Outage
+from laneway.worker.run.decide import Refusals
+from laneway.worker.shutdown import look_s
 from tests.worker.conftest import PATIENCE_S, Running, drain, stats
 
 TEN = Gather(10, 0.1)
@@ -163,7 +161,7 @@ def fetcher_of(app: Laneway, lane: Lane, bus: Bus) -> Fetcher:
 
     def nothing(*args: object) -> None: ...
 
-    share = Share(app, lane.queue, splitters.default, schedulers.lag)
+    share = Share(app, lane.queue, shards.default, shards.lag)
     return Fetcher(
         app,
         lane,

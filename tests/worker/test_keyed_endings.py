@@ -40,7 +40,7 @@ def test_stopping_gives_back_the_calls_that_have_not_begun(app):
 
 def test_a_key_with_many_calls_gives_back_its_runner_after_a_while(app, drain, monkeypatch):
     """With a slice of next to nothing each call is a claim of its own, and all are run all the same."""
-    monkeypatch.setattr("laneway.worker.run.units.SLICE_S", 1e-9)
+    monkeypatch.setattr("laneway.worker.run.runner.SLICE_S", 1e-9)
     fences, seen = [], []
 
     @app.task(context=True)

@@ -13,7 +13,7 @@ from laneway.worker.fetch.bus import Bus
 from laneway.worker.fetch.prefetch import Lane
 from laneway.worker.run.async_loop import AsyncLoop
 from laneway.worker.run.run import Run
-from laneway.worker.run.units import Units
+from laneway.worker.run.runner import Units
 from tests.worker.conftest import PATIENCE_S, Bench, Running
 
 KINDS = ["plain", "keyed", "collecting", "batch"]

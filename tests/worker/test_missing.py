@@ -10,7 +10,7 @@ import pytest
 from laneway import Laneway
 from laneway.config import WorkerOptions
 from laneway.telemetry import BrokerAway, QueueFound, QueueMissing, Telemetry
-from laneway.worker.missing import MissingQueues
+from laneway.worker.outage import MissingQueues
 from laneway.worker.process.channel import Beat
 from laneway.worker.supervisor.supervisor import Supervisor
 

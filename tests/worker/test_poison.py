@@ -13,9 +13,7 @@ from laneway.ids import new_id
 from laneway.jobs.data import Claim, Kind, Payload, Started, WorkerView
 from laneway.jobs.settlement import Settlement, too_many
 from laneway.telemetry import RunEnded
-from laneway.worker.fetch.schedulers import lag
-from laneway.worker.fetch.shards import Share
-from laneway.worker.fetch.splitters import default
+from laneway.worker.fetch.shards import Share, default, lag
 from tests.worker.apart import isolated_app, wait_for
 from tests.worker.conftest import Bench, Running, dead, stats
 from tests.worker.isolated_tasks import (

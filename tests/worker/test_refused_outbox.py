@@ -12,7 +12,7 @@ from laneway import Batch, Context, EnqueueError, Key, Laneway
 from laneway.jobs.data import Claim, Kind, NewJob, Payload
 from laneway.jobs.settlement import done
 from laneway.telemetry import OutboxRefused
-from laneway.worker.run.refusals import Refusals
+from laneway.worker.run.decide import Refusals
 from laneway.worker.run.run import Outbox
 from tests.worker.conftest import Drain, dead, stats
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from laneway.clock import ManualClock
-from laneway.worker.fetch.bus import Bus
+from laneway.worker.fetch.bus import GIVES_WAY_S, Bus, Room
 from laneway.worker.fetch.prefetch import Lane
-from laneway.worker.fetch.room import GIVES_WAY_S, Room
 from tests.worker.test_bus import claims
 
 pytestmark = pytest.mark.unit

@@ -5,7 +5,7 @@ from __future__ import annotations
 from laneway.jobs.data import Claim, Payload
 from laneway.jobs.settlement import Settlement, buried
 from laneway.telemetry import SettlementRefused
-from laneway.worker.run.settled import Settled
+from laneway.worker.run.report import Settled
 
 
 def test_a_job_that_the_broker_could_not_bury_has_failed_and_is_not_told_as_buried(make_app):

@@ -106,13 +106,13 @@ def make_worker(ctx: click.Context, target: Target, url: str | None, given: dict
 
 
 def _shard_options(scheduler: str | None, nodes: int | None, node: int | None) -> dict[str, Any]:
-    from ..worker.fetch import schedulers, splitters
+    from ..worker.fetch.shards import by_node, lag, seq
 
     made: dict[str, Any] = {}
     if scheduler is not None:
-        made["scheduler"] = schedulers.lag if scheduler == "lag" else schedulers.seq
+        made["scheduler"] = lag if scheduler == "lag" else seq
     if nodes is not None and node is not None:
-        made["splitter"] = splitters.by_node(nodes, node)
+        made["splitter"] = by_node(nodes, node)
     elif nodes is not None or node is not None:
         raise ConfigError("--nodes and --node go together: how many processes there are, and which of them this is.")
     return made

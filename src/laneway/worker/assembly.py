@@ -19,7 +19,7 @@ from ..jobs.data import Started
 from ..logs import EventLog
 from ..telemetry import BrokerAway, BrokerBack, QueueFound, QueueMissing
 from .duties import Duties
-from .fetch import schedulers, splitters
+from .fetch import shards
 from .fetch.bus import Bus
 from .fetch.fetcher import Fetcher
 from .fetch.prefetch import Lane, ahead_of, weight_of
@@ -29,14 +29,12 @@ from .isolation.execute import Apart
 from .isolation.pool import Pool
 from .lease.lease import Keeper
 from .member import Membership
-from .missing import MissingQueues
-from .outage import Outage
+from .outage import MissingQueues, Outage, Pulse
 from .process.channel import Beat, Joined, Link
-from .pulse import Pulse
 from .queues import queues_served
 from .run.async_loop import AsyncLoop
-from .run.hooks import Hooks
-from .run.refusals import Refusals
+from .run.decide import Refusals
+from .run.report import Hooks
 from .run.run import Run
 from .run.runner import Runner
 from .run.threads import Crew
@@ -68,8 +66,8 @@ class Parts:
         self.pool = Pool(app, options)
         self.pool.check()
         self.queues = queues_served(app, options)
-        splitter = options.splitter or app.splitter or splitters.from_environment() or splitters.default
-        scheduler = options.scheduler or app.scheduler or schedulers.lag
+        splitter = options.splitter or app.splitter or shards.from_environment() or shards.default
+        scheduler = options.scheduler or app.scheduler or shards.lag
         shares = {name: Share(app, name, splitter, scheduler) for name in self.queues}
         ahead_s, weight = ahead_of(app.broker), weight_of(app.broker)
         self._lanes = [Lane(name, options.concurrency, ahead_s, weight) for name in self.queues]

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from ..capabilities import Duty, Hurried
 from ..errors import BrokerError
 from ..telemetry import DutyBack, DutyFailed
-from .fetch.turns import FIRST_BACKOFF_S
+from .fetch.fetcher import FIRST_BACKOFF_S
 
 if TYPE_CHECKING:
     from ..app import Laneway

@@ -10,10 +10,25 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import (
+    Callable,
+    Mapping,
+    Sequence,
+)
+from typing import Protocol
 
-from ..errors import BrokerAwayError, BrokerError
-from ..telemetry import BrokerAway, BrokerBack, Telemetry
+from ..clock import Clock
+from ..errors import (
+    BrokerAwayError,
+    BrokerError,
+)
+from ..telemetry import (
+    BrokerAway,
+    BrokerBack,
+    QueueFound,
+    QueueMissing,
+    Telemetry,
+)
 
 #: However often the broker comes and goes, it is reported no more often than this: a line that it is away, and one that
 #: it is back.
@@ -99,3 +114,122 @@ class Outage:
             self._waiting.discard(who)
             if self.refused and not self._waiting:
                 self._is_away = self._reported = False
+
+
+class MissingQueues:
+    """Several processes miss the same queue; one report is enough."""
+
+    def __init__(self, telemetry: Telemetry, changed: Callable[[], None] = lambda: None) -> None:
+        self._telemetry = telemetry
+        #: Called when one is missed, and when it is there, each time.
+        self._changed = changed
+        self._lock = threading.Lock()
+        #: Who misses each queue.
+        self._by: dict[str, set[str]] = {}
+        self._since: dict[str, float] = {}
+        #: What is wrong with each.
+        self.errors: dict[str, str] = {}
+
+    def miss(self, queue: str, error: str, who: str = "") -> None:
+        """`who` was told that there is no such queue."""
+        with self._lock:
+            news = queue not in self.errors
+            self._by.setdefault(queue, set()).add(who)
+            if news:
+                self.errors = {**self.errors, queue: error}
+                self._since[queue] = time.monotonic()
+        if news:
+            self._changed()
+            self._telemetry.emit(QueueMissing(queue, error))
+
+    def found(self, queue: str, who: str = "") -> None:
+        """`who` has got something from it."""
+        if self._let_go(queue, who):
+            away_s = time.monotonic() - self._since[queue]
+            self._changed()
+            self._telemetry.emit(QueueFound(queue, away_s))
+
+    def missed_by(self, who: str, errors: Mapping[str, str]) -> None:
+        """These are the queues that `who` misses now, and no others."""
+        for queue in self.errors:
+            if queue not in errors:
+                self.found(queue, who)
+        for queue, error in errors.items():
+            self.miss(queue, error, who)
+
+    def forget(self, who: str) -> None:
+        """`who` is gone, and does not know whether they are there: that is over without a word."""
+        for queue in self.errors:
+            self._let_go(queue, who)
+
+    def _let_go(self, queue: str, who: str) -> bool:
+        """Whether nobody misses it any more who did."""
+        if queue not in self.errors:
+            return False
+        with self._lock:
+            missing = self._by.get(queue, set())
+            if who not in missing:
+                return False
+            missing.discard(who)
+            if missing:
+                return False
+            self.errors = {name: error for name, error in self.errors.items() if name != queue}
+            return True
+
+
+#: How often, at most.
+BEAT_S = 1.0
+#: A broker that has not answered for so long is spoken of, though it may still answer.
+SILENT_S = 3.0
+
+
+class Asking(Protocol):
+    """A part of the worker that asks the broker."""
+
+    @property
+    def name(self) -> str:
+        """What it is called when it waits."""
+        ...
+
+    @property
+    def asked_at(self) -> float | None:
+        """Since when it has been waiting for an answer, on the monotonic clock; None: it is not."""
+        ...
+
+
+class Pulse:
+    """Beats until it is stopped."""
+
+    def __init__(
+        self, clock: Clock, asking: Sequence[Asking], outage: Outage, lease_s: float, tell: Callable[[], None]
+    ) -> None:
+        self._clock = clock
+        self._asking = asking
+        self._outage = outage
+        self._every_s = min(BEAT_S, lease_s / 6)
+        self._tell = tell
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._main, name="laneway-pulse", daemon=True)
+
+    def start(self) -> None:
+        """Begin to beat."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End."""
+        self._stop.set()
+        self._thread.join()
+
+    def _main(self) -> None:
+        self.beat()
+        while not self._stop.wait(self._every_s):
+            self.beat()
+
+    def beat(self) -> None:
+        """Look who waits, and tell."""
+        now = self._clock.monotonic()
+        for part in self._asking:
+            asked_at = part.asked_at
+            if asked_at is not None and now - asked_at > SILENT_S:
+                self._outage.away(part.name, BrokerAwayError(f"It has not answered for {SILENT_S:g} s."))
+        self._tell()

@@ -2,16 +2,154 @@
 
 from __future__ import annotations
 
+import signal
+import threading
 import time
+from collections.abc import (
+    Callable,
+    Collection,
+    Iterator,
+    Mapping,
+)
 from typing import TYPE_CHECKING
 
-from ..telemetry import WorkerStopped, WorkerStopping, WorkerWaiting
+from ..capabilities import (
+    gather_of,
+    is_undelivered,
+    makes_queues,
+)
+from ..errors import LanewayError
+from ..telemetry import (
+    WorkerStopped,
+    WorkerStopping,
+    WorkerWaiting,
+)
 from .process.channel import Leaving
 from .run.run import Run
-from .stopping import FIRST_SAY_S, Stopping
 
 if TYPE_CHECKING:
+    from ..broker import Broker
+    from ..jobs.data import (
+        JobView,
+        QueueStats,
+    )
     from .assembly import Parts
+
+
+#: While it waits for what runs, it says so at first after so long, and then this often.
+FIRST_SAY_S, SAY_S = 2.0, 5.0
+
+
+class Stopping:
+    """What was asked of a worker."""
+
+    def __init__(self) -> None:
+        self.asked = threading.Event()
+        #: Not to wait for anything any more.
+        self.given_up = threading.Event()
+        #: To stop when everything has finished, however long that takes; until somebody is more urgent.
+        self._retiring = False
+        self._hurry = threading.Event()
+        self._interrupts = 0
+
+    def signalled(self, number: int) -> None:
+        """TERM, INT or USR1 has come; a second INT cannot wait."""
+        self._interrupts += number == signal.SIGINT
+        if self._interrupts > 1:
+            self.given_up.set()
+        self._hurry.set()
+        self.asked.set()
+
+    def give_up(self) -> None:
+        """Leave what runs to others, now."""
+        self.given_up.set()
+        self._hurry.set()
+        self.asked.set()
+
+    def retire(self) -> None:
+        """Finish without haste: another takes this one's place."""
+        self._retiring = True
+        self.asked.set()
+
+    def reset(self) -> None:
+        """Nothing is asked any more: it may be started again."""
+        self.asked.clear()
+        self.given_up.clear()
+        self._hurry.clear()
+        self._retiring = False
+        self._interrupts = 0
+
+    def wait(self, unfinished: Callable[[], bool], timeout_s: float, say: Callable[[float | None], None]) -> None:
+        """Let what runs finish, and say from time to time how long it still may take; None: any time."""
+        now = time.monotonic()
+        say_at, deadline = now + FIRST_SAY_S, float("inf")
+        while unfinished() and now < deadline and not self.given_up.wait(0.005):
+            if deadline == float("inf") and (not self._retiring or self._hurry.is_set()):
+                deadline = now + timeout_s
+            if now >= say_at:
+                say_at = now + SAY_S
+                say(None if deadline == float("inf") else deadline - now)
+            now = time.monotonic()
+
+
+#: The queues that a worker serves, each with the shards that it may claim from; None: all of them.
+Served = Mapping[str, Collection[int] | None]
+
+#: How often it looks; and where requests are counted.
+LOOK_S, LOOK_SELDOM_S = 0.05, 1.0
+
+
+def look_s(broker: Broker) -> float:
+    """Seconds between two looks."""
+    return LOOK_S if gather_of(broker).count <= 1 else LOOK_SELDOM_S
+
+
+def is_empty(broker: Broker, served: Served, unfinished: Callable[[], bool]) -> bool:
+    """Whether no job of the shards served is due or running, here or elsewhere, and all that runs have sent is stored.
+
+    On a Cluster what any worker's runs have sent to these queues counts while it is on its way.
+    """
+    try:
+        before = _idle(broker, served, unfinished)
+        # What was in one shard when the others were looked at may have got into another one since, by a run.
+        return before is not None and not is_undelivered(broker, served) and before == _idle(broker, served, unfinished)
+    except LanewayError:
+        return False  # the fetchers say that it is away
+
+
+def _idle(broker: Broker, served: Served, unfinished: Callable[[], bool]) -> list[tuple[int, int]] | None:
+    """How many runs of these queues have ended, and how many of them failed, if there is nothing to be done now.
+
+    Where a splitter has chosen shards they are not compared: the worker of another node may end runs all the time.
+    """
+    if unfinished():
+        return None
+    queues = [stats for stats in broker.stats() if stats.queue in served]
+    if len(queues) < len(served) and not makes_queues(broker):
+        return None  # one is missing, which the fetchers say: when it has been made there may be something in it
+    if not all(_is_idle(broker, stats, served[stats.queue]) for stats in queues):
+        return None
+    return [(stats.processed, stats.failed) for stats in queues if served[stats.queue] is None]
+
+
+def _is_idle(broker: Broker, stats: QueueStats, shards: Collection[int] | None) -> bool:
+    """Whether nothing of a queue is due or runs; of some of its shards, if a splitter has chosen them."""
+    due = not stats.paused and stats.length != stats.delayed
+    if shards is None or not (due or stats.busy):
+        return not (due or stats.busy)
+    # In this order: what another worker claims in between is seen running.
+    if due and any(shard in shards for shard in broker.lags(stats.queue)):
+        return False
+    return not shards or not any(job.shard in shards for job in _running(broker, stats.queue))
+
+
+def _running(broker: Broker, queue: str) -> Iterator[JobView]:
+    page = broker.listing(queue, "running")
+    yield from page.jobs
+    while page.after is not None:
+        page = broker.listing(queue, "running", after=page.after)
+        yield from page.jobs
+
 
 #: How long the broker may take to record the last settlements; and if it is known to be away.
 LAST_TURN_S, LAST_TURN_AWAY_S = 5.0, 1.0

@@ -15,16 +15,14 @@ from ..logs.sentences import what_was_lost
 from ..telemetry import WorkerStarted
 from .assembly import Parts
 from .deadline import answer_of
-from .emptiness import is_empty, look_s
-from .fetch.turns import FIRST_BACKOFF_S, LONGEST_BACKOFF_S
+from .fetch.fetcher import FIRST_BACKOFF_S, LONGEST_BACKOFF_S
 from .isolation.pool import see_not_isolated
 from .member import is_forgotten
 from .process.channel import Leaving, Link
-from .run.failure import describe
+from .run.decide import describe
 from .run.run import Run
-from .shutdown import end
+from .shutdown import Stopping, end, is_empty, look_s
 from .signals import handle_signals, restore_signals, show_stacks
-from .stopping import Stopping
 
 if TYPE_CHECKING:
     from ..app import Laneway

@@ -15,13 +15,22 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import (
+    Callable,
+    Sequence,
+)
 from typing import TYPE_CHECKING
 
-from .prefetch import VISIT_S, Lane
+from .prefetch import (
+    VISIT_S,
+    Lane,
+)
 
 if TYPE_CHECKING:
-    from ..run.run import Run, Unit
+    from ..run.run import (
+        Run,
+        Unit,
+    )
 
 
 class Bus:
@@ -217,3 +226,58 @@ class Bus:
             self._idle = self._queueing = 0
             self._work.notify_all()
             self._permit.notify_all()
+
+
+#: So long a runner may be left to another lane. It may be that lane's broker that does not answer.
+GIVES_WAY_S = 0.02
+
+
+class Room:
+    """The room of one lane."""
+
+    def __init__(self, lane: Lane, bus: Bus, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._lane = lane
+        self._bus = bus
+        self._monotonic = monotonic
+        #: Since when it leaves a runner to others, and whether it has done so for long enough.
+        self._since: float | None = None
+        self._over = False
+
+    def units(self) -> int:
+        """How many more units of work it may fetch now."""
+        lane, bus = self._lane, self._bus
+        room = lane.capacity + bus.idle - len(lane.waiting)
+        if len(bus.lanes) == 1 or lane.capacity or lane.waiting:
+            return room
+        if bus.flows:
+            return max(1, room)
+        left = self._left_to_others() if lane.due and room > 0 else 0
+        if not left:
+            self.taken()
+            return room
+        if self._since is None:
+            self._since = self._monotonic()
+        return room if self._over else max(0, room - left)
+
+    def due_in(self) -> float | None:
+        """Seconds until it leaves nothing to others any more; None: it does not do so now."""
+        if self._since is None or self._over:
+            return None
+        return max(0.0, self._since + GIVES_WAY_S - self._monotonic())
+
+    def is_over(self) -> bool:
+        """Whether it has just left a runner to others for long enough."""
+        if self.due_in() != 0:
+            return False
+        self._over = True
+        return True
+
+    def taken(self) -> None:
+        """A turn was taken: from now on it leaves runners to others again."""
+        self._since, self._over = None, False
+
+    def _left_to_others(self) -> int:
+        """How many runners others need: for what they have in hand, and for what they would fetch before this one."""
+        lane = self._lane
+        others = [other for other in self._bus.lanes if other is not lane]
+        return sum(len(other.waiting) + (other.calls and other.served < lane.served) for other in others)

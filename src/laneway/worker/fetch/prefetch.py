@@ -5,15 +5,19 @@ much more one may fetch when others want the same runners is in `room.py`.
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from ...capabilities import Gather
 from ...jobs.settlement import Settlement
 
 if TYPE_CHECKING:
     from ...broker import Broker
     from ..run.run import Unit
+    from .bus import Bus
+
 
 #: The work that a lane keeps ready for each runner, and that is done on one visit.
 VISIT_S = 0.02
@@ -119,3 +123,122 @@ class Lane:
         typical_s = max(self.typical_s, 1e-6)
         self.weight = self._fixed_weight or max(1, min(LARGEST_LANE, int(VISIT_S / typical_s)))
         self.capacity = min(LARGEST_LANE, int(self._ahead_s / typical_s * self._concurrency))
+
+
+#: Without any claim taken for so long, what waits is given back for other workers to take.
+STALL_S = 0.25
+
+
+class Stall:
+    """Remembers since when the same unit of work has been the first of a lane."""
+
+    def __init__(self, lane: Lane, bus: Bus) -> None:
+        self._lane = lane
+        self._bus = bus
+        self._head: Unit | None = None
+        self._since = 0.0
+
+    def due_in(self) -> float | None:
+        """Seconds until the lane counts as stalled; None while nothing waits in it."""
+        try:
+            head = self._lane.waiting[0]
+        except IndexError:
+            self._head = None
+            return None
+        now = time.monotonic()
+        if head is not self._head:
+            self._head, self._since = head, now
+        # Many lanes may have to be visited before it is this one's turn again.
+        patience_s = STALL_S + self._bus.round_s
+        return max(0.0, self._since + patience_s - now)
+
+
+class Gathering:
+    """The settlements of one lane. One thread at a time takes them; any may ask whether there are enough."""
+
+    def __init__(self, lane: Lane, gather: Gather, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._lane = lane
+        self._count = gather.count
+        self._seconds = gather.seconds
+        self._monotonic = monotonic
+        #: Since when the first of them waits; None: none does, or nobody has looked since it came.
+        self._since: float | None = None
+        #: Set when the worker stops: nothing more is worth waiting for.
+        self.at_once = gather.count <= 1
+
+    def ready(self) -> bool:
+        """Whether a turn is to take some along now."""
+        if self.at_once:
+            return bool(self._lane.finished)
+        return self._due_in() == 0
+
+    def due_in(self) -> float | None:
+        """Seconds until they are to be taken unasked; None: there are none, or whoever brings one says so."""
+        return None if self.at_once else self._due_in()
+
+    def take(self) -> list[Settlement]:
+        """Those that the next turn takes along, and none if it is too early. The lane learns how long they took."""
+        lane = self._lane
+        if self.at_once:
+            count = len(lane.finished)
+        elif self._due_in() == 0:
+            count = self._enough()
+            self._since = None  # those that are left begin anew: so each waits for twice as long, at most
+        else:
+            count = 0
+        settlements: list[Settlement] = []
+        durations: list[float] = []
+        lane.in_turn = count  # before they are taken out: counted twice is better than not at all
+        for _ in range(count):
+            settlement, duration_s = lane.finished.popleft()
+            settlements.append(settlement)
+            if duration_s is not None:
+                durations.append(duration_s)
+        if durations:
+            lane.learn(durations)
+        return settlements
+
+    def _due_in(self) -> float | None:
+        finished = self._lane.finished
+        if not finished:
+            return None
+        now, since = self._monotonic(), self._since
+        if since is None:
+            since = self._since = now
+        # With as many as the lane may have, no more can come.
+        if now >= since + self._seconds or len(finished) >= min(self._count, self._lane.most):
+            return 0.0
+        weight = 0
+        for settlement in self._finished():
+            if settlement.verdict == "release":
+                return 0.0  # somebody could be running it
+            weight += _weight(settlement)
+        return 0.0 if weight >= self._count else since + self._seconds - now
+
+    def _enough(self) -> int:
+        """How many from the front: all, or, if they came quickly, so many that requests are full."""
+        since, finished = self._since, self._finished()
+        if since is None or self._monotonic() >= since + self._seconds:
+            return len(finished)
+        total = sum(map(_weight, finished))
+        wanted = total - total % self._count
+        if not wanted or any(each.run or each.verdict == "release" for each in finished):
+            return len(finished)  # what a batch has settled is recorded in one turn
+        taken = 0
+        for number, settlement in enumerate(finished):
+            if taken >= wanted:
+                return number
+            taken += _weight(settlement)
+        return len(finished)
+
+    def _finished(self) -> list[Settlement]:
+        while True:
+            try:
+                return [settlement for settlement, _ in list(self._lane.finished)]
+            except RuntimeError:
+                pass  # a runner has just added one
+
+
+def _weight(settlement: Settlement) -> int:
+    """How much of a request it fills: each call of a key has its own place in one."""
+    return max(1, settlement.done)

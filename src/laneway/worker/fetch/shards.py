@@ -7,23 +7,106 @@ shards are.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import os
+import time
+from bisect import bisect_right
+from collections.abc import (
+    Callable,
+    Iterable,
+    Mapping,
+    Sequence,
+)
 from typing import TYPE_CHECKING
 
-from ...broker import Answer, Turn
+from ...broker import (
+    Answer,
+    Turn,
+)
 from ...capabilities import is_remote
 from ...config import DEFAULT_QUEUE
-from ...errors import BrokerError, ConfigError
-from ...jobs.data import Claim, Kind
+from ...errors import (
+    BrokerError,
+    ConfigError,
+    LanewayError,
+)
+from ...jobs.data import (
+    Claim,
+    Kind,
+)
 from ...jobs.merge import MAX_PAYLOADS
 from ..run.run import Unit
-from . import schedulers, splitters
-from .prefetch import LARGEST_LANE, UNSETTLED, UNSETTLED_S
-from .schedulers import Scheduler
-from .splitters import Splitter
+from .prefetch import (
+    LARGEST_LANE,
+    UNSETTLED,
+    UNSETTLED_S,
+)
 
 if TYPE_CHECKING:
     from ...app import Laneway
+
+
+Scheduler = Callable[[str, Mapping[int, float]], Sequence[int]]
+
+#: The shard that each queue's last turn by `seq` began with: all that it remembers.
+_began: dict[str, int] = {}
+
+
+def lag(queue: str, lags: Mapping[int, float]) -> Sequence[int]:
+    """The shard with the most overdue job first. Where a worker is given this itself, the broker sees to it."""
+    return sorted(lags, key=lambda shard: (-lags[shard], shard))
+
+
+def seq(queue: str, lags: Mapping[int, float]) -> Sequence[int]:
+    """One shard after the other, each turn beginning behind the one that the last began with. Where a worker is given
+    this itself, the worker sees to it."""
+    shards = sorted(lags)
+    if not shards:
+        return shards
+    at = bisect_right(shards, _began.get(queue, -1)) % len(shards)
+    _began[queue] = shards[at]
+    return [*shards[at:], *shards[:at]]
+
+
+Splitter = Callable[[str, int], Iterable[int]]
+
+NODES, NODE = "LANEWAY_NODES", "LANEWAY_NODE"
+
+
+def default(queue: str, shards: int) -> Iterable[int]:
+    """Every process serves all shards."""
+    return range(shards)
+
+
+def by_node(nodes: int, node: int) -> Splitter:
+    """Deal the shards to `nodes` processes: number `node` of them, counted from 0, serves the shards i with
+    `i mod nodes == node`."""
+    for name, value, least in (("nodes", nodes, 1), ("node", node, 0)):
+        if isinstance(value, bool) or not isinstance(value, int) or value < least:
+            raise ConfigError(f"by_node: {name} must be a whole number from {least} on, not {value!r}.")
+    if node >= nodes:
+        raise ConfigError(f"by_node: node must be below nodes, counted from 0; {node} is not below {nodes}.")
+
+    def serve(queue: str, shards: int) -> Iterable[int]:
+        return range(node, shards, nodes)
+
+    return serve
+
+
+def from_environment(environ: Mapping[str, str] = os.environ) -> Splitter | None:
+    """The splitter that LANEWAY_NODES and LANEWAY_NODE ask for; None without them."""
+    nodes, node = environ.get(NODES), environ.get(NODE)
+    if not nodes and not node:
+        return None
+    if not nodes or not node:
+        given, missing = (NODES, NODE) if nodes else (NODE, NODES)
+        raise ConfigError(f"{given} is set and {missing} is not; set both, or neither.")
+    for name, text in ((NODES, nodes), (NODE, node)):
+        if not text.isascii() or not text.strip().isdigit():
+            raise ConfigError(f"{name} must be a whole number, not {text!r}.")
+    try:
+        return by_node(int(nodes), int(node))
+    except ConfigError as error:
+        raise ConfigError(f"{NODES}={nodes} and {NODE}={node} do not fit together. {error}") from None
 
 
 #: A turn asks for no fewer calls of a key, and for no fewer keys, than this.
@@ -44,7 +127,7 @@ class Share:
         self._batch_size = collector.options.batch_size if collector else 1
         self._max_payloads = _max_payloads(app, queue)
         #: Whether turns name shards at all; otherwise the broker may take from any, whatever their number.
-        self._choosing = splitter is not splitters.default or scheduler is not schedulers.lag
+        self._choosing = splitter is not default or scheduler is not lag
         #: The epoch for which the shards are chosen; 0: it is not known yet.
         self.epoch = 0
         self._count = 0
@@ -63,7 +146,7 @@ class Share:
     @property
     def partial(self) -> bool:
         """Whether jobs of this queue may be due that are none of ours."""
-        return self.served is not None or self._scheduler not in (schedulers.lag, schedulers.seq)
+        return self.served is not None or self._scheduler not in (lag, seq)
 
     # -- shards ----------------------------------------------------------------------------------------
 
@@ -125,10 +208,10 @@ class Share:
 
     def _shards(self) -> tuple[Sequence[int] | None, bool]:
         """The shards for the next turn, None for all, and whether they are to be taken in this order."""
-        if self._scheduler is schedulers.lag:
+        if self._scheduler is lag:
             return self.served, False
         mine = list(range(self._count)) if self.served is None else self.served
-        if self._scheduler is schedulers.seq:
+        if self._scheduler is seq:
             at = self._turns = (self._turns + 1) % max(1, len(mine))
             return [*mine[at:], *mine[:at]], True
         try:
@@ -182,3 +265,76 @@ def _max_payloads(app: Laneway, queue: str) -> int | None:
 
 def _is_one(shard: object, among: Iterable[int]) -> bool:
     return isinstance(shard, int) and not isinstance(shard, bool) and shard in among
+
+
+#: How long it rests when the queue has due jobs and none of them is for this process: at first, and at most.
+IN_VAIN_S = (0.005, 0.1)
+#: Between two steps of a change of the shard count: while there is something to move, and when what runs must end.
+STEP_S = (0.001, 0.02)
+
+
+class ShardWatch:
+    """One fetcher's view of the shards of its queue."""
+
+    def __init__(self, app: Laneway, queue: str, share: Share, moved: Callable[[], None]) -> None:
+        self._app = app
+        self._queue = queue
+        self._share = share
+        #: Tells the worker that this process serves other shards now.
+        self._moved = moved
+        #: Until then, on the monotonic clock, the fetcher does not look for work by itself; 0: it does.
+        self.rests_until = 0.0
+        self._in_vain_s = 0.0
+        #: The shard count that the queue is being changed to; 0 when it is not.
+        self.resharding = 0
+        self._complained = False
+
+    def rest_s(self) -> float | None:
+        """Seconds of rest that are left; None: it does not rest."""
+        return max(0.0, self.rests_until - time.monotonic()) if self.rests_until else None
+
+    def is_rested(self) -> bool:
+        """Whether a rest is over; then there is none any more."""
+        if not self.rests_until or time.monotonic() < self.rests_until:
+            return False
+        self.rests_until = 0.0
+        return True
+
+    def take_in(self, turn: Turn, answer: Answer) -> bool:
+        """Take in what an answer says, and rest if none of what is due is ours. True: there is a reason to ask anew."""
+        self.resharding = answer.resharding
+        self.rests_until = 0.0
+        if answer.claims or not turn.limit or not self._share.partial:
+            self._in_vain_s = 0.0
+        else:
+            # Somebody else's jobs may be due, and then waiting for due jobs ends at once, again and again.
+            least, most = IN_VAIN_S
+            self._in_vain_s = min(max(least, self._in_vain_s * 2), most)
+            self._rest(self._in_vain_s)
+        before = self._share.epoch
+        if self._share.told(answer):
+            self._moved()
+        if self._share.epoch == before:
+            return False
+        self.rests_until = 0.0
+        return True
+
+    def help(self) -> bool:
+        """Take a step of changing the shard count: a turn has just told that it is under way. True: it is done."""
+        try:
+            step = self._app.broker.reshard(self._queue, self.resharding)
+        except Exception as error:
+            # The next turn tells what has become of it, or that the broker is away.
+            if not isinstance(error, LanewayError) and not self._complained:
+                self._complained = True
+                self._app.logger.exception("a step of changing the shards of the queue %s failed", self._queue)
+            self._rest(STEP_S[1])
+            return False
+        if step.done:
+            self.resharding, self.rests_until = 0, 0.0
+        else:
+            self._rest(STEP_S[step.moved >= step.total])
+        return step.done
+
+    def _rest(self, seconds: float) -> None:
+        self.rests_until = time.monotonic() + seconds

@@ -14,8 +14,8 @@ from ...errors import TimeLimitError
 from ...jobs.data import Claim, Headers
 from ...jobs.settlement import Settlement, died, postponed, retry_count_after
 from ...telemetry import RunEnded, RunSent
+from ..process.channel import Ended, Ruling, Work, storable
 from ..process.isolated_child import ProcessDied
-from ..process.wire import Ended, Ruling, Work, storable
 from ..run.run import Run
 from .pool import GivenUp, Pool, Unavailable
 

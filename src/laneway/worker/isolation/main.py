@@ -28,8 +28,7 @@ from ...logs.text import traceback_text
 from ...telemetry import RunAbandoned, RunEnded, RunEntered, RunLeft, RunStarted
 from ..fetch.bus import Bus
 from ..fetch.prefetch import Lane
-from ..process.tree import group_dies_with
-from ..process.wire import (
+from ..process.channel import (
     Begun,
     End,
     Ended,
@@ -44,8 +43,9 @@ from ..process.wire import (
     Work,
     storable,
 )
+from ..process.tree import group_dies_with
 from ..run.async_loop import AsyncLoop
-from ..run.failure import describe
+from ..run.decide import describe
 from ..run.run import Run
 from ..run.runner import Runner
 from ..signals import handle_signals, show_stacks

@@ -20,8 +20,8 @@ from ...config import Isolation, WorkerOptions
 from ...errors import ConfigError
 from ...logs import writing_others
 from ...origin import Origin, origin_of
+from ..process.channel import Ended, Hello, Work
 from ..process.isolated_child import IsolatedProcess, StartError, handle_line
-from ..process.wire import Ended, Hello, Work
 
 if TYPE_CHECKING:
     from ...app import Laneway

@@ -18,8 +18,8 @@ from collections.abc import Callable
 
 from ...errors import TimeLimitError
 from ...jobs.settlement import how_it_ended
+from .channel import Begun, End, Ended, FromProcess, Hello, Living, Logged, Ready, Unable, Wire, Work
 from .tree import kill_group, kill_marked, kill_tree, resident_bytes
-from .wire import Begun, End, Ended, FromProcess, Hello, Living, Logged, Ready, Unable, Wire, Work
 
 #: A process that has not loaded the app in so many seconds never will.
 START_S = 60.0

@@ -4,14 +4,52 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import (
+    Awaitable,
+    Callable,
+    Coroutine,
+)
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Any
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    TypeVar,
+)
+
+from ...errors import TimeLimitError
+from .decode import FAILURES
 
 if TYPE_CHECKING:
     from ..fetch.bus import Bus
     from .run import Run
     from .runner import Runner
+
+
+Result = TypeVar("Result")
+
+
+async def within(limit_s: float, work: Awaitable[Result]) -> Result:
+    """Await `work` for so long; raises TimeLimitError if it took longer, whatever it has made of that itself."""
+    loop = asyncio.get_running_loop()
+    due = loop.time() + limit_s
+    timeout = asyncio.timeout_at(due)
+    error: BaseException | None = None
+    try:
+        async with timeout:
+            result = await work
+    except FAILURES as raised:
+        if not timeout.expired():
+            raise  # its own error, a TimeoutError or a cancellation of its own too
+        error = raised
+    else:
+        # It may also have kept the loop from telling it.
+        if not timeout.expired() and loop.time() < due:
+            return result
+    # The TimeoutError that stands for the cancellation says nothing; what the handler raised instead may.
+    try:
+        raise TimeLimitError(limit_s) from (None if isinstance(error, TimeoutError) else error)
+    finally:
+        del error  # its traceback leads to this frame: else the two would wait for the garbage collector
 
 
 class AsyncLoop:

@@ -7,19 +7,74 @@ the default taken instead: a failure must always be recorded.
 from __future__ import annotations
 
 import itertools
+import traceback
+from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ...brokers.shared import check_jobs
 from ...config import TaskOptions
-from ...errors import Bury, LanewayError, Retry
-from ...jobs.data import Claim, NewJob
+from ...context import Context
+from ...errors import (
+    Bury,
+    EnqueueError,
+    LanewayError,
+    Retry,
+    text_of,
+)
+from ...jobs.data import (
+    Claim,
+    Kind,
+    NewJob,
+)
 from ...jobs.delay import seconds
-from ...jobs.settlement import Settlement, buried, default_retry_in, done, failed, postponed, retry_count_after
-from .failure import format_error
-from .run import Gathered
+from ...jobs.settlement import (
+    Settlement,
+    buried,
+    default_retry_in,
+    done,
+    failed,
+    postponed,
+    retry_count_after,
+)
+from ...telemetry import OutboxRefused
+from .decode import (
+    UNREADABLE,
+    Reader,
+)
+from .run import (
+    Gathered,
+    Outbox,
+)
 
 if TYPE_CHECKING:
     from ...app import Laneway
-    from ...context import Context
+
+
+LONGEST = 8_000
+FRAMES = 20
+
+_OURS = str(Path(__file__).parent.parent.parent)
+
+
+def describe(error: BaseException) -> str:
+    """The error in one line."""
+    text = " ".join(text_of(error).split())
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def format_error(error: BaseException) -> str:
+    """The error as it is kept with its job."""
+    lines = [describe(error)[:LONGEST]]
+    try:
+        frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith(_OURS)]
+    except BaseException:  # where the code is comes from its loader, which may be the user's own
+        frames = []
+    lines += [f"  {frame.filename}:{frame.lineno} in {frame.name}" for frame in frames[-FRAMES:]]
+    cause = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+    if cause is not None:
+        lines.append(f"caused by {describe(cause)}")
+    return "\n".join(lines)[: 2 * LONGEST]
 
 
 class Verdicts:
@@ -128,3 +183,87 @@ def _checked(text: object) -> str:
     if not isinstance(text, str):
         raise TypeError(f"it must return text, not {type(text).__name__}")
     return text
+
+
+#: Hands an error to the app's error handlers, in a thread where they hold up nobody.
+Tell = Callable[[BaseException, Context], None]
+
+
+class Refusals:
+    """Decides for an app what becomes of runs whose outbox is refused. Never talks to a broker."""
+
+    def __init__(self, app: Laneway, tell: Tell) -> None:
+        self._app = app
+        self._tell = tell
+        self._reader = Reader(app)
+        self._verdicts = Verdicts(app)
+
+    def fail(self, settlements: list[Settlement], error: EnqueueError) -> list[Settlement]:
+        """The same settlements, but those runs have failed whose outbox is to blame; all, if that cannot be told.
+
+        Of a batch all keys: what it enqueued was for all of them.
+        """
+        sending = [each for each in settlements if each.outbox]
+        blamed = [each for each in sending if _unstorable(each.outbox or [], error.place)] or sending
+        refused = EnqueueError(f"What the run sent was refused: {error}", place=error.place)
+        refused.__cause__ = error.__cause__
+        runs: dict[tuple[str, int], list[Settlement]] = {_run_of(each): [] for each in blamed}
+        found: list[Settlement] = []
+        for settlement in settlements:
+            failed = runs.get(_run_of(settlement))
+            if failed is None:
+                found.append(settlement)
+            else:
+                failed.append(self._failed(settlement, refused))
+                found.append(failed[-1])
+        for failed in runs.values():
+            self._told(failed, refused)
+        return found
+
+    def _failed(self, settlement: Settlement, refused: EnqueueError) -> Settlement:
+        """What becomes of a claim, one of whose runs has failed after all. Calls behind that one are run again, too:
+        they must not overtake it."""
+        claim, outbox, call = settlement.claim, settlement.outbox, 0
+        before: list[NewJob] | None = None
+        if isinstance(outbox, Outbox):
+            call = next((n for n in range(outbox.calls) if _unstorable(outbox.of(n), refused.place)), 0)
+            before = outbox.before(call)
+        task = self._reader.task_of(claim, claim.payloads[call]) or UNREADABLE
+        return self._verdicts.failed(claim, task.options, refused, done=call, outbox=before)
+
+    def _told(self, failed: list[Settlement], refused: EnqueueError) -> None:
+        """Tell of one run."""
+        first = failed[0]
+        claim, call = first.claim, first.done
+        task = self._reader.task_of(claim, claim.payloads[call]) or UNREADABLE
+        context = Context(self._app, claim, task, call)
+        self._app.telemetry.emit(
+            OutboxRefused(
+                claim.queue,
+                task.name,
+                claim.key,
+                context.attempt,
+                first.verdict,
+                first.delay_s,
+                describe(refused),
+                refused,
+                context.id if claim.kind is Kind.KEYED else "",
+                len(failed),
+            )
+        )
+        self._tell(refused, context)
+
+
+def _run_of(settlement: Settlement) -> tuple[str, int]:
+    """Settlements of one run have the same; a run of one claim is known by its settlement."""
+    return ("batch", settlement.run) if settlement.run else ("alone", id(settlement))
+
+
+def _unstorable(outbox: list[NewJob], place: tuple[str, str] | None) -> bool:
+    if any((job.queue, job.key) == place for job in outbox):
+        return True
+    try:
+        check_jobs(outbox)
+    except EnqueueError:
+        return True
+    return False

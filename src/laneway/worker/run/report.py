@@ -5,17 +5,40 @@ An event is built only when somebody wants to know.
 
 from __future__ import annotations
 
+import queue
+import threading
+from collections.abc import (
+    Callable,
+    Sequence,
+)
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ...clock import Clock
 from ...context import Context
-from ...jobs.settlement import Settlement, Verdict
-from ...telemetry import RunAbandoned, RunEnded, RunStarted, next_run
-from .failure import describe
+from ...jobs.data import (
+    JobView,
+    Kind,
+    Payload,
+)
+from ...jobs.settlement import (
+    Settlement,
+    Verdict,
+)
+from ...telemetry import (
+    RunAbandoned,
+    RunEnded,
+    RunStarted,
+    SettlementRefused,
+    next_run,
+)
+from .decide import Verdicts, describe
+from .decode import Reader
 from .run import Run
 
 if TYPE_CHECKING:
     from ...app import Laneway
+    from ...tasks.task import AnyTask
 
 
 class Teller:
@@ -135,3 +158,132 @@ class Teller:
                 handler(error, context)
             except Exception:
                 context.logger.exception("an error handler failed")
+
+
+class Hooks:
+    """Calls `retries_exhausted` for jobs that have just been buried, each task's with those of one turn, and error
+    handlers for runs whose outbox was refused."""
+
+    def __init__(self, app: Laneway, clock: Clock) -> None:
+        self._logger = app.logger
+        self._reader = Reader(app)
+        self._verdicts = Verdicts(app)
+        self._clock = clock
+        self._teller = Teller(app, clock)
+        self._waiting: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._main, name="laneway-hooks", daemon=True)
+
+    def start(self) -> None:
+        """Begin to call hooks."""
+        self._thread.start()
+
+    def stop(self, timeout_s: float) -> None:
+        """Call what is left and end."""
+        self._waiting.put(None)
+        self._thread.join(timeout_s)
+
+    def told_buried(self, settlements: list[Settlement]) -> None:
+        """These were buried, and that is stored."""
+        self._waiting.put(partial(self._call_exhausted, settlements))
+
+    def told_error(self, error: BaseException, context: Context) -> None:
+        """A run has failed after it had ended: an error for the app's error handlers."""
+        self._waiting.put(partial(self._call_handlers, error, context))
+
+    def _main(self) -> None:
+        while call := self._waiting.get():
+            call()
+
+    def _call_exhausted(self, settlements: list[Settlement]) -> None:
+        for task, jobs in self._by_task(settlements):
+            try:
+                assert task.options.retries_exhausted is not None
+                task.options.retries_exhausted(jobs)
+            except BaseException:
+                keys = ", ".join(job.key for job in jobs[:5])
+                self._logger.exception("retries_exhausted of %s failed for %s", task.name, keys)
+
+    def _call_handlers(self, error: BaseException, context: Context) -> None:
+        try:
+            self._teller.handlers(error, context)
+        except BaseException:
+            self._logger.exception("an error handler failed")  # what is no Exception must not end this thread
+
+    def _by_task(self, settlements: list[Settlement]) -> list[tuple[AnyTask, list[JobView]]]:
+        """Those who want to know, each with the jobs that it is about."""
+        found: dict[int, tuple[AnyTask, list[JobView]]] = {}
+        for settlement in settlements:
+            for payloads in _jobs(settlement):
+                task = self._reader.task_of(settlement.claim, payloads[0])
+                if task is not None and task.options.retries_exhausted is not None:
+                    _, jobs = found.setdefault(id(task), (task, []))
+                    jobs.append(self._dead(settlement, payloads))
+        return list(found.values())
+
+    def _dead(self, settlement: Settlement, payloads: list[Payload]) -> JobView:
+        claim = settlement.claim
+        return JobView(
+            queue=claim.queue,
+            key=claim.key,
+            status="dead",
+            shard=claim.shard,
+            payloads=payloads,
+            perform_at=claim.perform_at,
+            retry_count=settlement.retry_count,
+            attempt=payloads[0].attempt if claim.kind == Kind.KEYED else claim.attempt,
+            kind=claim.kind,
+            size=len(payloads),
+            deaths=claim.deaths,
+            error=self._verdicts.readable(settlement.error),
+            updated_at=self._clock.now(),
+        )
+
+
+def _jobs(settlement: Settlement) -> list[list[Payload]]:
+    """The payloads that were buried: those of a collecting job together, calls of a key one by one."""
+    first = settlement.done
+    buried = settlement.claim.payloads[first : first + max(1, settlement.buried)]
+    return [buried] if settlement.claim.kind == Kind.COLLECTING else [[payload] for payload in buried]
+
+
+class Settled:
+    """What one fetcher has settled."""
+
+    def __init__(
+        self, app: Laneway, queue: str, told_buried: Callable[[list[Settlement]], None], counted: Callable[[], None]
+    ) -> None:
+        self._app = app
+        self._queue = queue
+        self._told_buried = told_buried
+        #: Told when it has counted what a turn has settled.
+        self._counted = counted
+        self.processed = 0
+        self.failed = 0
+
+    def take_in(
+        self, settlements: Sequence[Settlement], refused_keys: Sequence[str], stayed: Sequence[str] = ()
+    ) -> None:
+        """A turn has recorded these, but for those that came too late; those that stayed are not buried."""
+        if refused_keys:
+            self._app.telemetry.emit(SettlementRefused(self._queue, list(refused_keys)))
+        refused = set(refused_keys)
+        self._count(settlements, refused, set(stayed))
+        if self._app.is_told:
+            held = [each for each in settlements if each.outbox and each.claim.key not in refused]
+            self._app.tell_enqueued([job for settlement in held for job in settlement.outbox or ()])
+
+    def _count(self, settlements: Sequence[Settlement], refused: set[str], stayed: set[str]) -> None:
+        exhausted = []
+        for settlement in settlements:
+            if settlement.claim.key in refused:
+                continue
+            if settlement.verdict == "done" or settlement.done:
+                self.processed += 1
+            if settlement.verdict in ("retry", "bury"):
+                self.failed += 1
+                if settlement.verdict == "bury" and settlement.claim.key not in stayed:
+                    exhausted.append(settlement)
+        if exhausted:
+            self._told_buried(exhausted)
+        if settlements:
+            self._counted()

@@ -11,28 +11,337 @@ runs apart, in another process, goes through the same steps there, and comes bac
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import (
+    Callable,
+    Coroutine,
+)
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import (
+    TYPE_CHECKING,
+    Any,
+)
 
 from ...clock import Clock
 from ...context import Context
-from ...failpoints import armed, reach
-from ...jobs.settlement import Settlement, died, done, postponed
-from ...middleware import Stack, overriding
+from ...errors import TicketError
+from ...failpoints import (
+    armed,
+    reach,
+)
+from ...jobs.data import (
+    Claim,
+    Kind,
+    NewJob,
+    Started,
+)
+from ...jobs.settlement import (
+    ALONE_AFTER,
+    BURIED_AT,
+    OUTBOX_LIMIT,
+    Settlement,
+    buried,
+    deaths_of,
+    died,
+    done,
+    postponed,
+    released,
+    too_many,
+)
+from ...jobs.ticket import Call
+from ...middleware import (
+    Stack,
+    overriding,
+)
+from ..fetch.prefetch import Lane
+from .async_loop import within
 from .decide import Verdicts
-from .decode import FAILURES
-from .limits import within
+from .decode import (
+    FAILURES,
+    UNREADABLE,
+    Reader,
+)
 from .report import Teller
-from .run import Calls, Gathered, Run, Unit
-from .units import Units
+from .run import (
+    Calls,
+    Gathered,
+    Run,
+    Unit,
+    claims_of,
+    started_of,
+)
 
 if TYPE_CHECKING:
     from ...app import Laneway
-    from ...jobs.data import NewJob
-    from ..fetch.prefetch import Lane
+    from ...config import Isolation
+    from ...jobs.data import Payload
+    from ...tasks.task import AnyTask
     from ..isolation.pool import Pool
     from ..process.board import Board
+
+
+#: A keyed claim is given back when its calls have run for so long: it bounds what a crash repeats, and keeps a key
+#: with many calls from holding a runner.
+SLICE_S = 0.05
+
+
+class Units:
+    """Makes runs of units of work."""
+
+    def __init__(
+        self,
+        app: Laneway,
+        clock: Clock,
+        verdicts: Verdicts,
+        *,
+        held_under: Callable[[], str],
+        valid_until: Callable[[], float],
+        pool: Pool | None,
+        board: Board | None,
+        conclude: Callable[[Run, BaseException], Run | None],
+        settle: Callable[[Run, list[Settlement], str], None],
+    ) -> None:
+        self._app = app
+        self._monotonic = clock.monotonic
+        self._verdicts = verdicts
+        #: The id whose claims are ours.
+        self._held_under = held_under
+        self._valid_until = valid_until
+        #: Where runs are carried out apart; none inside such a process.
+        self._pool = pool
+        #: Where a supervisor finds what was running, or being read; none without one.
+        self._board = board
+        self._isolates = pool is not None and any(task.isolation for task in app.registry)
+        self._conclude = conclude
+        self._settle = settle
+        self._reader = Reader(app)
+        self._read = self._reader.call
+        #: Set when the worker is told to stop: the calls of a key that have not begun are given back.
+        self.stopping = False
+
+    def read(self, lane: Lane, unit: Unit) -> Run | None:
+        """Make a run of a unit of work. None: there is nothing in it to be run, and it is settled if it is still ours.
+
+        A unit that was claimed under an id that is lost is dropped: the broker has given it to somebody else, or will.
+        """
+        if isinstance(unit, list):
+            return self._read_batch(lane, unit)
+        if unit.worker != self._held_under():
+            return None
+        if unit.kind:
+            if unit.kind == Kind.COLLECTING:
+                return self._read_batch(lane, [unit])
+            return self._read_call(Calls(lane, unit))
+        began = self._monotonic()
+        if began >= self._valid_until():
+            # This process was stopped or cut off for so long that the claim may be somebody else's by now.
+            lane.finish(released(unit), None)
+            return None
+        if unit.deaths == ALONE_AFTER and (run := self._alone(lane, unit, None, began)):
+            return run
+        slot, apart = self._note(unit), None
+        try:
+            if unit.deaths or self._isolates:
+                if unit.deaths >= BURIED_AT:
+                    self._bury(lane, unit, None, began)
+                    self._clear(slot)
+                    return None
+                call, apart = self._read_placed(unit.payloads[0], unit, unit.deaths)
+            else:
+                call = self._read(unit.payloads[0], unit)
+        except FAILURES as error:
+            return self._unreadable(lane, unit, None, error, began, slot)
+        if call is None:
+            lane.finish(done(unit), 0.0)
+            self._clear(slot)
+            return None
+        return self._made(Run(lane, unit, call, Context(self._app, unit, call.task), began, None, None, apart), slot)
+
+    def still_ours(self, run: Run) -> bool:
+        """Whether a run that was read a while ago may begin. If not, it is dropped or given back, as if read now."""
+        if run.claim.worker == self._held_under() and self._monotonic() < self._valid_until():
+            return True
+        self.drop(run)
+        return False
+
+    def drop(self, run: Run) -> None:
+        """Give back a run that was read and must not begin; or leave it, if it is no longer ours."""
+        calls = run.calls
+        self._clear(run.slot)
+        if calls is not None and calls.done:
+            self._give_back_rest(calls)
+        elif run.claim.worker == self._held_under():
+            claims = run.gathered.claims if run.gathered else [run.claim]
+            run.lane.finish_all([released(claim) for claim in claims], None)
+
+    def go_on(self, calls: Calls, outbox: list[NewJob]) -> Run | None:
+        """A call of a key has succeeded and enqueued this: read the next one."""
+        calls.finished(outbox)
+        return self._read_call(calls)
+
+    # -- calls and batches -----------------------------------------------------------------------------
+
+    def _read_call(self, calls: Calls) -> Run | None:
+        """Make a run of the next call of a key. None: the claim is settled, or what is left of it given back."""
+        lane, claim = calls.lane, calls.claim
+        while calls.done < len(claim.payloads):
+            began = self._monotonic()
+            if not self._may_go_on(calls, began):
+                self._give_back_rest(calls)
+                return None
+            payload, apart = calls.current, None
+            if payload.deaths and calls.done:
+                # It is to be the head of a claim, so that what has run before it is settled if it dies again.
+                self._give_back_rest(calls)
+                return None
+            if payload.deaths == ALONE_AFTER and (run := self._alone(lane, claim, calls, began)):
+                calls.suspect = True
+                return run
+            slot = self._note(claim, payload.identity)
+            try:
+                if payload.deaths or self._isolates:
+                    calls.suspect = payload.deaths > 0
+                    if payload.deaths >= BURIED_AT:
+                        self._bury(lane, claim, calls, began)
+                        self._clear(slot)
+                        return None
+                    call, apart = self._read_placed(payload, claim, payload.deaths)
+                else:
+                    call = self._read(payload, claim)
+            except FAILURES as error:
+                return self._unreadable(lane, claim, calls, error, began, slot)
+            if call is not None:
+                context = Context(self._app, claim, call.task, calls.done)
+                return self._made(Run(lane, claim, call, context, began, calls, None, apart), slot)
+            self._clear(slot)
+            calls.finished()
+        lane.finish(done(claim, calls.outbox), calls.used_s)
+        return None
+
+    def _may_go_on(self, calls: Calls, now: float) -> bool:
+        return (
+            not self.stopping
+            and not calls.suspect
+            and now < self._valid_until()
+            and calls.claim.worker == self._held_under()
+            and calls.used_s < SLICE_S
+            and len(calls.outbox) < OUTBOX_LIMIT
+        )
+
+    def _give_back_rest(self, calls: Calls) -> None:
+        """Settle the calls that are finished, and leave the others to whoever claims the key next."""
+        settlement = released(calls.claim, done=calls.done, outbox=calls.outbox)
+        calls.lane.finish(settlement, calls.used_s if calls.done else None)
+
+    def _read_batch(self, lane: Lane, claims: list[Claim]) -> Run | None:
+        """Make one run of a batch; a key that cannot be read fails alone. None: there is none that can be run."""
+        if claims[0].worker != self._held_under():
+            return None
+        began = self._monotonic()
+        if began >= self._valid_until():
+            lane.finish_all([released(claim) for claim in claims], None)
+            return None
+        first = claims[0]
+        if first.deaths or self._isolates:
+            if first.deaths >= BURIED_AT:  # with deaths it is alone in its batch
+                self._bury(lane, first, None, began)
+                return None
+            task = self._reader.task_of(first, first.payloads[0])
+            if task is not None and (apart := self._place(task, first.deaths)):
+                context = Context(self._app, first, task)
+                return Run(lane, first, Call(task, {}), context, began, None, Gathered(claims, None), apart)
+        slot = -1 if self._board is None else self._board.begin(started_of(claims))
+        gathered, broken = self._reader.batch(claims)
+        for claim, error in broken:
+            self._unreadable(lane, claim, None, error, began)
+        if not gathered.batch:  # a middleware has kept back whatever could be read
+            lane.finish_all([done(claim) for claim in gathered.claims], 0.0)
+            self._clear(slot)
+            return None
+        first = gathered.claims[0]
+        collector = self._reader.collector_of(first.queue)
+        call = Call(collector, {"batch": gathered.batch})
+        return self._made(Run(lane, first, call, Context(self._app, first, collector), began, None, gathered), slot)
+
+    def unread(self, lane: Lane, unit: Unit, calls: Calls | None = None) -> Run:
+        """What stands for the run of a unit of work when reading it has ended the worker."""
+        claims = claims_of(unit)
+        first, gathered = claims[0], None
+        if first.kind is Kind.COLLECTING:
+            gathered = Gathered(claims, None)
+        elif first.kind is Kind.KEYED and calls is None:
+            calls = Calls(lane, first)
+        context = Context(self._app, first, UNREADABLE, calls.done if calls else 0)
+        return Run(lane, first, Call(UNREADABLE, {}), context, self._monotonic(), calls, gathered)
+
+    def _unreadable(
+        self, lane: Lane, claim: Claim, calls: Calls | None, error: BaseException, began: float, slot: int = -1
+    ) -> Run | None:
+        """Conclude the run that there would have been, if its body could be read."""
+        task: Any = error.task if isinstance(error, TicketError) else None
+        if task is None and self._app.registry.owner_of(claim.queue):
+            task = self._reader.task_of(claim, claim.payloads[0])
+        call = Call(task or UNREADABLE, {})
+        context = Context(self._app, claim, call.task, calls.done if calls else 0)
+        run = Run(lane, claim, call, context, began, calls)
+        run.slot = slot
+        return self._conclude(run, error)
+
+    # -- the board -------------------------------------------------------------------------------------
+
+    def _note(self, claim: Claim, identity: str = "") -> int:
+        """Note on the board what is about to be read and run: reading it may be what ends the process."""
+        if self._board is None:
+            return -1
+        return self._board.begin([Started(claim.queue, claim.key, claim.token, identity)])
+
+    def _clear(self, slot: int) -> None:
+        if self._board is not None:
+            self._board.end(slot)
+
+    def _made(self, run: Run, slot: int) -> Run:
+        """A run that is carried out apart is not on the board: if this process dies, it is not to blame."""
+        if run.apart is not None:
+            self._clear(slot)
+        else:
+            run.slot = slot
+        return run
+
+    # -- what has had its process die, and what runs apart ---------------------------------------------
+
+    def _alone(self, lane: Lane, claim: Claim, calls: Calls | None, began: float) -> Run | None:
+        """The run of what must be alone. It is not read here: a neighbour might end this process meanwhile, and what
+        stands on the board then would be buried for it. None: it has to be read, or there is no other process."""
+        if self._pool is None or not self._pool.possible:
+            return None
+        task = self._reader.task_named(claim, calls.current if calls else claim.payloads[0])
+        if task is None:
+            return None
+        context = Context(self._app, claim, task, calls.done if calls else 0)
+        return Run(lane, claim, Call(task, {}), context, began, calls, None, "fresh")
+
+    def _read_placed(self, payload: Payload, claim: Claim, deaths: int) -> tuple[Call | None, Isolation | None]:
+        """Read a call that may have to be run apart; then its arguments matter only there."""
+        if self._reader.is_surrounded:
+            task = self._reader.task_of(claim, payload)
+            if task is not None and (apart := self._place(task, deaths)):
+                return Call(task, {}), apart
+        call = self._read(payload, claim)
+        return call, None if call is None else self._place(call.task, deaths)
+
+    def _place(self, task: AnyTask, deaths: int) -> Isolation | None:
+        """How a run is kept apart: as its task says, and in a process of its own if it may be what ends processes."""
+        if self._pool is None:
+            return None
+        if deaths >= ALONE_AFTER and self._pool.possible:
+            return "fresh"
+        return task.isolation
+
+    def _bury(self, lane: Lane, claim: Claim, calls: Calls | None, began: float) -> None:
+        """Send to the morgue, without running it, what has ended its process too often."""
+        task = self._reader.task_named(claim, claim.payloads[0]) or UNREADABLE  # reading it may be what it dies of
+        text = too_many(deaths_of(claim), "took its worker along")
+        run = Run(lane, claim, Call(task, {}), Context(self._app, claim, task), began, calls)
+        self._settle(run, [buried(claim, self._verdicts.text(text))], text)
 
 
 class Runner:

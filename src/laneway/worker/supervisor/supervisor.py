@@ -23,15 +23,13 @@ from ...errors import BrokerAwayError, BrokerError
 from ...jobs.settlement import how_it_ended
 from ...logs import EventLog
 from ...telemetry import ProcessEnded, ProcessGivenUp, ProcessReplaced, ProcessStarted
-from ..missing import MissingQueues
 from ..observe.counters import Total
-from ..outage import Outage
+from ..outage import MissingQueues, Outage
 from ..process.child import Child
 from ..process.tree import kill_group, kill_marked, kill_tree
 from ..queues import queues_served
-from ..shutdown import LAST_TURN_S
+from ..shutdown import LAST_TURN_S, SAY_S
 from ..signals import handle_signals, restore_signals, show_stacks
-from ..stopping import SAY_S
 from .leases import Renewals
 
 if TYPE_CHECKING:
