@@ -102,7 +102,10 @@ def test_unknown_command_is_a_usage_error(shop: Shop) -> None:
     [
         ("import laneway", ("click", "rich", "asyncio")),
         ("import laneway.cli", ("rich", "asyncio")),
-        ("import laneway.cli.jobs, laneway.cli.morgue, laneway.cli.worker", ("rich", "asyncio")),
+        (
+            "import laneway.cli.commands.jobs, laneway.cli.commands.morgue, laneway.cli.commands.worker",
+            ("rich", "asyncio"),
+        ),
     ],
 )
 def test_import_brings_only_what_is_needed(code: str, absent: tuple[str, ...]) -> None:

@@ -9,7 +9,7 @@ import re
 
 import pytest
 
-from laneway.logs import Format, events, handler
+from laneway.logs import Format, event_log, handler
 from laneway.telemetry import BrokerAway
 from tests.worker.conftest import PATIENCE_S
 
@@ -185,17 +185,17 @@ def test_a_handler_that_raises_does_not_silence_the_log(app, drain, capsys):
 
 def test_many_lines_do_not_wait_for_more(app, monkeypatch):
     """What waits to be written of a failure is the error itself, and all that its run has used."""
-    monkeypatch.setattr(events, "FLUSH_S", 3600.0)
+    monkeypatch.setattr(event_log, "FLUSH_S", 3600.0)
     written = queue.SimpleQueue()
     noting = logging.Handler()
     noting.emit = written.put
     app.logger.addHandler(noting)
-    log = events.EventLog(app)
+    log = event_log.EventLog(app)
     log.start()
     try:
-        for _ in range(events.FLUSH_COUNT):
+        for _ in range(event_log.FLUSH_COUNT):
             app.telemetry.emit(BrokerAway("gone"))
-        for _ in range(events.FLUSH_COUNT):
+        for _ in range(event_log.FLUSH_COUNT):
             written.get(timeout=PATIENCE_S)
     finally:
         log.stop()

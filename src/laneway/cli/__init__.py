@@ -21,7 +21,7 @@ from ..errors import BrokerAwayError, LanewayError
 #: Exit codes. 0: all is well. 3 is for what looks whether all is well: `check`, `subscribe`, `aws create`.
 GAVE_UP, WRONG, UNWELL = 1, 2, 3
 
-#: In the order of `laneway --help`. The module `cli/NAME.py` holds the command NAME.
+#: In the order of `laneway --help`. The module `cli/commands/NAME.py` holds the command NAME.
 COMMANDS = (
     *("worker", "dev", "demo", "stats", "jobs", "delayed", "morgue", "workers"),
     *("subscribe", "unsubscribe", "subscriptions", "deadletter"),
@@ -70,7 +70,7 @@ class Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        command: click.Command = getattr(import_module(f"{__name__}.{cmd_name}"), cmd_name)
+        command: click.Command = getattr(import_module(f"{__name__}.commands.{cmd_name}"), cmd_name)
         return command
 
     def invoke(self, ctx: click.Context) -> Any:

@@ -14,9 +14,9 @@ from __future__ import annotations
 
 from typing import TextIO, get_args
 
-from .events import EventLog
+from .event_log import EventLog
+from .last_resort import write_others, writing_others
 from .lines import Format, LineHandler
-from .others import write_others, writing_others
 
 __all__ = ["FORMATS", "EventLog", "Format", "LineHandler", "handler", "write_others", "writing_others"]
 
@@ -29,11 +29,11 @@ def handler(format: Format, stream: TextIO | None = None, *, process: str | None
     `process` says on every line which of several processes it is from.
     """
     if format == "json":
-        from .documents import JsonHandler
+        from .json_lines import JsonHandler
 
         return JsonHandler(stream, process=process)
     if format == "rich":
-        from .colours import RichHandler  # with rich, which others need not load
+        from .rich_lines import RichHandler  # with rich, which others need not load
 
         return RichHandler(stream, process=process)
     return LineHandler(stream, process=process)

@@ -6,8 +6,9 @@ from typing import Any
 
 import click
 
-from . import failed, jobs, options
-from .looking import list_jobs
+from .. import options
+from ..listing import list_jobs
+from . import failed, jobs
 
 
 @click.group(

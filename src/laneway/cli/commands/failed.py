@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import click
 
-from ..errors import ConfigError
-from . import options
-from .acting import (
+from ...errors import ConfigError
+from .. import options
+from ..act import (
     FAILED,
     QUEUED,
     act_on,
@@ -17,7 +17,7 @@ from .acting import (
     confirm_deletion,
     counted,
 )
-from .opening import looking
+from ..opening import looking
 
 all_failed = click.option(
     "--all-failed", "everything", is_flag=True, help="All that have failed and wait for their retry."

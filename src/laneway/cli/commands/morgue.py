@@ -6,10 +6,10 @@ from typing import Any
 
 import click
 
-from . import options
-from .acting import DEAD, act_on, act_on_all, check_keys_or_all, choose, confirm, confirm_deletion, counted
-from .looking import list_jobs, show_jobs
-from .opening import looking
+from .. import options
+from ..act import DEAD, act_on, act_on_all, check_keys_or_all, choose, confirm, confirm_deletion, counted
+from ..listing import list_jobs, show_jobs
+from ..opening import looking
 
 
 @click.group(

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, NamedTuple
 
-from ..config import DEFAULT_QUEUE
-from .output import Column, table
+from ...config import DEFAULT_QUEUE
+from ..output import Column, table
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from ..app import Laneway
-    from ..worker.observe.counters import Snapshot
+    from ...app import Laneway
+    from ...worker.observe.counters import Snapshot
 
 COLUMNS = (
     Column("task"),

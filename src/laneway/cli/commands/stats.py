@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ..errors import ConfigError
-from ..jobs.data import QueueStats
-from . import options
-from .opening import looking
-from .output import Column, console, show_json, show_table, table
-from .progress import patience
-from .times import span
+from ...errors import ConfigError
+from ...jobs.data import QueueStats
+from .. import options
+from ..opening import looking
+from ..output import Column, console, show_json, show_table, table
+from ..progress import patience
+from ..times import span
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from ..broker import Broker
+    from ...broker import Broker
 
 COUNTS = ("shards", "length", "delayed", "fresh", "retries", "dead", "busy", "processed", "failed")
 COLUMNS = (

@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ..config import name_problem
-from ..errors import ConfigError
-from . import UNWELL, options
-from .opening import open_target
-from .output import clean, show_json
-from .target import load_imports
+from ...config import name_problem
+from ...errors import ConfigError
+from .. import UNWELL, options
+from ..opening import open_target
+from ..output import clean, show_json
+from ..target import load_imports
 
 if TYPE_CHECKING:
-    from ..app import Laneway
-    from ..brokers.aws.admin.iam import Role
-    from ..brokers.aws.admin.resources import Need
-    from ..brokers.aws.broker import AWSBroker
+    from ...app import Laneway
+    from ...brokers.aws.admin.iam import Role
+    from ...brokers.aws.admin.resources import Need
+    from ...brokers.aws.broker import AWSBroker
 
 #: How a step of the creation is said.
 LEVELS = {"made": "made", "missing": "missing", "exists": "ok", "problem": "problem"}
@@ -82,7 +82,7 @@ def create(
     is looked at and never changed, but for a policy that does not let the topic send, which gets one statement more;
     what is wrong is told, and the command ends with 3. It may be repeated.
     """
-    from ..brokers.aws.admin.create import Creation
+    from ...brokers.aws.admin.create import Creation
 
     broker, app = _opened(target, url)
     topics = _topics(app, publishes, generic)
@@ -134,7 +134,7 @@ def iam(
     what it is said to publish, and nothing else. A worker that enqueues into queues of other apps needs the producer's
     policy for those as well. It sees whether its listeners are subscribed; who subscribes them is an operator.
     """
-    from ..brokers.aws.admin.iam import caller_of, look, place_of, policy
+    from ...brokers.aws.admin.iam import caller_of, look, place_of, policy
 
     if account is not None and not (account.isascii() and account.isdigit() and len(account) == 12):
         raise ConfigError(f"An account is 12 digits, not {account!r}.")
@@ -155,7 +155,7 @@ def _opened(target: str, url: str | None) -> tuple[AWSBroker, Laneway]:
     load_imports(found.app)
     broker = found.app.broker
     try:
-        from ..brokers.aws.broker import AWSBroker
+        from ...brokers.aws.broker import AWSBroker
     except ModuleNotFoundError:
         raise ConfigError("AWS needs boto3; pip install 'laneway[aws]'.") from None
     if not isinstance(broker, AWSBroker):
@@ -168,7 +168,7 @@ def _opened(target: str, url: str | None) -> tuple[AWSBroker, Laneway]:
 
 def _needs(target: str, app: Laneway, topics: list[str]) -> dict[str, Need]:
     """What an app's tasks and listeners need on AWS. One that only publishes needs nothing but topics."""
-    from ..brokers.aws.admin.resources import needs_of
+    from ...brokers.aws.admin.resources import needs_of
 
     needs = needs_of(app)
     if not needs and not topics:

@@ -6,15 +6,15 @@ from typing import Any
 
 import click
 
-from ..app import Laneway
-from ..errors import BrokerAwayError, LanewayError
-from . import UNWELL, options
-from .examining import examine
-from .findings import Finding
-from .opening import database_of, is_missing, open_target
-from .output import clean, show_json
-from .progress import patience
-from .target import Target
+from ...app import Laneway
+from ...errors import BrokerAwayError, LanewayError
+from .. import UNWELL, options
+from ..examining import examine
+from ..findings import Finding
+from ..opening import database_of, is_missing, open_target
+from ..output import clean, show_json
+from ..progress import patience
+from ..target import Target
 
 
 @click.command(

@@ -6,14 +6,15 @@ from typing import Any
 
 import click
 
-from ..broker import Broker, Listing
-from ..errors import ConfigError
-from ..jobs.data import JobView
-from . import failed, options
-from .acting import QUEUED, act_on, choose, confirm
-from .looking import list_jobs, show_jobs
-from .opening import looking
-from .times import duration, moment
+from ...broker import Broker, Listing
+from ...errors import ConfigError
+from ...jobs.data import JobView
+from .. import options
+from ..act import QUEUED, act_on, choose, confirm
+from ..listing import list_jobs, show_jobs
+from ..opening import looking
+from ..times import duration, moment
+from . import failed
 
 when = options.together(
     click.option("--delay", callback=duration, metavar="DURATION", help="So long from now: seconds, or 15m, 2h, 7d."),

@@ -6,11 +6,11 @@ from typing import Any
 
 import click
 
-from . import options
-from .opening import opening
-from .output import Column, clean, show_json, show_table
-from .progress import patience
-from .target import load_imports
+from .. import options
+from ..opening import opening
+from ..output import Column, clean, show_json, show_table
+from ..progress import patience
+from ..target import load_imports
 
 COLUMNS = (Column("topic"), Column("queue"), Column("listener"), Column("filter", cut=True))
 

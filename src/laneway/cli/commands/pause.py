@@ -6,11 +6,11 @@ from collections.abc import Callable
 
 import click
 
-from ..broker import Broker
-from ..capabilities import is_found
-from . import WRONG, options
-from .opening import looking, unknown_queue
-from .output import clean
+from ...broker import Broker
+from ...capabilities import is_found
+from .. import WRONG, options
+from ..opening import looking, unknown_queue
+from ..output import clean
 
 queues = click.argument("queues", metavar="QUEUE...", nargs=-1, required=True)
 

@@ -16,7 +16,7 @@ from ..broker import Broker, Listing
 from ..errors import BrokerAwayError, BrokerError, ConfigError
 from ..jobs.data import JobView, Kind
 from . import GAVE_UP, WRONG
-from .looking import find_jobs, gone
+from .listing import find_jobs, gone
 from .opening import known_queues
 from .output import clean, count
 from .progress import Bar, patience

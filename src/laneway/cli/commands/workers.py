@@ -6,11 +6,11 @@ import time
 
 import click
 
-from ..jobs.data import WorkerView
-from . import options
-from .opening import looking
-from .output import Column, show_json, show_table
-from .times import relative, span
+from ...jobs.data import WorkerView
+from .. import options
+from ..opening import looking
+from ..output import Column, show_json, show_table
+from ..times import relative, span
 
 COLUMNS = (
     Column("worker"),

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import click
 
-from ..app import Laneway
-from ..errors import ConfigError
-from ..events.event import Subscription
-from . import options
-from .acting import confirm
-from .listening import living, of_this_app, waiting
-from .opening import find_queues, open_target
-from .output import clean, count, show_json
-from .target import load_imports
+from ...app import Laneway
+from ...errors import ConfigError
+from ...events.event import Subscription
+from .. import options
+from ..act import confirm
+from ..listening import living, of_this_app, waiting
+from ..opening import find_queues, open_target
+from ..output import clean, count, show_json
+from ..target import load_imports
 
 
 @click.command(

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import click
 
-from ..app import Laneway
-from ..errors import BrokerAwayError, ConfigError, LanewayError
-from ..events.event import Subscription
-from . import UNWELL, options
-from .opening import open_target
-from .output import clean, show_json
-from .progress import patience
-from .target import load_imports
+from ...app import Laneway
+from ...errors import BrokerAwayError, ConfigError, LanewayError
+from ...events.event import Subscription
+from .. import UNWELL, options
+from ..opening import open_target
+from ..output import clean, show_json
+from ..progress import patience
+from ..target import load_imports
 
 
 @click.command(

@@ -8,21 +8,21 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..app import Laneway
-from ..config import WorkerOptions, raise_problems
-from ..errors import BrokerAwayError, ConfigError
-from ..logs import Format
-from ..worker.deadline import answer_of
-from ..worker.process.channel import Link
-from ..worker.queues import queues_served
-from . import options
-from .opening import unknown_queue
-from .run_options import run_options, status_ports
-from .serving import Remembering, early_signals, log_on_terminal, serve
-from .target import Target, load, load_imports
+from ...app import Laneway
+from ...config import WorkerOptions, raise_problems
+from ...errors import BrokerAwayError, ConfigError
+from ...logs import Format
+from ...worker.deadline import answer_of
+from ...worker.process.channel import Link
+from ...worker.queues import queues_served
+from .. import options
+from ..opening import unknown_queue
+from ..run import run_options, status_ports
+from ..serving import Remembering, early_signals, log_on_terminal, serve
+from ..target import Target, load, load_imports
 
 if TYPE_CHECKING:
-    from ..worker import Worker
+    from ...worker import Worker
 
 
 @click.command(
@@ -71,7 +71,7 @@ class Start:
 
 def make_worker(ctx: click.Context, target: Target, url: str | None, given: dict[str, Any], start: Start) -> Worker:
     """The worker for a target and the options of the command line."""
-    from ..worker import Worker
+    from ...worker import Worker
 
     ctx.call_on_close(target.app.close)
     verbose = given.pop("verbose")
@@ -106,7 +106,7 @@ def make_worker(ctx: click.Context, target: Target, url: str | None, given: dict
 
 
 def _shard_options(scheduler: str | None, nodes: int | None, node: int | None) -> dict[str, Any]:
-    from ..worker.fetch.shards import by_node, lag, seq
+    from ...worker.fetch.shards import by_node, lag, seq
 
     made: dict[str, Any] = {}
     if scheduler is not None:

@@ -9,15 +9,16 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from ..config import DEFAULT_QUEUE
-from ..logs import Format
-from ..urls import without_secrets
-from ..worker.process.channel import Link
-from . import options, reloading
-from .output import clean, count
-from .run_options import run_options, status_ports
-from .serving import Remembering, early_signals, serve
-from .target import Target, load
+from ...config import DEFAULT_QUEUE
+from ...logs import Format
+from ...urls import without_secrets
+from ...worker.process.channel import Link
+from .. import options
+from ..output import clean, count
+from ..reload import SHUTDOWN_TIMEOUT_S, Reloader, is_below_reloader, reloaded, this_command
+from ..run import run_options, status_ports
+from ..serving import Remembering, early_signals, serve
+from ..target import Target, load
 from .worker import Start, make_worker
 
 #: What turns development on, for every app of a process.
@@ -52,15 +53,15 @@ def dev(
     --until-empty nothing is reloaded. What is missing on AWS for its queues is made.
     """
     os.environ[DEVELOPMENT] = "1"  # also for the processes below: those of a supervisor, and of isolated tasks
-    if reload and not given["until_empty"] and not reloading.is_below_reloader():
+    if reload and not given["until_empty"] and not is_below_reloader():
         ctx.exit(_reload(target, watch, given["shutdown_timeout_s"]))
     log_format: Format = given.pop("log_format") or ("rich" if sys.stderr.isatty() else "plain")
     ports = status_ports(given)
     with early_signals() as told:
         link = Link.from_environment()
-        reloader = reloading.reloaded()
-        if reloading.is_below_reloader() and _is_default(ctx, "shutdown_timeout_s"):
-            given["shutdown_timeout_s"] = reloading.SHUTDOWN_TIMEOUT_S
+        reloader = reloaded()
+        if is_below_reloader() and _is_default(ctx, "shutdown_timeout_s"):
+            given["shutdown_timeout_s"] = SHUTDOWN_TIMEOUT_S
         found = load(target)
         found.app.development = True
         worker = make_worker(ctx, found, url, {**given, "verbose": True}, Start(link, log_format, told))
@@ -73,10 +74,10 @@ def dev(
 
 
 def _reload(target: str, watch: tuple[str, ...], shutdown_timeout_s: float) -> int:
-    from . import watching
+    from .. import watching
 
     roots = watching.places(target, watch)
-    return reloading.Reloader(reloading.this_command(), roots, patience_s=shutdown_timeout_s).run()
+    return Reloader(this_command(), roots, patience_s=shutdown_timeout_s).run()
 
 
 def _is_default(ctx: click.Context, name: str) -> bool:
@@ -91,5 +92,5 @@ def _greet(found: Target, place: str) -> None:
     click.echo(f"Serving {found.text}: {count(len(app.registry), 'task')}, jobs in {place}.", err=True)
     for queue, names in tasks.items():
         click.echo(clean(f"  {queue}: {', '.join(names)}"), err=True)
-    again = "It starts again when the code changes. " if reloading.is_below_reloader() else ""
+    again = "It starts again when the code changes. " if is_below_reloader() else ""
     click.echo(f"{again}Ctrl-C stops it.", err=True)

@@ -14,17 +14,17 @@ from typing import TYPE_CHECKING
 
 import click
 
-from . import GAVE_UP, options
-from .output import console, count
+from .. import GAVE_UP, options
+from ..output import console, count
 from .stats import stats_table
 from .tally import task_table, totals
 
 if TYPE_CHECKING:
     from rich.console import Console, Group
 
-    from ..app import Laneway
-    from ..demo import Books
-    from ..worker.observe.counters import Tally
+    from ...app import Laneway
+    from ...demo import Books
+    from ...worker.observe.counters import Tally
 
 #: How long it runs when nobody sits at a terminal to end it.
 UNWATCHED_S = 10.0
@@ -51,10 +51,10 @@ def demo(ctx: click.Context, seconds: float | None, concurrency: int) -> None:
 
     A worker and its customers, on a temporary SQLite file. The code is the module laneway.demo.
     """
-    from ..config import WorkerOptions
-    from ..demo import app, books, open_shop
-    from ..worker import Worker
-    from ..worker.observe.counters import Tally
+    from ...config import WorkerOptions
+    from ...demo import app, books, open_shop
+    from ...worker import Worker
+    from ...worker.observe.counters import Tally
 
     output = console()
     if seconds is None and not output.is_terminal:

@@ -8,17 +8,17 @@ from typing import Any, NamedTuple
 
 import click
 
-from ..app import Laneway
-from ..capabilities import is_found
-from ..errors import ConfigError, LanewayError
-from ..events.event import Names
-from ..tasks.listener import Listener
-from . import GAVE_UP, options
-from .acting import confirm, counted
-from .emptying import Emptying
-from .opening import Place, known_queues, opening
-from .output import clean, count, show_json
-from .target import load_imports
+from ...app import Laneway
+from ...capabilities import is_found
+from ...errors import ConfigError, LanewayError
+from ...events.event import Names
+from ...tasks.listener import Listener
+from .. import GAVE_UP, options
+from ..act import confirm, counted
+from ..emptying import Emptying
+from ..opening import Place, known_queues, opening
+from ..output import clean, count, show_json
+from ..target import load_imports
 
 _options = options.together(
     click.argument("event", required=False),
