@@ -15,7 +15,7 @@ import pytest
 
 from laneway import Laneway
 from laneway.broker import Broker
-from laneway.cli.emptying import Emptying
+from laneway.cli.act import Emptying
 from laneway.events.event import Subscription
 from laneway.jobs.settlement import buried
 from laneway.testing.conformance.kit import Hand, job
@@ -263,9 +263,9 @@ HALTING = APP.replace(
 import time
 from pathlib import Path
 from laneway.brokers.sqlite import SQLiteBroker
-from laneway.cli import progress
+from laneway.cli import output
 
-progress.PATIENCE_S = 0.0
+output.PATIENCE_S = 0.0
 
 class Halting(SQLiteBroker):
     steps = 0

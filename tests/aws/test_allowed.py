@@ -14,7 +14,7 @@ from laneway.brokers.aws import AWSBroker
 from laneway.brokers.aws.admin.iam import Found, Role, policy
 from laneway.brokers.aws.admin.iam import Place as Somewhere
 from laneway.brokers.aws.admin.resources import Need, needs_of
-from laneway.cli.examining import examine
+from laneway.cli.findings import examine
 from laneway.errors import BrokerError
 from laneway.testing.conformance.kit import call, job
 from tests.aws.allowing import Guarded, guarded

@@ -15,7 +15,7 @@ from laneway.brokers.aws.admin.resources import needs_of
 from laneway.brokers.aws.broker import AWSBroker
 from laneway.brokers.aws.dynamodb.items import INDEX
 from laneway.brokers.aws.errors import DeniedError
-from laneway.cli.examining import examine
+from laneway.cli.findings import examine
 from laneway.clock import ManualClock
 from tests.aws.operators import TABLE, opened, ready, turn_on_ttl
 from tests.aws.places import Place

@@ -8,7 +8,7 @@ import pytest
 
 from laneway.brokers.aws.broker import AWSBroker
 from laneway.brokers.aws.sqs import dead_letters as letters_module
-from laneway.cli.emptying import Emptying
+from laneway.cli.act import Emptying
 from laneway.errors import BrokerAwayError
 from laneway.jobs.settlement import buried, done
 from laneway.testing.conformance.kit import Hand, bodies, job, keys, numbers

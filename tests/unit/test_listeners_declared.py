@@ -15,7 +15,7 @@ from pydantic import BaseModel
 from laneway import Context, DeclarationError, EnqueueError, Laneway, Listener, TicketError
 from laneway.brokers.aws.admin.resources import needs_of
 from laneway.brokers.memory import MemoryBroker
-from laneway.cli.reading import Reader
+from laneway.cli.listing import Reader
 from laneway.events.event import Subscription, copy_key
 from laneway.jobs.data import Claim, JobView, Kind, Payload
 

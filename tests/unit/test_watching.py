@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from laneway.cli.watching import changes, places, snapshot
+from laneway.cli.reload import changes, places, snapshot
 from laneway.errors import ConfigError
 
 

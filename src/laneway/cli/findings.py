@@ -2,10 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+from collections.abc import (
+    Collection,
+    Iterable,
+    Iterator,
+)
+from pathlib import Path
 from typing import Literal
 
 import msgspec
+
+from ..app import Laneway
+from ..broker import Broker
+from ..capabilities import (
+    check_app_on,
+    is_found,
+    makes_queues,
+    notes_on,
+)
+from ..errors import (
+    BrokerAwayError,
+    BrokerError,
+    LanewayError,
+)
+from ..events.event import Subscription
+from ..jobs.data import (
+    Kind,
+    QueueStats,
+    WorkerView,
+)
+from ..jobs.ticket import Serializer
+from .listing import task_names
+from .output import count
+from .target import database_of, find_queues, is_missing, load_imports
+from .times import span
 
 
 class Finding(msgspec.Struct):
@@ -16,3 +47,304 @@ class Finding(msgspec.Struct):
 
 
 Findings = Iterator[Finding]
+
+
+def of_this_app(app: Laneway, subscriptions: Iterable[Subscription]) -> list[Subscription]:
+    """Those whose queues carry the app's own name, infix and env: no other app's listener can have them."""
+    if app.name is None:
+        return []
+    end = f"-{app.env}" if app.env else ""
+    return [
+        each
+        for each in subscriptions
+        if each.topic.startswith(f"{app.infix}-")
+        and each.topic.endswith(end)
+        and each.queue == f"{app.name}-{each.topic}"
+    ]
+
+
+def waiting(broker: Broker, queue: str) -> int:
+    """How many jobs are queued there, those included that are not due."""
+    _find(broker, queue)
+    return next((stats.length for stats in broker.stats() if stats.queue == queue), 0)
+
+
+def living(broker: Broker) -> list[WorkerView] | None:
+    """The workers that live; None where nobody keeps account of them."""
+    try:
+        return [worker for worker in broker.workers() if not worker.dead]
+    except BrokerAwayError:
+        raise
+    except BrokerError:
+        return None
+
+
+def _find(broker: Broker, queue: str) -> None:
+    """Look for a queue: else the numbers of the broker may leave it out. Whoever may not look goes without them."""
+    try:
+        is_found(broker, queue)
+    except BrokerAwayError:
+        raise
+    except BrokerError:
+        pass
+
+
+def _wait(length: int) -> str:
+    return f"{count(length, 'job')} {'waits' if length == 1 else 'wait'}"
+
+
+def _ending(target: str, queue: str) -> str:
+    return f"end that with laneway unsubscribe {target} --queue {queue}"
+
+
+class Hearing:
+    """What an app listens to, what it has subscribed to, and what of others' nobody seems to hear."""
+
+    def __init__(self, app: Laneway, broker: Broker, workers: Iterable[WorkerView] | None) -> None:
+        self._app = app
+        self._listeners = app.listeners()
+        self._stored: list[Subscription] = []
+        self._unseen = ""
+        #: The queues that a living worker serves; None where that is not known.
+        self._served = None if workers is None else {queue for worker in workers for queue in worker.queues}
+        #: Where queues are made by people the broker itself says what its listeners lack, and more of it. Nor does it
+        #: know of all workers then.
+        self._says_itself = not makes_queues(broker)
+        if app.name is not None or self._listeners or not self._says_itself:
+            try:
+                self._stored = broker.subscriptions()
+            except BrokerAwayError:
+                raise
+            except BrokerError as error:
+                self._unseen = str(error)
+        own = {*app.queues()}
+        #: The subscriptions of this app's name that it has no listener for, by queue.
+        self._unheard = {each.queue: each for each in of_this_app(app, self._stored) if each.queue not in own}
+        for queue in self._unheard:
+            _find(broker, queue)
+        self._others: list[Subscription] = []
+        if not self._says_itself and self._served is not None:
+            apart = {*own, *self._served, *self._unheard}
+            self._others = [each for each in self._stored if each.queue not in apart]
+
+    @property
+    def named(self) -> set[str]:
+        """The queues of which it says itself what is to be done with what waits there."""
+        return {*self._unheard, *(each.queue for each in self._others)}
+
+    def findings(self, target: str, stats: Iterable[QueueStats]) -> Findings:
+        """A sentence for each that has no counterpart."""
+        if self._unseen and self._listeners:
+            yield Finding("note", f"Subscriptions cannot be looked at: {self._unseen}")
+        elif not self._unseen and not self._says_itself:
+            yield from self._unsubscribed(target, self._served or ())
+        lengths = {each.queue: each.length for each in stats}
+        for queue, subscription in self._unheard.items():
+            yield self._unheard_one(target, subscription, lengths.get(queue, 0))
+        for subscription in self._others:
+            if length := lengths.get(subscription.queue, 0):
+                yield Finding(
+                    "note",
+                    f"The queue {subscription.queue} is subscribed to {subscription.topic}, {target} has no listener "
+                    f"for it, and no worker serves it; {_wait(length)} there. Start the worker that has the listener; "
+                    f"or, if there is none any more, {_ending(target, subscription.queue)}, and then drain it.",
+                )
+
+    def _unheard_one(self, target: str, subscription: Subscription, length: int) -> Finding:
+        queue = subscription.queue
+        text = f"The queue {queue} is subscribed to {subscription.topic}, and {target} has no listener for it"
+        text += f"; {_wait(length)} there" if length else ""
+        # With an env of its own only what ends like it is taken for this app's.
+        others = "" if self._app.env else " to another environment (env=…, LANEWAY_ENV) or"
+        if self._served is not None and queue in self._served:
+            return Finding("note", f"{text}. A worker serves it, so it belongs{others} to another version of the app.")
+        unserved = self._served is not None
+        return Finding(
+            "problem" if length and unserved else "note",
+            f"{text}{', and no worker serves it' if unserved else ''}. Its listener was removed, or it belongs{others} "
+            f"to another version of the app. Only if nobody is to hear it any more, {_ending(target, queue)}.",
+        )
+
+    def _unsubscribed(self, target: str, served: Collection[str]) -> Findings:
+        stored = {(each.topic, each.queue): each for each in self._stored}
+        for listener in self._listeners:
+            wanted = listener.subscription
+            found = stored.get((wanted.topic, wanted.queue))
+            if found is None and wanted.queue in served:
+                yield Finding(
+                    "problem",
+                    f"The listener {listener.name} is not subscribed to {wanted.topic}, though a worker serves its "
+                    f"queue {wanted.queue}; its log says why, and laneway subscribe {target} tries again.",
+                )
+            elif found is None:
+                yield Finding(
+                    "note",
+                    f"The listener {listener.name} is not subscribed to {wanted.topic} yet; a worker that serves it "
+                    f"does so when it starts, and so does laneway subscribe {target}.",
+                )
+            elif found.filter != wanted.filter:
+                yield Finding(
+                    "note",
+                    f"The listener {listener.name} is subscribed to {wanted.topic} with another filter than it "
+                    f"declares; the next worker that starts writes its own, and so does laneway subscribe {target}.",
+                )
+
+
+#: How many jobs of a queue are looked at for tasks that nobody declares.
+SAMPLE = 200
+
+
+def examine(app: Laneway, name: str) -> Findings:
+    """All that can be found out about an app."""
+    yield from _tasks(app, name)
+    yield from _broker(app, name)
+
+
+def _tasks(app: Laneway, name: str) -> Findings:
+    try:
+        load_imports(app)
+    except LanewayError as error:
+        yield Finding("problem", str(error))
+    listeners = [listener.name for listener in app.listeners()]
+    tasks = [task.name for task in app.registry if task not in app.listeners()]
+    if tasks:
+        yield Finding("ok", f"{name} has {count(len(tasks), 'task')}: {', '.join(tasks)}.")
+    if listeners:
+        yield Finding("ok", f"{name} has {count(len(listeners), 'listener')}: {', '.join(listeners)}.")
+    if tasks or listeners:
+        return
+    if app.name:
+        yield Finding(
+            "ok", f"{name} has no tasks and no listeners: it can publish, and has nothing for a worker to run."
+        )
+    else:
+        yield Finding("problem", f"{name} has no tasks and no listeners; declare one with @app.task or @app.listener.")
+
+
+def _broker(app: Laneway, name: str) -> Findings:
+    place = app.url
+    try:
+        broker = app.broker
+        if (path := database_of(broker)) and is_missing(path):
+            yield _missing_database(path)
+            return
+        find_queues(app, broker)
+        stored = broker.queues()
+        yield Finding("ok", f"Jobs are kept in {place}; it can be opened.")
+        said = [*broker.check(), *check_app_on(broker, app)]
+        # Being resharded takes its time; it is no illness.
+        changing = {queue: text for text in said for queue in stored if text.startswith(_being_resharded(queue))}
+        yield from (Finding("note" if text in changing.values() else "problem", text) for text in said)
+        yield from (Finding("note", text) for text in notes_on(broker, app))
+        if len(changing) == len(said):
+            yield Finding("ok", "The broker finds nothing wrong with itself.")
+        workers = living(broker)
+        hearing = Hearing(app, broker, workers)
+        stats = broker.stats()
+        yield from _queues(app, stats, workers, hearing.named)
+        yield from _bodies(app, broker, stored)
+        yield from hearing.findings(name, stats)
+        yield from _shards(app, {queue: shards for queue, shards in stored.items() if queue not in changing})
+    except LanewayError as error:
+        yield Finding("problem", str(error))
+
+
+def _being_resharded(queue: str) -> str:
+    """How a broker's sentence about such a queue begins."""
+    return f"The queue {queue} is being resharded "
+
+
+def _missing_database(path: Path) -> Finding:
+    folder = path.absolute().parent
+    if not folder.is_dir():
+        return Finding("problem", f"There is no folder {folder} for the database {path.name}; make it first.")
+    if not os.access(folder, os.W_OK):
+        return Finding("problem", f"The database {path} cannot be made: the folder {folder} may not be written to.")
+    return Finding("ok", f"There is no database {path} yet; a worker or the first job makes it.")
+
+
+def _queues(app: Laneway, stats: list[QueueStats], workers: list[WorkerView] | None, named: set[str]) -> Findings:
+    """What there is to be said of each queue; whose those are that are `named` is said elsewhere."""
+    declared = {*app.queues(), *named}
+    served = {queue for worker in workers or () for queue in worker.queues}
+    for queue in stats:
+        if queue.queue not in declared and queue.length:
+            yield Finding(
+                "note",
+                f"The queue {queue.queue} holds {count(queue.length, 'job')}, and no task of this app declares it; "
+                f"a worker serves it with -Q {queue.queue}.",
+            )
+        late = f"the oldest is {span(queue.lag)} late"
+        if queue.paused and queue.lag:  # somebody has said so; it is no illness
+            yield Finding(
+                "note",
+                f"The queue {queue.queue} is paused and has jobs that are due; {late}. It goes on with "
+                f"laneway resume {queue.queue}.",
+            )
+        elif queue.lag and workers is not None and queue.queue not in served:
+            yield Finding("note", f"The queue {queue.queue} has jobs that are due and no worker; {late}.")
+        if queue.dead:
+            yield Finding("note", f"The morgue of {queue.queue} holds {count(queue.dead, 'job')}; see laneway morgue.")
+        yield from _unserved(queue.queue, queue.shards, workers or ())
+
+
+def _bodies(app: Laneway, broker: Broker, stored: dict[str, int]) -> Findings:
+    for name in app.queues():
+        if name not in stored:
+            if makes_queues(broker):  # else its absence is among what the broker has said
+                yield Finding("ok", f"The queue {name} does not exist yet; a worker or the first job makes it.")
+        elif type(app.serializer) is Serializer:  # another one may read what is no ticket to us
+            yield from _strangers(app, broker, name)
+
+
+def _unserved(queue: str, shards: int, workers: Iterable[WorkerView]) -> Findings:
+    """Shards that nobody serves, though others of their queue are served: a splitter has left them out."""
+    serving = [worker for worker in workers if queue in worker.queues]
+    if not serving or any(queue not in worker.shards for worker in serving):
+        return
+    left_out = sorted(set(range(shards)).difference(*(worker.shards[queue] for worker in serving)))
+    if left_out:
+        names = ("shard " if len(left_out) == 1 else "shards ") + ", ".join(map(str, left_out))
+        yield Finding(
+            "problem",
+            f"No worker serves {names} of the queue {queue}, though others are served; start one for every node "
+            "(LANEWAY_NODES, LANEWAY_NODE), or see to your splitter.",
+        )
+
+
+def _shards(app: Laneway, stored: dict[str, int]) -> Findings:
+    """Declared shard counts that are not the stored ones: those in the broker are the truth."""
+    for queue, shards in stored.items():
+        task = app.registry.collector_of(queue)
+        if task is not None and task.options.shards != shards:
+            yield Finding(
+                "note",
+                f"The task {task.name} declares {count(task.options.shards, 'shard')} and its queue {queue} has "
+                f"{shards}, which is what counts; change it with laneway reshard {queue} {task.options.shards}, or "
+                "declare what it has.",
+            )
+
+
+def _strangers(app: Laneway, broker: Broker, queue: str) -> Findings:
+    """Jobs for tasks that the app does not have: they can only fail."""
+    try:
+        jobs = broker.listing(queue, "queued", limit=SAMPLE).jobs
+    except BrokerAwayError:
+        raise
+    except BrokerError:
+        return  # it does not show what is queued
+    if app.registry.listener_of(queue):
+        return  # what it holds are values, whatever they look like
+    names = {name for job in jobs for name in task_names(job) if name and app.registry.find(name) is None}
+    for name in sorted(names):
+        yield Finding(
+            "problem",
+            f"The queue {queue} holds jobs for a task {name!r}, which this app does not have; declare it, or give its "
+            "successor that name as an alias.",
+        )
+    if any(job.kind is Kind.COLLECTING for job in jobs) and app.registry.collector_of(queue) is None:
+        yield Finding(
+            "problem",
+            f"The queue {queue} holds collecting jobs, and this app has no collecting task for it; declare one with "
+            f"@app.collect(queue={queue!r}).",
+        )

@@ -2,20 +2,229 @@
 
 from __future__ import annotations
 
+import contextlib
 import shlex
-from collections.abc import Sequence
+import time
+from collections.abc import (
+    Callable,
+    Sequence,
+)
+from dataclasses import dataclass
+from typing import Any
 
 import click
+import msgspec
 
-from ..broker import Broker, Listing, Order
-from ..errors import BrokerAwayError, BrokerError, ConfigError
-from ..jobs.data import JobView
-from . import views
-from .opening import known_queues, opening
-from .output import clean, show_fields, show_json, show_table
-from .progress import patience
-from .reading import Reader
-from .times import read_time
+from ..app import Laneway
+from ..broker import (
+    Broker,
+    Listing,
+    Order,
+)
+from ..errors import (
+    BrokerAwayError,
+    BrokerError,
+    ConfigError,
+)
+from ..events.event import is_copy
+from ..jobs.data import (
+    JobView,
+    Kind,
+    Payload,
+)
+from .output import (
+    Column,
+    clean,
+    first_line,
+    patience,
+    show_fields,
+    show_json,
+    show_table,
+)
+from .target import known_queues, load_imports, opening
+from .times import (
+    absolute,
+    read_time,
+    relative,
+)
+
+
+class _Name(msgspec.Struct):
+    name: str = msgspec.field(name="_job_class")
+
+
+_read_name = msgspec.json.Decoder(_Name).decode
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A job, and what it means."""
+
+    job: JobView
+    #: None when nobody can say: a body that is no ticket, a collecting job or an event without its app.
+    task: str | None
+    error: str | None
+    #: Beside the same key's job that runs.
+    aside: bool = False
+
+
+def task_names(job: JobView) -> list[str | None]:
+    """The task of each payload at hand, by its ticket; None for a body that is none. Collected values and those of
+    events name no task, whatever they look like."""
+    if job.kind is Kind.COLLECTING or (job.kind is Kind.PLAIN and is_copy(job.key, job.queue)):
+        return []
+    return [_task_name(payload.body) for payload in job.payloads]
+
+
+def _task_name(body: str) -> str | None:
+    try:
+        return _read_name(body).name
+    except (msgspec.DecodeError, RecursionError, UnicodeEncodeError):
+        return None
+
+
+class Reader:
+    """Reads jobs with the help of their app, if there is one."""
+
+    def __init__(self, app: Laneway | None) -> None:
+        self._app = app
+        self._loaded = False
+
+    def read(self, jobs: list[JobView]) -> list[Seen]:
+        """The jobs with what they mean; jobs of one key stand together."""
+        running = {(job.queue, job.key) for job in jobs if job.status == "running"}
+        return [
+            Seen(job, self._task(job), self._error(job.error), _is_queued(job) and (job.queue, job.key) in running)
+            for job in jobs
+        ]
+
+    def _task(self, job: JobView) -> str | None:
+        owner = self._owner(job.queue)
+        return owner if owner or job.kind is Kind.COLLECTING else next(iter(task_names(job)), None)
+
+    def _owner(self, queue: str) -> str | None:
+        """The collecting task or the listener that a queue belongs to: nothing in its bodies says so."""
+        if self._app is None:
+            return None
+        if not self._loaded:
+            self._loaded = True
+            with contextlib.suppress(ConfigError):  # what could be loaded is better than nothing; `check` says more
+                load_imports(self._app)
+        task = self._app.registry.owner_of(queue)
+        return None if task is None else task.name
+
+    def _error(self, error: str | None) -> str | None:
+        if error is None or self._app is None:
+            return error
+        try:
+            return str(self._app.load_error(error))
+        except Exception:
+            return error  # a hook of the user's; what was stored is better than nothing
+
+
+def _is_queued(job: JobView) -> bool:
+    return job.status in ("queued", "delayed")
+
+
+Cell = Callable[[Seen], object]
+
+_FIRST: tuple[tuple[Column, Cell], ...] = (
+    (Column("queue"), lambda seen: seen.job.queue),
+    (Column("key"), lambda seen: seen.job.key),
+    (Column("task"), lambda seen: seen.task),
+)
+_PAYLOADS: tuple[Column, Cell] = (Column("payloads", right=True), lambda seen: f"{seen.job.size:,}")
+_ATTEMPT: tuple[Column, Cell] = (Column("attempt", right=True), lambda seen: seen.job.attempt)
+_ERROR: tuple[Column, Cell] = (Column("error", cut=True), lambda seen: first_line(seen.error))
+
+
+def job_table(jobs: Sequence[Seen], *, dead: bool) -> tuple[list[Column], list[list[object]]]:
+    """Columns and rows for jobs, dead or not. How many payloads each has is shown where it need not be 1."""
+    now = time.time()
+    columns = list(_FIRST)
+    if any(seen.job.kind is not Kind.PLAIN for seen in jobs):
+        columns.append(_PAYLOADS)
+    if dead:
+        columns.append((Column("buried", right=True), lambda seen: relative(seen.job.updated_at or 0.0, now)))
+        columns.append(_ATTEMPT)
+    else:
+        columns.append((Column("status"), lambda seen: seen.job.status))
+        columns.append((Column("due", right=True), lambda seen: relative(seen.job.perform_at, now)))
+        columns.append(_ATTEMPT)
+        columns.append((Column("retry_count", right=True), lambda seen: seen.job.retry_count))
+    columns.append(_ERROR)
+    return [column for column, _ in columns], [[cell(seen) for _, cell in columns] for seen in jobs]
+
+
+def document(seen: Seen, *, full_error: bool = False, body: bool = False) -> dict[str, Any]:
+    """A job as JSON: the fields of JobView with the task's name, and the payloads only when asked for."""
+    job = seen.job
+    fields: dict[str, Any] = {"queue": job.queue, "key": job.key, "task": seen.task, "kind": kind_of(seen)}
+    for name, value in msgspec.structs.asdict(job).items():
+        if name != "payloads":
+            fields.setdefault(name, value)
+    fields["error"] = seen.error if full_error or seen.error is None else first_line(seen.error)
+    if body:
+        fields["payloads"] = [_payload(job.kind, payload) for payload in job.payloads]
+    return fields
+
+
+def kind_of(seen: Seen) -> str:
+    """plain, keyed or collecting."""
+    return seen.job.kind.name.lower()
+
+
+def _payload(kind: Kind, payload: Payload) -> dict[str, Any]:
+    shown: dict[str, Any] = {"body": payload.body, "score": payload.score}
+    if kind is Kind.KEYED:
+        shown |= {"id": payload.identity, "attempt": payload.attempt, "deaths": payload.deaths}
+    return shown
+
+
+def fields(seen: Seen, *, body: bool) -> dict[str, object]:
+    """A job in full, name by name, as `show` prints it."""
+    now = time.time()
+    job = seen.job
+    shown: dict[str, object] = {"key": job.key, "queue": f"{job.queue}, shard {job.shard}", "task": seen.task}
+    if job.kind is not Kind.PLAIN:
+        shown["kind"] = kind_of(seen)
+        shown["payloads"] = f"{job.size:,}"
+    shown["status"] = _status(seen)
+    shown["due"] = f"{absolute(job.perform_at)} ({relative(job.perform_at, now)})"
+    shown["attempt"] = job.attempt
+    shown["retry_count"] = job.retry_count
+    if job.deaths:
+        shown["deaths"] = job.deaths
+    if job.updated_at is not None:
+        shown["buried"] = f"{absolute(job.updated_at)} ({relative(job.updated_at, now)})"
+    shown["error"] = seen.error
+    if body:
+        shown["body"] = "\n".join(_bodies(seen))
+    return shown
+
+
+def _status(seen: Seen) -> str:
+    if seen.job.worker is not None:
+        return f"{seen.job.status} on {seen.job.worker}"
+    return f"{seen.job.status}, set aside until the run has ended" if seen.aside else seen.job.status
+
+
+def _bodies(seen: Seen) -> list[str]:
+    """A line for each payload at hand: what orders it, and itself."""
+    job = seen.job
+    if job.kind is Kind.PLAIN:
+        return [payload.body for payload in job.payloads]
+    if job.kind is Kind.KEYED:
+        lines = [
+            f"{payload.identity}  due {absolute(payload.score)}  "
+            f"{f'deaths {payload.deaths}  ' if payload.deaths else ''}{payload.body}"
+            for payload in job.payloads
+        ]
+    else:
+        lines = [f"{payload.score!r}  {payload.body}" for payload in job.payloads]
+    if (hidden := job.size - len(job.payloads)) > 0:
+        lines.append(f"… and {hidden:,} more")
+    return lines
 
 
 def list_jobs(
@@ -64,10 +273,10 @@ def list_jobs(
     for sentence in dict.fromkeys(map(str, unseen.values())):
         click.echo(clean(sentence), err=True)
     if as_json:
-        show_json({"which": which, "jobs": [views.document(job) for job in seen], "after": more})
+        show_json({"which": which, "jobs": [document(job) for job in seen], "after": more})
         return
     if seen:
-        show_table(*views.job_table(seen, dead=which == "dead"))
+        show_table(*job_table(seen, dead=which == "dead"))
     else:
         click.echo("There are no more." if after else f"There are no {which} jobs{' from there on' if start else ''}.")
     for name, position in more.items():
@@ -118,12 +327,12 @@ def show_jobs(
     if not seen:
         raise ConfigError(gone(key, "is in the morgue" if dead_only else "is queued, running or dead"))
     if as_json:
-        show_json({"jobs": [views.document(job, full_error=True, body=body) for job in seen]})
+        show_json({"jobs": [document(job, full_error=True, body=body) for job in seen]})
         return
     for number, job in enumerate(seen):
         if number:
             click.echo()
-        show_fields(views.fields(job, body=body))
+        show_fields(fields(job, body=body))
 
 
 def gone(key: str, where: str) -> str:

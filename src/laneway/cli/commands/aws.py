@@ -10,9 +10,8 @@ import click
 from ...config import name_problem
 from ...errors import ConfigError
 from .. import UNWELL, options
-from ..opening import open_target
 from ..output import clean, show_json
-from ..target import load_imports
+from ..target import load_imports, open_target
 
 if TYPE_CHECKING:
     from ...app import Laneway

@@ -9,12 +9,9 @@ import click
 from ...app import Laneway
 from ...errors import BrokerAwayError, LanewayError
 from .. import UNWELL, options
-from ..examining import examine
-from ..findings import Finding
-from ..opening import database_of, is_missing, open_target
-from ..output import clean, show_json
-from ..progress import patience
-from ..target import Target
+from ..findings import Finding, examine
+from ..output import clean, patience, show_json
+from ..target import Target, database_of, is_missing, open_target
 
 
 @click.command(

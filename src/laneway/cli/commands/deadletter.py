@@ -14,11 +14,9 @@ from ...errors import ConfigError, LanewayError
 from ...events.event import Names
 from ...tasks.listener import Listener
 from .. import GAVE_UP, options
-from ..act import confirm, counted
-from ..emptying import Emptying
-from ..opening import Place, known_queues, opening
+from ..act import Emptying, confirm, counted
 from ..output import clean, count, show_json
-from ..target import load_imports
+from ..target import Place, known_queues, load_imports, opening
 
 _options = options.together(
     click.argument("event", required=False),

@@ -8,7 +8,7 @@ import click
 
 from .. import options
 from ..listing import list_jobs
-from . import failed, jobs
+from . import jobs
 
 
 @click.group(
@@ -42,7 +42,7 @@ def list_(target: str | None, **given: Any) -> None:
     list_jobs(["delayed"], "delayed", target=target, **given)
 
 
-delayed.add_command(failed.run)
+delayed.add_command(jobs.run)
 delayed.add_command(jobs.show)
 delayed.add_command(jobs.cancel)
 delayed.add_command(jobs.reschedule)

@@ -6,25 +6,104 @@ import logging
 import signal
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections import (
+    Counter,
+    defaultdict,
+)
+from collections.abc import (
+    Callable,
+    Iterator,
+)
 from contextlib import contextmanager
 from pathlib import Path
-from threading import Event, Thread
-from typing import TYPE_CHECKING
+from threading import (
+    Event,
+    Thread,
+)
+from typing import (
+    TYPE_CHECKING,
+    NamedTuple,
+)
 
 import click
 
-from .. import GAVE_UP, options
-from ..output import console, count
+from ...config import DEFAULT_QUEUE
+from .. import (
+    GAVE_UP,
+    options,
+)
+from ..output import (
+    Column,
+    console,
+    count,
+    table,
+)
 from .stats import stats_table
-from .tally import task_table, totals
 
 if TYPE_CHECKING:
-    from rich.console import Console, Group
+    from rich.console import (
+        Console,
+        Group,
+    )
+    from rich.table import Table
 
     from ...app import Laneway
     from ...demo import Books
-    from ...worker.observe.counters import Tally
+    from ...worker.observe.counters import (
+        Snapshot,
+        Tally,
+    )
+
+
+COLUMNS = (
+    Column("task"),
+    Column("queue"),
+    Column("running", right=True),
+    Column("done", right=True),
+    Column("retried", right=True),
+    Column("buried", right=True),
+    Column("a run takes", right=True),
+)
+
+
+class Counts(NamedTuple):
+    """How runs ended."""
+
+    done: int
+    retried: int
+    buried: int
+
+
+def totals(snapshot: Snapshot) -> Counts:
+    """Summed over all tasks."""
+    return _counts(snapshot, None)
+
+
+def task_table(app: Laneway, snapshot: Snapshot) -> Table:
+    """The tasks and their counts."""
+    running: Counter[str] = Counter()
+    for _, task, runs in snapshot.get("running", []):
+        running[task] += runs
+    took: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0])
+    for _, task, values in snapshot.get("duration_s", []):
+        took[task][0] += values[-1]
+        took[task][1] += sum(values[:-1])
+    rows = []
+    for task in app.registry:
+        seconds, runs = took[task.name]
+        mean = f"{seconds / runs * 1000:,.1f} ms" if runs else None
+        counts = _counts(snapshot, task.name)
+        rows.append((task.name, task.options.queue or DEFAULT_QUEUE, running[task.name] or None, *counts, mean))
+    return table(COLUMNS, rows)
+
+
+def _counts(snapshot: Snapshot, task: str | None) -> Counts:
+    found: Counter[str] = Counter()
+    for _, name, verdict, runs in snapshot.get("jobs", []):
+        if task is None or name == task:
+            found[verdict] += runs
+    return Counts(found["done"], found["retry"], found["bury"])
+
 
 #: How long it runs when nobody sits at a terminal to end it.
 UNWATCHED_S = 10.0

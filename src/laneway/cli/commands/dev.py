@@ -15,9 +15,8 @@ from ...urls import without_secrets
 from ...worker.process.channel import Link
 from .. import options
 from ..output import clean, count
-from ..reload import SHUTDOWN_TIMEOUT_S, Reloader, is_below_reloader, reloaded, this_command
-from ..run import run_options, status_ports
-from ..serving import Remembering, early_signals, serve
+from ..reload import SHUTDOWN_TIMEOUT_S, Reloader, is_below_reloader, places, reloaded, this_command
+from ..run import Remembering, early_signals, run_options, serve, status_ports
 from ..target import Target, load
 from .worker import Start, make_worker
 
@@ -74,9 +73,7 @@ def dev(
 
 
 def _reload(target: str, watch: tuple[str, ...], shutdown_timeout_s: float) -> int:
-    from .. import watching
-
-    roots = watching.places(target, watch)
+    roots = places(target, watch)
     return Reloader(this_command(), roots, patience_s=shutdown_timeout_s).run()
 
 

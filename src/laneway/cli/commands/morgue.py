@@ -9,7 +9,7 @@ import click
 from .. import options
 from ..act import DEAD, act_on, act_on_all, check_keys_or_all, choose, confirm, confirm_deletion, counted
 from ..listing import list_jobs, show_jobs
-from ..opening import looking
+from ..target import looking
 
 
 @click.group(

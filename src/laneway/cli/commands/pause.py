@@ -9,8 +9,8 @@ import click
 from ...broker import Broker
 from ...capabilities import is_found
 from .. import WRONG, options
-from ..opening import looking, unknown_queue
 from ..output import clean
+from ..target import looking, unknown_queue
 
 queues = click.argument("queues", metavar="QUEUE...", nargs=-1, required=True)
 

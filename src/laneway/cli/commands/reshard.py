@@ -15,9 +15,8 @@ import click
 from ...broker import Broker, Resharding
 from ...errors import ConfigError
 from .. import GAVE_UP, options
-from ..opening import known_queues, looking
-from ..output import console, count, show_json
-from ..progress import PATIENCE_S, Bar
+from ..output import PATIENCE_S, Bar, console, count, show_json
+from ..target import known_queues, looking
 
 #: How long to wait before asking again whether what runs has ended.
 PAUSE_S = 0.1

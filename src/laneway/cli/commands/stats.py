@@ -11,9 +11,8 @@ import click
 from ...errors import ConfigError
 from ...jobs.data import QueueStats
 from .. import options
-from ..opening import looking
-from ..output import Column, console, show_json, show_table, table
-from ..progress import patience
+from ..output import Column, console, patience, show_json, show_table, table
+from ..target import looking
 from ..times import span
 
 if TYPE_CHECKING:

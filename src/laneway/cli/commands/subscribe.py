@@ -8,10 +8,8 @@ from ...app import Laneway
 from ...errors import BrokerAwayError, ConfigError, LanewayError
 from ...events.event import Subscription
 from .. import UNWELL, options
-from ..opening import open_target
-from ..output import clean, show_json
-from ..progress import patience
-from ..target import load_imports
+from ..output import clean, patience, show_json
+from ..target import load_imports, open_target
 
 
 @click.command(

@@ -7,10 +7,8 @@ from typing import Any
 import click
 
 from .. import options
-from ..opening import opening
-from ..output import Column, clean, show_json, show_table
-from ..progress import patience
-from ..target import load_imports
+from ..output import Column, clean, patience, show_json, show_table
+from ..target import load_imports, opening
 
 COLUMNS = (Column("topic"), Column("queue"), Column("listener"), Column("filter", cut=True))
 

@@ -9,10 +9,9 @@ from ...errors import ConfigError
 from ...events.event import Subscription
 from .. import options
 from ..act import confirm
-from ..listening import living, of_this_app, waiting
-from ..opening import find_queues, open_target
+from ..findings import living, of_this_app, waiting
 from ..output import clean, count, show_json
-from ..target import load_imports
+from ..target import find_queues, load_imports, open_target
 
 
 @click.command(

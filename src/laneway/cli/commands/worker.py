@@ -16,10 +16,8 @@ from ...worker.deadline import answer_of
 from ...worker.process.channel import Link
 from ...worker.queues import queues_served
 from .. import options
-from ..opening import unknown_queue
-from ..run import run_options, status_ports
-from ..serving import Remembering, early_signals, log_on_terminal, serve
-from ..target import Target, load, load_imports
+from ..run import Remembering, early_signals, log_on_terminal, run_options, serve, status_ports
+from ..target import Target, load, load_imports, unknown_queue
 
 if TYPE_CHECKING:
     from ...worker import Worker

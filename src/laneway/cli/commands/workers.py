@@ -8,8 +8,8 @@ import click
 
 from ...jobs.data import WorkerView
 from .. import options
-from ..opening import looking
 from ..output import Column, show_json, show_table
+from ..target import looking
 from ..times import relative, span
 
 COLUMNS = (
