@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from tests.servers import RedisCluster, RedisServer, servers
+
+# The programs that tests start import `tests.support`, wherever they are started.
+os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(Path(__file__).parent.parent), os.getenv("PYTHONPATH")]))
 
 
 @pytest.hookimpl(wrapper=True)

@@ -12,7 +12,7 @@ import pytest
 from laneway.brokers.aws.broker import AWSBroker
 from laneway.jobs.data import NewJob
 from laneway.jobs.settlement import buried, failed
-from laneway.testing.conformance.kit import Hand
+from laneway.testing.conformance.fixtures import Hand
 from tests.acceptance.aws_console import Console
 from tests.acceptance.cli import CANARY
 from tests.aws.allowing import guarded

@@ -18,7 +18,7 @@ from laneway.broker import Broker
 from laneway.cli.act import Emptying
 from laneway.events.event import Subscription
 from laneway.jobs.settlement import buried
-from laneway.testing.conformance.kit import Hand, job
+from laneway.testing.conformance.fixtures import Hand, job
 from laneway.urls import open_broker
 from tests.acceptance.cli import CANARY, Shop, answer
 from tests.acceptance.quick import Quick, quick

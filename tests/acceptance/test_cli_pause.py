@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from laneway.jobs.data import Started
-from laneway.testing.conformance.kit import Hand
+from laneway.testing.conformance.fixtures import Hand
 from tests.acceptance.cli import Shop
 from tests.acceptance.ordered import Orders
 

@@ -19,7 +19,7 @@ from laneway.brokers.aws.sqs.turn import Turns
 from laneway.clock import Clock, ManualClock, SystemClock
 from laneway.errors import BrokerAwayError
 from laneway.jobs.data import NewJob, WorkerView
-from laneway.testing.conformance.kit import Hand
+from laneway.testing.conformance.fixtures import Hand
 from tests.aws.places import Place
 from tests.aws.servers import FakeServer
 

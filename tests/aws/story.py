@@ -19,7 +19,7 @@ from laneway.brokers.aws.dynamodb.delayed_jobs import CLAIM_S
 from laneway.errors import BrokerAwayError, BrokerError
 from laneway.jobs.data import Claim, NewJob
 from laneway.jobs.settlement import Settlement, buried, done, failed, postponed
-from laneway.testing.conformance.kit import Hand, call, job
+from laneway.testing.conformance.fixtures import Hand, call, job
 from tests.aws.places import Place
 
 T = TypeVar("T")

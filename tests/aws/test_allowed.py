@@ -16,7 +16,7 @@ from laneway.brokers.aws.admin.iam import Place as Somewhere
 from laneway.brokers.aws.admin.resources import Need, needs_of
 from laneway.cli.findings import examine
 from laneway.errors import BrokerError
-from laneway.testing.conformance.kit import call, job
+from laneway.testing.conformance.fixtures import call, job
 from tests.aws.allowing import Guarded, guarded
 from tests.aws.listeners import TOPIC, create, shop
 from tests.aws.operators import TABLE, opened, ready, turn_on_ttl

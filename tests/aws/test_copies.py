@@ -9,7 +9,7 @@ import pytest
 
 from laneway.brokers.aws.sqs.message import Channel, again, as_it_came, entry_of, read, unwrapped
 from laneway.jobs.settlement import buried, done, failed, postponed
-from laneway.testing.conformance.kit import Hand, bodies, job, keys, numbers
+from laneway.testing.conformance.fixtures import Hand, bodies, job, keys, numbers
 from tests.aws.fake.server import FakeServer
 from tests.aws.listening import MAILER, STOCK, TOPIC, TRACE, event, hear, listening, note_in, theirs
 from tests.aws.operators import TABLE, opened

@@ -11,7 +11,7 @@ from laneway.brokers.aws.sqs import dead_letters as letters_module
 from laneway.cli.act import Emptying
 from laneway.errors import BrokerAwayError
 from laneway.jobs.settlement import buried, done
-from laneway.testing.conformance.kit import Hand, bodies, job, keys, numbers
+from laneway.testing.conformance.fixtures import Hand, bodies, job, keys, numbers
 from tests.aws.operators import opened, ready
 from tests.aws.places import Place
 from tests.aws.proxy import LOST, FaultProxy

@@ -19,7 +19,7 @@ from laneway.events.event import Attribute, FilterPolicy, Subscription, copy_key
 from laneway.events.filters import passes
 from laneway.jobs.data import NewJob
 from laneway.jobs.settlement import buried, done, failed
-from laneway.testing.conformance.kit import Hand, bodies, call, job, keys, numbers, value
+from laneway.testing.conformance.fixtures import Hand, bodies, call, job, keys, numbers, value
 from tests.aws.fake.server import FakeServer
 from tests.aws.operators import opened, ready
 

@@ -13,7 +13,7 @@ from laneway.brokers.aws.sqs.inflight import Groups, Held
 from laneway.brokers.aws.sqs.message import Channel, Message, Note
 from laneway.jobs.data import Claim, Kind
 from laneway.jobs.settlement import Settlement, buried, done, failed, postponed, released
-from laneway.testing.conformance.kit import attempts, bodies, call, calls, keys
+from laneway.testing.conformance.fixtures import attempts, bodies, call, calls, keys
 from tests.aws.places import Place
 from tests.aws.rig import Bench, Rig, bench, virtual_server
 from tests.aws.servers import FakeServer

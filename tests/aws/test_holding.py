@@ -13,7 +13,7 @@ from laneway.clock import ManualClock
 from laneway.errors import BrokerAwayError
 from laneway.jobs.data import Kind
 from laneway.jobs.settlement import buried, done, failed, postponed, released
-from laneway.testing.conformance.kit import bodies, call, calls, job, keys, put
+from laneway.testing.conformance.fixtures import bodies, call, calls, job, keys, put
 from tests.aws.places import Place
 from tests.aws.rig import Bench, Lost, Rig, bench, sentences, virtual_server
 

@@ -27,7 +27,7 @@ from laneway.errors import BrokerError, ConfigError
 from laneway.events.event import Subscription
 from laneway.jobs.data import NewJob
 from laneway.jobs.settlement import buried, done, failed, postponed
-from laneway.testing.conformance.kit import Hand, call, job
+from laneway.testing.conformance.fixtures import Hand, call, job
 from tests.aws.listeners import GERMAN, QUEUE, TOPIC, create, shop
 from tests.aws.operators import opened, ready
 from tests.aws.places import ACCOUNT, REGION, Place

@@ -11,7 +11,7 @@ from laneway.capabilities import is_found
 from laneway.errors import BrokerError
 from laneway.jobs.data import Kind
 from laneway.jobs.settlement import buried, done, failed
-from laneway.testing.conformance.kit import Hand, call, job, keys, numbers
+from laneway.testing.conformance.fixtures import Hand, call, job, keys, numbers
 from tests.aws.operators import TABLE, opened, ready, said
 from tests.aws.places import Place
 

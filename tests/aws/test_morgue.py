@@ -10,7 +10,7 @@ from laneway.brokers.aws.sqs import dead_letters as letters_module
 from laneway.errors import BrokerAwayError
 from laneway.jobs.data import Kind
 from laneway.jobs.settlement import buried, done, failed
-from laneway.testing.conformance.kit import Hand, attempts, bodies, call, job, keys, numbers, only
+from laneway.testing.conformance.fixtures import Hand, attempts, bodies, call, job, keys, numbers, only
 from tests.aws.operators import opened, ready
 from tests.aws.places import Place
 

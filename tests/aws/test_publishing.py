@@ -17,7 +17,7 @@ from laneway.brokers.aws.sqs.message import ROOM, outgoing_of, size_of
 from laneway.errors import BrokerAwayError, EnqueueError
 from laneway.jobs.data import NewJob
 from laneway.jobs.settlement import done
-from laneway.testing.conformance.kit import Hand, bodies, job, keys
+from laneway.testing.conformance.fixtures import Hand, bodies, job, keys
 from tests.aws.fake.server import FakeServer
 from tests.aws.listening import MAILER, STOCK, TOPIC, TRACE, event, hear, listening, note_in, theirs
 from tests.aws.operators import opened, said

@@ -11,7 +11,7 @@ import pytest
 from laneway.brokers.aws.sqs import receive
 from laneway.errors import BrokerAwayError
 from laneway.jobs.settlement import done
-from laneway.testing.conformance.kit import call, job, keys, put
+from laneway.testing.conformance.fixtures import call, job, keys, put
 from tests.aws.rig import Bench, Rig, bench, virtual_server
 from tests.aws.servers import FakeServer
 from tests.servers import wait_until

@@ -19,7 +19,7 @@ from laneway.brokers.aws.dynamodb.job_history import LONGEST_ID, Record
 from laneway.errors import BrokerAwayError, BrokerError
 from laneway.jobs.data import Status, WorkerView
 from laneway.jobs.settlement import buried, done, failed, postponed
-from laneway.testing.conformance.kit import Hand, call, job, keys, put
+from laneway.testing.conformance.fixtures import Hand, call, job, keys, put
 from tests.aws.operators import TABLE, opened, ready, said
 from tests.aws.places import Place
 from tests.aws.rig import sentences

@@ -7,7 +7,7 @@ import pytest
 from laneway.brokers.aws.errors import DeniedError
 from laneway.errors import BrokerError
 from laneway.jobs.settlement import done, failed, postponed
-from laneway.testing.conformance.kit import bodies, calls, put
+from laneway.testing.conformance.fixtures import bodies, calls, put
 from tests.aws.rig import Bench, bench, sentences, virtual_server
 from tests.aws.test_settling import notes
 

@@ -11,7 +11,7 @@ from laneway.brokers.aws.sqs.message import ATTRIBUTE
 from laneway.errors import BrokerAwayError, BrokerError, EnqueueError
 from laneway.jobs.data import Claim, Kind
 from laneway.jobs.settlement import Settlement, buried, died, done, failed, postponed, released
-from laneway.testing.conformance.kit import Hand, bodies, call, calls, job, keys, put
+from laneway.testing.conformance.fixtures import Hand, bodies, call, calls, job, keys, put
 from tests.aws.places import Place
 from tests.aws.rig import Bench, Lost, Rig, bench, sentences, virtual_server
 

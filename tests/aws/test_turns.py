@@ -12,7 +12,7 @@ from laneway.brokers.aws.errors import MissingError
 from laneway.errors import BrokerAwayError, LeaseLost
 from laneway.jobs.data import Kind, Payload
 from laneway.jobs.settlement import buried, done, failed, released
-from laneway.testing.conformance.kit import bodies, call, calls, job, keys, put
+from laneway.testing.conformance.fixtures import bodies, call, calls, job, keys, put
 from tests.aws.places import Place
 from tests.aws.rig import Bench, bench, virtual_server
 from tests.aws.servers import FakeServer

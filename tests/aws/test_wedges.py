@@ -11,7 +11,7 @@ from laneway.brokers.aws.errors import DeniedError
 from laneway.brokers.aws.sqs.message import ATTRIBUTE
 from laneway.errors import BrokerAwayError, EnqueueError
 from laneway.jobs.settlement import buried, done, failed
-from laneway.testing.conformance.kit import bodies, calls, job, keys, put
+from laneway.testing.conformance.fixtures import bodies, calls, job, keys, put
 from tests.aws.rig import Bench, Lost, Rig, Watch, bench, sentences, virtual_server
 from tests.aws.servers import FakeServer
 

@@ -14,7 +14,7 @@ from laneway.brokers.aws import AWSBroker
 from laneway.brokers.aws.dynamodb.forward import LONGEST_DELAY_S
 from laneway.clock import ManualClock
 from laneway.jobs.settlement import done
-from laneway.testing.conformance.kit import Hand
+from laneway.testing.conformance.fixtures import Hand
 from tests.aws.servers import FakeServer
 
 QUEUE = "q"

@@ -19,9 +19,9 @@ import msgspec
 
 from laneway import Laneway
 from laneway.jobs.data import Kind, NewJob
-from laneway.testing.checkers import Accepted, Snapshot, lost, out_of_order, overlap, repeats
-from laneway.testing.history import Event, History, read_history
 from laneway.worker.process.tree import descendants
+from tests.support.checkers import Accepted, Snapshot, lost, out_of_order, overlap, repeats
+from tests.support.history import Event, History, read_history
 
 PROGRAM = Path(__file__).with_name("program.py")
 LEASE_S = 2.0

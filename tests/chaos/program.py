@@ -15,7 +15,7 @@ from typing import Annotated
 
 from laneway import Context, Key, Laneway
 from laneway.failpoints import armed, reach
-from laneway.testing.history import History
+from tests.support.history import History
 
 app = Laneway()
 history = History(os.environ["HISTORY"])

@@ -21,8 +21,8 @@ from laneway.errors import BrokerAwayError
 from laneway.ids import new_id
 from laneway.jobs.data import Started
 from laneway.jobs.settlement import done
-from laneway.testing.conformance.copies import QUEUES, copies
-from laneway.testing.conformance.kit import Hand, bodies, calls, job, keys, numbers, put
+from laneway.testing.conformance.events import QUEUES, copies
+from laneway.testing.conformance.fixtures import Hand, bodies, calls, job, keys, numbers, put
 from tests.chaos.verbs import VERBS, World
 from tests.proxy import LOSE_ANSWER, LOSE_REQUEST, PASS, Proxy, all_pass
 from tests.servers import RedisServer, servers

@@ -11,8 +11,8 @@ from statistics import median
 
 import pytest
 
-from laneway.testing.history import Event
 from tests.supervisor.site import LARGE, Site, alive, kill, wait_until
+from tests.support.history import Event
 
 pytestmark = pytest.mark.chaos
 

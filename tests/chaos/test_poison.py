@@ -9,8 +9,8 @@ import signal
 
 import pytest
 
-from laneway.testing.checkers import overlap
 from tests.supervisor.site import LARGE, Site, kill, wait_until
+from tests.support.checkers import overlap
 
 pytestmark = pytest.mark.chaos
 

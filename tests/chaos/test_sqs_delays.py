@@ -11,7 +11,7 @@ import random
 import pytest
 
 from laneway.jobs.data import NewJob
-from laneway.testing.conformance.kit import call, job
+from laneway.testing.conformance.fixtures import call, job
 from tests.aws.timeline import Timeline, timeline
 from tests.supervisor.site import LARGE
 

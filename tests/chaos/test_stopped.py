@@ -10,8 +10,8 @@ import threading
 
 import pytest
 
-from laneway.testing.history import Event
 from tests.supervisor.site import LARGE, Server, Site, alive, kill, state_of, wait_until
+from tests.support.history import Event
 
 pytestmark = pytest.mark.chaos
 

@@ -18,8 +18,8 @@ from laneway.clock import ManualClock
 from laneway.events.event import Subscription
 from laneway.jobs.data import Claim, Started, WorkerView
 from laneway.jobs.settlement import Settlement, buried, done, failed, postponed, released
-from laneway.testing.conformance.copies import copies
-from laneway.testing.conformance.kit import Hand, call, calls, declare_dead, job, put, value, values
+from laneway.testing.conformance.events import copies
+from laneway.testing.conformance.fixtures import Hand, call, calls, declare_dead, job, put, value, values
 
 
 class World:

@@ -7,7 +7,7 @@ import pytest
 from laneway.brokers.memory import MemoryBroker
 from laneway.errors import ConfigError
 from laneway.testing.conformance import BrokerConformance
-from laneway.testing.conformance.kit import Hand, MakeBroker, bodies, call, calls, keys, put
+from laneway.testing.conformance.fixtures import Hand, MakeBroker, bodies, call, calls, keys, put
 from laneway.urls import Url, open_broker
 
 pytestmark = pytest.mark.conformance

@@ -13,7 +13,7 @@ from laneway.brokers.redis import RedisBroker
 from laneway.brokers.redis.client.server import Server
 from laneway.brokers.redis.settings import Settings
 from laneway.testing.conformance import BrokerConformance
-from laneway.testing.conformance.kit import MakeBroker
+from laneway.testing.conformance.fixtures import MakeBroker
 from laneway.urls import Url
 from tests.servers import RedisCluster, RedisServer
 

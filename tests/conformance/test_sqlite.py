@@ -8,7 +8,7 @@ import pytest
 
 from laneway.brokers.sqlite import SQLiteBroker
 from laneway.testing.conformance import BrokerConformance
-from laneway.testing.conformance.kit import MakeBroker
+from laneway.testing.conformance.fixtures import MakeBroker
 
 pytestmark = pytest.mark.conformance
 

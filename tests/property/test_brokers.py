@@ -22,9 +22,9 @@ from laneway.brokers.redis.client.server import Server
 from laneway.brokers.redis.settings import Settings
 from laneway.brokers.sqlite import SQLiteBroker
 from laneway.clock import Clock
-from laneway.testing.machine import MakeBroker, broker_machine
 from laneway.urls import Url
 from tests.servers import RedisCluster, RedisServer
+from tests.support.machine import MakeBroker, broker_machine
 
 pytestmark = pytest.mark.property
 

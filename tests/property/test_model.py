@@ -8,8 +8,8 @@ from laneway.errors import EnqueueError
 from laneway.jobs.data import Claim, Kind, NewJob, Quiet
 from laneway.jobs.merge import HEAD
 from laneway.jobs.settlement import Settlement, buried, done, failed, postponed, released
-from laneway.testing import model, model_acting, model_settling
-from laneway.testing.model import KeyState
+from tests.support import model, model_operate, model_settle
+from tests.support.model import KeyState
 
 pytestmark = pytest.mark.property
 
@@ -42,7 +42,7 @@ def settled(state: KeyState, how: object, now: float = NOW, **more: object) -> K
     claim.kind = row.kind
     settlement = how(claim, **more)  # type: ignore[operator]  # one of the functions of laneway.jobs.settlement
     assert isinstance(settlement, Settlement)
-    after = model_settling.settle(state, settlement, now)
+    after = model_settle.settle(state, settlement, now)
     assert model.flaws(after) == []
     return after
 
@@ -108,16 +108,16 @@ def test_a_call_due_later_holds_nobody_back() -> None:
 
 def test_rest_ends_when_what_it_was_for_is_cancelled() -> None:
     state = call(settled(claimed(call(KeyState(), "a")), fails), "b", NOW + 5)
-    after = model_acting.cancel(state, "a")
+    after = model_operate.cancel(state, "a")
     assert after is not None
     assert after.row is not None
     assert (after.row.perform_at, after.row.retry_count, after.row.error) == (NOW + 5, -1, None)
 
 
 def test_resting_a_key_never_makes_it_due_before_its_calls() -> None:
-    state = model_acting.reschedule(call(KeyState(), "a"), None, NOW + 50)
+    state = model_operate.reschedule(call(KeyState(), "a"), None, NOW + 50)
     assert state is not None
-    state = model_acting.cancel(call(state, "later", NOW + 500), "a")
+    state = model_operate.cancel(call(state, "later", NOW + 500), "a")
     assert state is not None
     assert state.row is not None
     assert state.row.perform_at == NOW + 500
@@ -145,7 +145,7 @@ def test_asking_for_the_morgue_buries_all_of_a_collecting_job_and_one_call_of_a_
 def test_reviving_unites_and_is_due_now() -> None:
     state = settled(claimed(value(KeyState(), "a", 2.0)), lambda claim: buried(claim, "no"))
     state = value(state, "a", 7.0, perform_at=NOW + 900)
-    after = model_acting.revive(state, NOW + 3)
+    after = model_operate.revive(state, NOW + 3)
     assert after is not None
     assert after.row is not None
     assert (scores(after), after.row.perform_at, after.dead) == ({"a": 2.0}, NOW + 3, None)
@@ -154,8 +154,8 @@ def test_reviving_unites_and_is_due_now() -> None:
 def test_a_claim_taken_back_is_as_it_was_but_counted() -> None:
     before = call(KeyState(), "a")
     state = claimed(before)
-    assert model_settling.forget(state) == before
-    given_back = model_settling.give_back(state)
+    assert model_settle.forget(state) == before
+    given_back = model_settle.give_back(state)
     assert given_back.row is not None
     assert (given_back.row.attempt, given_back.queued[0].attempt) == (1, 1)
     assert settled(state, released) == before

@@ -15,8 +15,8 @@ from laneway.clock import Clock
 from laneway.events.event import Subscription
 from laneway.jobs.data import Kind, NewJob, Started
 from laneway.jobs.settlement import Settlement
-from laneway.testing.machine import broker_machine
-from laneway.testing.reference import Difference
+from tests.support.machine import broker_machine
+from tests.support.reference import Difference
 
 pytestmark = pytest.mark.property
 

@@ -22,7 +22,7 @@ from laneway.brokers.redis import RedisBroker, enqueue
 from laneway.brokers.redis.client.connections import Command
 from laneway.brokers.redis.client.server import Caller, Key, Server
 from laneway.brokers.redis.settings import Settings
-from laneway.testing.conformance.copies import copies
+from laneway.testing.conformance.events import copies
 from laneway.urls import Url
 
 HOWS: dict[str, Callable[[int], int]] = {

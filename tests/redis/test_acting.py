@@ -16,7 +16,7 @@ from laneway.brokers.redis.script import load
 from laneway.clock import ManualClock
 from laneway.errors import BrokerError
 from laneway.jobs.settlement import buried, failed
-from laneway.testing.conformance.kit import Hand, calls, job, keys, only, places, put, values
+from laneway.testing.conformance.fixtures import Hand, calls, job, keys, only, places, put, values
 from tests.redis.conftest import Opener
 from tests.servers import RedisCluster, RedisServer, servers
 

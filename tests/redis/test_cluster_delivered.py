@@ -12,7 +12,7 @@ from laneway.brokers.redis.client.connections import Command
 from laneway.clock import ManualClock
 from laneway.errors import BrokerAwayError
 from laneway.jobs.settlement import done
-from laneway.testing.conformance.kit import Hand, job, numbers, put
+from laneway.testing.conformance.fixtures import Hand, job, numbers, put
 from tests.redis.conftest import Opener
 from tests.redis.test_cluster_lost_answers import Cut
 from tests.redis.test_cluster_moving_targets import leave_behind, stored

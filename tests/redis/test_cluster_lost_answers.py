@@ -18,7 +18,7 @@ from laneway.errors import BrokerAwayError
 from laneway.events.event import copy_key
 from laneway.jobs.data import NewJob
 from laneway.jobs.settlement import buried, done, failed, released
-from laneway.testing.conformance.kit import Hand, call, job, keys, numbers, places, put, value
+from laneway.testing.conformance.fixtures import Hand, call, job, keys, numbers, places, put, value
 from tests.redis.conftest import Opener
 from tests.servers import RedisCluster
 

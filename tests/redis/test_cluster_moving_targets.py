@@ -16,7 +16,7 @@ from laneway.errors import BrokerAwayError
 from laneway.jobs.data import NewJob
 from laneway.jobs.settlement import done
 from laneway.jobs.shards import shard_of
-from laneway.testing.conformance.kit import Hand, call, job, numbers, put
+from laneway.testing.conformance.fixtures import Hand, call, job, numbers, put
 from tests.redis.conftest import Opener
 from tests.redis.test_cluster_lost_answers import Cut
 from tests.servers import RedisCluster

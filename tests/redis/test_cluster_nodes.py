@@ -15,7 +15,7 @@ from laneway.brokers.redis import RedisBroker
 from laneway.errors import BrokerAwayError
 from laneway.jobs.data import Claim
 from laneway.jobs.settlement import Settlement, done
-from laneway.testing.conformance.kit import Hand, call, job, numbers
+from laneway.testing.conformance.fixtures import Hand, call, job, numbers
 from tests.redis.conftest import Opener
 from tests.servers import RedisCluster, servers, wait_until
 

@@ -16,8 +16,8 @@ from laneway.errors import BrokerAwayError, EnqueueError
 from laneway.ids import new_id
 from laneway.jobs.data import NewJob
 from laneway.jobs.settlement import done
-from laneway.testing.conformance.copies import QUEUES, copies, lengths
-from laneway.testing.conformance.kit import Hand, call, job, keys, only
+from laneway.testing.conformance.events import QUEUES, copies, lengths
+from laneway.testing.conformance.fixtures import Hand, call, job, keys, only
 from tests.redis.conftest import Opener
 from tests.redis.test_cluster_lost_answers import CUTS
 from tests.redis.test_cluster_storing import Deaf

@@ -9,7 +9,7 @@ from laneway.brokers.redis import RedisBroker
 from laneway.errors import BrokerAwayError, BrokerError
 from laneway.jobs.settlement import done, failed
 from laneway.jobs.shards import shard_of
-from laneway.testing.conformance.kit import Hand, job, keys, numbers, put
+from laneway.testing.conformance.fixtures import Hand, job, keys, numbers, put
 from tests.redis.conftest import Opener
 from tests.redis.test_cluster_lost_answers import CUTS, Cut
 from tests.redis.test_cluster_moving_targets import finish

@@ -14,7 +14,7 @@ from laneway.brokers.redis import RedisBroker
 from laneway.brokers.redis.client import server
 from laneway.errors import BrokerAwayError
 from laneway.jobs.settlement import done
-from laneway.testing.conformance.kit import Hand, call, job, keys, numbers, put
+from laneway.testing.conformance.fixtures import Hand, call, job, keys, numbers, put
 from tests.redis.conftest import Opener
 from tests.servers import SLOTS, RedisCluster, servers
 

@@ -18,7 +18,7 @@ from laneway.errors import BrokerAwayError, EnqueueError
 from laneway.jobs.data import NewJob
 from laneway.jobs.settlement import done
 from laneway.jobs.shards import shard_of
-from laneway.testing.conformance.kit import Hand, call, calls, job, numbers, places, put, value
+from laneway.testing.conformance.fixtures import Hand, call, calls, job, numbers, places, put, value
 from tests.redis.conftest import Opener
 from tests.redis.test_cluster_lost_answers import Cut
 from tests.servers import RedisCluster

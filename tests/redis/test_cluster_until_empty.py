@@ -12,7 +12,7 @@ from laneway.brokers.redis import RedisBroker, outbox
 from laneway.brokers.redis.outbox import Outbox
 from laneway.config import WorkerOptions
 from laneway.jobs.settlement import done
-from laneway.testing.conformance.kit import Hand, job, put
+from laneway.testing.conformance.fixtures import Hand, job, put
 from tests.redis.conftest import Opener
 from tests.servers import RedisCluster
 from tests.worker.nodes import check_others_jobs_do_not_keep_a_worker, check_what_runs_keeps_those_who_serve_its_shard

@@ -9,7 +9,7 @@ from laneway.brokers.redis import RedisBroker
 from laneway.errors import LeaseLost
 from laneway.logs.sentences import SENTENCES
 from laneway.telemetry import LeaseEnded, Reclaimed
-from laneway.testing.conformance.kit import Hand, keys, put
+from laneway.testing.conformance.fixtures import Hand, keys, put
 from laneway.urls import Url
 from tests.servers import RedisServer, wait_until
 from tests.worker.conftest import Running

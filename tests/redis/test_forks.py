@@ -8,7 +8,7 @@ import pytest
 
 from laneway import Laneway
 from laneway.brokers.redis import RedisBroker
-from laneway.testing.conformance.kit import call, job, numbers, value
+from laneway.testing.conformance.fixtures import call, job, numbers, value
 from laneway.urls import Url
 from tests.servers import RedisCluster, RedisServer
 

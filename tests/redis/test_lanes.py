@@ -13,7 +13,7 @@ from laneway.brokers.redis import RedisBroker
 from laneway.brokers.redis.client.server import Server
 from laneway.clock import ManualClock
 from laneway.jobs.settlement import done
-from laneway.testing.conformance.kit import Hand, job, keys, put
+from laneway.testing.conformance.fixtures import Hand, job, keys, put
 from tests.servers import RedisServer
 
 pytestmark = pytest.mark.unit

@@ -10,8 +10,8 @@ from laneway.brokers.redis import RedisBroker, enqueue, turn
 from laneway.brokers.redis.script import load
 from laneway.errors import BrokerError, EnqueueError, LeaseLost
 from laneway.jobs.settlement import done
-from laneway.testing.conformance.copies import copies
-from laneway.testing.conformance.kit import Hand, bodies, call, job, keys, put, value
+from laneway.testing.conformance.events import copies
+from laneway.testing.conformance.fixtures import Hand, bodies, call, job, keys, put, value
 from laneway.urls import Url
 from tests.servers import RedisServer
 

@@ -14,7 +14,7 @@ from laneway.brokers.redis.client.server import Server
 from laneway.clock import ManualClock
 from laneway.jobs.data import Claim, JobView
 from laneway.jobs.settlement import Settlement, buried, done, failed
-from laneway.testing.conformance.kit import Hand, call, job, keys, value
+from laneway.testing.conformance.fixtures import Hand, call, job, keys, value
 from tests.servers import RedisServer, servers
 
 pytestmark = pytest.mark.conformance

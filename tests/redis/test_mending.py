@@ -16,7 +16,19 @@ from laneway.clock import ManualClock
 from laneway.jobs.data import JobView
 from laneway.jobs.settlement import buried, failed
 from laneway.jobs.shards import shard_of
-from laneway.testing.conformance.kit import Hand, bodies, call, calls, job, keys, numbers, only, places, put, values
+from laneway.testing.conformance.fixtures import (
+    Hand,
+    bodies,
+    call,
+    calls,
+    job,
+    keys,
+    numbers,
+    only,
+    places,
+    put,
+    values,
+)
 from tests.servers import RedisServer
 
 #: The shard of everything below, in a queue of one.

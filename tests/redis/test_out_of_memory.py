@@ -14,7 +14,17 @@ from laneway.errors import BrokerAwayError, BrokerError
 from laneway.events.event import Subscription
 from laneway.jobs.data import Started
 from laneway.jobs.settlement import buried, done, failed, postponed, released
-from laneway.testing.conformance.kit import Hand, call, calls, declare_dead, job, numbers, put, value, values
+from laneway.testing.conformance.fixtures import (
+    Hand,
+    call,
+    calls,
+    declare_dead,
+    job,
+    numbers,
+    put,
+    value,
+    values,
+)
 from laneway.urls import Url
 from tests.servers import LOGGED, RedisServer, servers
 from tests.worker.conftest import drain

@@ -15,8 +15,8 @@ from laneway.brokers.redis import RedisBroker, outbox
 from laneway.events.event import copy_key
 from laneway.ids import new_id
 from laneway.jobs.settlement import done
-from laneway.testing.conformance.copies import QUEUES
-from laneway.testing.conformance.kit import Hand
+from laneway.testing.conformance.events import QUEUES
+from laneway.testing.conformance.fixtures import Hand
 from tests.redis.conftest import Opener
 from tests.redis.publisher import EVENTS, HOWS, MANY, Publishers
 from tests.servers import RedisCluster, RedisServer, wait_until

@@ -12,8 +12,8 @@ from laneway.brokers.redis import RedisBroker
 from laneway.clock import ManualClock
 from laneway.ids import new_id
 from laneway.jobs.settlement import done
-from laneway.testing.conformance.copies import QUEUES, copies, lengths
-from laneway.testing.conformance.kit import Hand, keys
+from laneway.testing.conformance.events import QUEUES, copies, lengths
+from laneway.testing.conformance.fixtures import Hand, keys
 from tests.redis.conftest import Opener
 from tests.redis.test_cluster_moving_targets import finish
 from tests.redis.test_cluster_publishing import publish_and_die, sweep

@@ -11,7 +11,7 @@ import pytest
 from laneway import Laneway
 from laneway.brokers.redis import RedisBroker
 from laneway.errors import BrokerAwayError, BrokerError
-from laneway.testing.conformance.kit import put
+from laneway.testing.conformance.fixtures import put
 from laneway.urls import Url
 from tests.conformance.test_redis import documented_user
 from tests.servers import RedisServer, servers, wait_until

@@ -18,8 +18,20 @@ from laneway.clock import ManualClock
 from laneway.jobs.data import JobView
 from laneway.jobs.settlement import buried, done, failed
 from laneway.jobs.shards import shard_of
-from laneway.testing.conformance.kit import Hand, bodies, call, calls, job, keys, numbers, only, places, put, values
-from laneway.testing.conformance.resharding import KINDS, PLACES, fill, finish
+from laneway.testing.conformance.fixtures import (
+    Hand,
+    bodies,
+    call,
+    calls,
+    job,
+    keys,
+    numbers,
+    only,
+    places,
+    put,
+    values,
+)
+from laneway.testing.conformance.reshard import KINDS, PLACES, fill, finish
 from tests.servers import RedisServer
 
 NAMES = [f"{kind}-{place}-{n}" for kind in KINDS for place in PLACES for n in range(4)]

@@ -11,7 +11,7 @@ from laneway.brokers.redis import RedisBroker
 from laneway.brokers.redis.client.connections import Command
 from laneway.brokers.redis.script import load
 from laneway.jobs.shards import shard_of
-from laneway.testing.conformance.kit import Hand, keys, put
+from laneway.testing.conformance.fixtures import Hand, keys, put
 from tests.redis.conftest import Opener
 from tests.redis.test_cluster_lost_answers import Cut
 from tests.servers import RedisCluster, RedisServer

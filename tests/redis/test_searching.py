@@ -14,7 +14,7 @@ from laneway.brokers.redis.client.server import Server
 from laneway.brokers.redis.script import load
 from laneway.jobs.merge import identity_of
 from laneway.jobs.settlement import buried
-from laneway.testing.conformance.kit import Hand, values
+from laneway.testing.conformance.fixtures import Hand, values
 from tests.servers import RedisServer
 
 #: More than are looked at in one step, with what a pattern would take for something else.

@@ -11,7 +11,7 @@ from laneway.brokers.redis.client.server import Server
 from laneway.clock import ManualClock
 from laneway.jobs.data import Kind, NewJob
 from laneway.jobs.settlement import done
-from laneway.testing.conformance.kit import Hand, keys, numbers
+from laneway.testing.conformance.fixtures import Hand, keys, numbers
 from tests.servers import RedisServer
 
 pytestmark = pytest.mark.unit

@@ -11,7 +11,7 @@ from laneway.brokers.redis import RedisBroker
 from laneway.brokers.redis.script import load
 from laneway.clock import ManualClock
 from laneway.jobs.settlement import done, failed
-from laneway.testing.conformance.kit import Hand, call, job, keys, value
+from laneway.testing.conformance.fixtures import Hand, call, job, keys, value
 from tests.redis.conftest import Opener
 from tests.servers import RedisServer
 

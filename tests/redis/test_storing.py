@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from laneway.brokers.redis import RedisBroker
-from laneway.testing.conformance.kit import job, keys
+from laneway.testing.conformance.fixtures import job, keys
 from tests.servers import RedisServer
 
 pytestmark = pytest.mark.conformance

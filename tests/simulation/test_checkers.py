@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from laneway.testing.checkers import (
+from tests.support.checkers import (
     Accepted,
     Snapshot,
     conservation,
@@ -19,7 +19,7 @@ from laneway.testing.checkers import (
     repeats,
     stale_accepted,
 )
-from laneway.testing.history import Event, History, read_history
+from tests.support.history import Event, History, read_history
 
 pytestmark = pytest.mark.simulation
 
@@ -168,7 +168,7 @@ def test_what_is_no_history_is_refused(tmp_path: Path) -> None:
 def test_lines_of_several_processes_survive_a_kill_and_do_not_mix(tmp_path: Path) -> None:
     program = (
         "import os, signal, sys\n"
-        "from laneway.testing.history import History\n"
+        "from tests.support.history import History\n"
         "history = History(sys.argv[1])\n"
         "for number in range(500): history.note('S', 'k' * 50, number)\n"
         "os.kill(os.getpid(), signal.SIGKILL)\n"

@@ -1,6 +1,6 @@
 """Whatever goes wrong in whatever order, nothing is lost, overlaps, overtakes or is settled too late.
 
-`make test` runs a few seeds; `python -m laneway.testing.simulator --seeds 1000` as many as you like.
+`make test` runs a few seeds; `python -m tests.support.simulator --seeds 1000` as many as you like.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from laneway.testing.simulator import Connect, Report, in_memory, main, on_redis, on_sqlite, simulate
 from tests.servers import LOGGED, RedisServer, servers
+from tests.support.simulator import Connect, Report, in_memory, main, on_redis, on_sqlite, simulate
 
 pytestmark = pytest.mark.simulation
 

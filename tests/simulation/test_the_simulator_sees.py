@@ -13,10 +13,10 @@ from laneway.brokers.memory import MemoryBroker
 from laneway.clock import Clock
 from laneway.jobs.data import Kind, NewJob, Started
 from laneway.jobs.settlement import Settlement, done
-from laneway.testing.participants import Lane, SimulatedWorker
-from laneway.testing.simulator import Report, in_memory, simulate
 from laneway.worker.lease.holdings import Holdings
 from laneway.worker.lease.lease import Observer
+from tests.support.simulated_workers import Lane, SimulatedWorker
+from tests.support.simulator import Report, in_memory, simulate
 
 pytestmark = pytest.mark.simulation
 

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from laneway.brokers.redis import script
-from laneway.testing.simulator import on_redis, simulate
 from tests.servers import RedisServer
+from tests.support.simulator import on_redis, simulate
 
 pytestmark = pytest.mark.simulation
 

@@ -10,8 +10,8 @@ import pytest
 from laneway.brokers.sqlite import SQLiteBroker
 from laneway.events.event import Subscription
 from laneway.jobs.settlement import done
-from laneway.testing.conformance.copies import QUEUES, copies, lengths
-from laneway.testing.conformance.kit import Hand, keys, put
+from laneway.testing.conformance.events import QUEUES, copies, lengths
+from laneway.testing.conformance.fixtures import Hand, keys, put
 
 from .conftest import Spawn
 
@@ -24,7 +24,7 @@ import signal
 from laneway import failpoints
 from laneway.brokers.sqlite import enqueue
 from laneway.jobs.settlement import done
-from laneway.testing.conformance.copies import copies, lengths
+from laneway.testing.conformance.events import copies, lengths
 enqueue.CHUNK = 2
 def kill():
     os.kill(os.getpid(), signal.SIGKILL)

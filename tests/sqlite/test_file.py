@@ -14,7 +14,7 @@ from laneway.errors import ConfigError
 from laneway.events.event import Subscription
 from laneway.jobs.data import Kind, NewJob, Started
 from laneway.jobs.shards import shard_of
-from laneway.testing.conformance.kit import put
+from laneway.testing.conformance.fixtures import put
 
 pytestmark = pytest.mark.unit
 

@@ -12,7 +12,7 @@ from laneway.brokers.sqlite import SQLiteBroker
 from laneway.errors import BrokerError
 from laneway.events.event import Subscription
 from laneway.jobs.settlement import buried, done
-from laneway.testing.conformance.kit import Hand, calls, put, values
+from laneway.testing.conformance.fixtures import Hand, calls, put, values
 
 pytestmark = pytest.mark.unit
 

@@ -13,7 +13,7 @@ import pytest
 from laneway.brokers.sqlite import SQLiteBroker, enqueue
 from laneway.brokers.sqlite.queues import queues
 from laneway.jobs.settlement import released
-from laneway.testing.conformance.kit import LONG_S, Hand, keys, numbers, put
+from laneway.testing.conformance.fixtures import LONG_S, Hand, keys, numbers, put
 
 from .conftest import Spawn
 

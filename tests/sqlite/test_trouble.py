@@ -15,7 +15,7 @@ import pytest
 from laneway.brokers.sqlite import SQLiteBroker
 from laneway.errors import BrokerAwayError, ConfigError
 from laneway.jobs.settlement import done
-from laneway.testing.conformance.kit import Hand, job, keys, numbers, put
+from laneway.testing.conformance.fixtures import Hand, job, keys, numbers, put
 
 pytestmark = pytest.mark.unit
 

@@ -27,9 +27,9 @@ from laneway.broker import Answer, Turn
 from laneway.brokers.sqlite import SQLiteBroker
 from laneway.errors import BrokerAwayError
 from laneway.jobs.data import Claim, Kind
-from laneway.testing.history import History
-from laneway.testing.recorder import Recorder
 from laneway.urls import Url, open_broker
+from tests.support.history import History
+from tests.support.recorder import Recorder
 
 history = History(os.environ.get("HISTORY", os.devnull))
 

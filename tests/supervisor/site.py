@@ -18,9 +18,9 @@ import msgspec
 
 from laneway import Laneway
 from laneway.jobs.data import JobView, Kind, NewJob
-from laneway.testing.checkers import Accepted, Snapshot, lost, out_of_order, overlap, repeats
-from laneway.testing.history import Event, History, parse_line
 from laneway.worker.process.tree import descendants
+from tests.support.checkers import Accepted, Snapshot, lost, out_of_order, overlap, repeats
+from tests.support.history import Event, History, parse_line
 
 PROGRAM = Path(__file__).with_name("program.py")
 #: How long a test waits for what must happen; long enough for a machine that is busy with something else.

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from laneway.testing.history import read_history
 from tests.supervisor.site import PATIENCE_S, Site, kill, state_of, wait_until
+from tests.support.history import read_history
 
 pytestmark = pytest.mark.acceptance
 

@@ -10,7 +10,7 @@ import pytest
 from laneway import Context, Laneway, Middleware
 from laneway.jobs.data import NewJob
 from laneway.telemetry import BrokerAway, BrokerBack, RunEnded
-from laneway.testing.faulty import FaultyBroker
+from laneway.testing.faulty_broker import FaultyBroker
 from laneway.urls import open_broker
 from tests.worker.conftest import PATIENCE_S, Running
 

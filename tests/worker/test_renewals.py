@@ -10,7 +10,7 @@ from laneway.brokers.redis import RedisBroker
 from laneway.brokers.sqlite import SQLiteBroker
 from laneway.capabilities import is_remote
 from laneway.clock import ManualClock
-from laneway.testing.faulty import FaultyBroker
+from laneway.testing.faulty_broker import FaultyBroker
 from laneway.worker.outage import Outage
 from laneway.worker.supervisor.leases import Renewals
 

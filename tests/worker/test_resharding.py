@@ -7,7 +7,7 @@ from typing import Annotated
 
 from laneway import Batch, Key, Laneway, Worker, by_node
 from laneway.errors import ConfigError
-from laneway.testing.faulty import FaultyBroker
+from laneway.testing.faulty_broker import FaultyBroker
 from tests.worker.conftest import PATIENCE_S, Running, stats
 
 

@@ -15,7 +15,7 @@ from laneway.brokers.memory import MemoryBroker
 from laneway.clock import ManualClock
 from laneway.jobs.data import Claim, Kind, NewJob, Payload
 from laneway.jobs.shards import shard_of
-from laneway.testing.faulty import FaultyBroker
+from laneway.testing.faulty_broker import FaultyBroker
 from laneway.worker.fetch.shards import Share, default, from_environment
 from tests.worker.conftest import PATIENCE_S, Running, stats
 from tests.worker.nodes import (

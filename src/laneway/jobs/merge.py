@@ -1,7 +1,7 @@
 """What becomes of two jobs of one key when they meet: the small decisions that every broker makes alike.
 
 Pure functions. The whole of it, as a model of one key from its first payload to its last, is
-`laneway.testing.model`; a broker is right when it cannot be told from that.
+`tests.support.model`; a broker is right when it cannot be told from that.
 """
 
 from __future__ import annotations

@@ -20,56 +20,56 @@ import pytest
 
 # Before the imports below, so that failed asserts say what they saw.
 _MODULES = (
-    "kit",
+    "fixtures",
     "acting",
     "batches",
     "collecting",
-    "copies",
     "deaths",
-    "enqueueing",
-    "heads",
+    "enqueue",
+    "events",
+    "inspect",
     "keyed",
+    "keyed_jobs",
     "leases",
+    "listing",
     "listings",
-    "looking",
     "merging",
     "morgue",
-    "pausing",
+    "operate",
+    "pause",
     "quiet",
     "repeats",
-    "resharding",
-    "settling",
-    "single",
-    "sorting",
+    "reshard",
+    "settle",
     "subscribing",
-    "turns",
-    "waiting",
+    "turn",
+    "wait",
 )
 pytest.register_assert_rewrite(*(f"{__name__}.{module}" for module in _MODULES))
 
 from .acting import Acting  # noqa: E402 - see above
 from .batches import Batches  # noqa: E402
 from .collecting import Collecting  # noqa: E402
-from .copies import Copies  # noqa: E402
 from .deaths import Deaths  # noqa: E402
-from .enqueueing import Enqueueing  # noqa: E402
-from .heads import Heads  # noqa: E402
+from .enqueue import Enqueueing  # noqa: E402
+from .events import Copies  # noqa: E402
+from .inspect import Looking  # noqa: E402
 from .keyed import Keyed  # noqa: E402
+from .keyed_jobs import Heads  # noqa: E402
 from .leases import Leases  # noqa: E402
+from .listing import Sorting  # noqa: E402
 from .listings import Listings  # noqa: E402
-from .looking import Looking  # noqa: E402
 from .merging import Merging  # noqa: E402
 from .morgue import Morgue  # noqa: E402
-from .pausing import Pausing  # noqa: E402
+from .operate import Single  # noqa: E402
+from .pause import Pausing  # noqa: E402
 from .quiet import WaitsForQuiet  # noqa: E402
 from .repeats import Repeats  # noqa: E402
-from .resharding import Reshards  # noqa: E402
-from .settling import Settling  # noqa: E402
-from .single import Single  # noqa: E402
-from .sorting import Sorting  # noqa: E402
+from .reshard import Reshards  # noqa: E402
+from .settle import Settling  # noqa: E402
 from .subscribing import Subscribing  # noqa: E402
-from .turns import Turns  # noqa: E402
-from .waiting import Waiting  # noqa: E402
+from .turn import Turns  # noqa: E402
+from .wait import Waiting  # noqa: E402
 
 __all__ = ["BrokerConformance"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ...broker import Broker
 from ...clock import ManualClock
 from ...jobs.settlement import buried, done, failed
-from .kit import Hand, Kit, keys, numbers, only, put
+from .fixtures import Hand, Kit, keys, numbers, only, put
 
 
 def bury(broker: Broker, hand: Hand, *dying: str) -> None:

@@ -8,7 +8,7 @@ from ...broker import Broker
 from ...clock import ManualClock
 from ...jobs.data import Claim
 from ...jobs.settlement import done, released
-from .kit import Hand, Kit, job, keys, put
+from .fixtures import Hand, Kit, job, keys, put
 
 #: Keys of each of the five shards of the queue `q`.
 OF_SHARD = {

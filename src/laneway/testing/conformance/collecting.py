@@ -7,7 +7,7 @@ from ...clock import ManualClock
 from ...jobs.data import Kind, Payload
 from ...jobs.merge import identity_of
 from ...jobs.settlement import buried, done, failed, postponed, released
-from .kit import Hand, Kit, bodies, keys, numbers, only, places, scores, value, values
+from .fixtures import Hand, Kit, bodies, keys, numbers, only, places, scores, value, values
 
 
 class Collecting(Kit):

@@ -6,7 +6,7 @@ from ...broker import Broker
 from ...clock import ManualClock
 from ...jobs.data import Claim, JobView, Started
 from ...jobs.settlement import BURIED_AT, buried, died, done, failed, released
-from .kit import Hand, Kit, attempts, bodies, call, calls, declare_dead, job, only, put, value, values
+from .fixtures import Hand, Kit, attempts, bodies, call, calls, declare_dead, job, only, put, value, values
 
 
 def started(claim: Claim, number: int = 0, *, token: int | None = None) -> Started:

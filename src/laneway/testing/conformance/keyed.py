@@ -9,7 +9,7 @@ from ...clock import ManualClock
 from ...errors import EnqueueError
 from ...jobs.data import Kind, Payload
 from ...jobs.settlement import done, released
-from .kit import Hand, Kit, bodies, call, calls, job, keys, numbers, only, places, put, value
+from .fixtures import Hand, Kit, bodies, call, calls, job, keys, numbers, only, places, put, value
 
 
 class Keyed(Kit):

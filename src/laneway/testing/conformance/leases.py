@@ -10,7 +10,7 @@ from ...clock import ManualClock
 from ...errors import LeaseLost
 from ...jobs.data import WorkerView
 from ...jobs.settlement import done, failed
-from .kit import Hand, Kit, declare_dead, job, keys, only, put
+from .fixtures import Hand, Kit, declare_dead, job, keys, only, put
 
 
 class Leases(Kit):

@@ -8,7 +8,7 @@ from ...broker import Broker, Listing
 from ...clock import ManualClock
 from ...errors import BrokerError
 from ...jobs.settlement import buried, failed
-from .kit import Hand, Kit, job, keys, put
+from .fixtures import Hand, Kit, job, keys, put
 
 
 def pages(broker: Broker, which: Listing, limit: int) -> list[list[str]]:

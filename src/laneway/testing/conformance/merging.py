@@ -5,7 +5,7 @@ from __future__ import annotations
 from ...broker import Broker
 from ...clock import ManualClock
 from ...jobs.settlement import buried, done, failed
-from .kit import Hand, Kit, bodies, declare_dead, only, places, scores, value, values
+from .fixtures import Hand, Kit, bodies, declare_dead, only, places, scores, value, values
 
 
 class Merging(Kit):

@@ -8,7 +8,7 @@ from ...broker import Broker
 from ...clock import ManualClock
 from ...jobs.data import Kind
 from ...jobs.settlement import buried, done, failed
-from .kit import Hand, Kit, attempts, bodies, calls, keys, numbers, only, places, put, scores, values
+from .fixtures import Hand, Kit, attempts, bodies, calls, keys, numbers, only, places, put, scores, values
 
 
 class Morgue(Kit):

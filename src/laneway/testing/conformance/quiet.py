@@ -7,7 +7,7 @@ from ...clock import ManualClock
 from ...jobs.data import Quiet
 from ...jobs.merge import identity_of
 from ...jobs.settlement import done, failed
-from .kit import Hand, Kit, bodies, only, value
+from .fixtures import Hand, Kit, bodies, only, value
 
 QUIET = Quiet(10.0)
 

@@ -8,7 +8,7 @@ from collections import Counter
 from ...broker import Broker
 from ...clock import ManualClock
 from ...jobs.settlement import Settlement, buried, done, failed, postponed, released
-from .kit import Hand, Kit, bodies, call, calls, declare_dead, numbers, places, value, values
+from .fixtures import Hand, Kit, bodies, call, calls, declare_dead, numbers, places, value, values
 
 
 class Repeats(Kit):

@@ -9,7 +9,7 @@ import pytest
 from ...broker import Broker
 from ...errors import LanewayError
 from ...events.event import FilterPolicy, Subscription
-from .kit import LONG_S, Kit
+from .fixtures import LONG_S, Kit
 
 #: A filter with one of everything, and no larger than SNS takes it.
 EVERYTHING: FilterPolicy = {

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from ...broker import Broker
 from ...clock import ManualClock, SystemClock
 from ...jobs.settlement import failed, released
-from .kit import LONG_S, Hand, Kit, MakeBroker, job, put
+from .fixtures import LONG_S, Hand, Kit, MakeBroker, job, put
 
 
 class Waiter(threading.Thread):

@@ -5,8 +5,8 @@ It shares no code with the core, and knows of filters only what the state machin
 
 from __future__ import annotations
 
-from ..events.event import FilterPolicy, Subscription, copy_key
-from ..jobs.data import NewJob
+from laneway.events.event import FilterPolicy, Subscription, copy_key
+from laneway.jobs.data import NewJob
 
 
 class Subscriptions:

@@ -8,7 +8,7 @@ from ...broker import Broker
 from ...clock import ManualClock
 from ...jobs.data import Kind
 from ...jobs.settlement import Settlement, buried, done, failed, postponed, released
-from .kit import Hand, Kit, call, calls, job, keys, numbers, only, places, put, value, values
+from .fixtures import Hand, Kit, call, calls, job, keys, numbers, only, places, put, value, values
 
 
 class Settling(Kit):

@@ -11,12 +11,12 @@ from collections.abc import Callable, Collection, Sequence
 
 import msgspec
 
-from ..broker import Answer, Resharding, Turn
-from ..jobs.data import Claim, NewJob, Started
-from ..jobs.shards import DEFAULT_SHARDS, shard_of
-from . import model, model_settling
-from .model import KeyState, replace
-from .model_events import Subscriptions
+from laneway.broker import Answer, Resharding, Turn
+from laneway.jobs.data import Claim, NewJob, Started
+from laneway.jobs.shards import DEFAULT_SHARDS, shard_of
+from tests.support import model, model_settle
+from tests.support.model import KeyState, replace
+from tests.support.model_events import Subscriptions
 
 Name = tuple[str, str]
 
@@ -137,7 +137,7 @@ class Reference:
             if not self._holds(turn.worker, claim):
                 refused.append(claim.key)
                 continue
-            self.keys[claim.queue, claim.key] = model_settling.settle(state, settlement, now)
+            self.keys[claim.queue, claim.key] = model_settle.settle(state, settlement, now)
             outbox += settlement.outbox or ()
             queue.processed += settlement.verdict == "done" or settlement.done > 0
             queue.failed += settlement.verdict in ("retry", "bury")
@@ -220,7 +220,7 @@ class Reference:
             return False
         known.counter += 1
         self._take_back(
-            lambda row: row.worker == worker and row.token < before and row.token not in held, model_settling.forget
+            lambda row: row.worker == worker and row.token < before and row.token not in held, model_settle.forget
         )
         return True
 
@@ -233,8 +233,8 @@ class Reference:
         for started in dict.fromkeys(died):
             name = started.queue, started.key
             if model.holds(self.state(*name), worker, started.token):
-                self.keys[name] = model_settling.died(self.keys[name], started.identity)
-        return self._take_back(lambda row: row.worker == worker, model_settling.give_back)
+                self.keys[name] = model_settle.died(self.keys[name], started.identity)
+        return self._take_back(lambda row: row.worker == worker, model_settle.give_back)
 
     def declare_dead(self, worker: str, counter: int) -> bool:
         """End a lease, unless it was renewed since."""
@@ -246,7 +246,7 @@ class Reference:
     def reclaim(self) -> int:
         """Give back the claims of the dead."""
         dead = {name for name, worker in self.workers.items() if not worker.lives}
-        return self._take_back(lambda row: row.worker in dead, model_settling.give_back)
+        return self._take_back(lambda row: row.worker in dead, model_settle.give_back)
 
     def _take_back(self, which: Callable[[model.Row], bool], how: Callable[[KeyState], KeyState]) -> int:
         taken = [name for name, state in self.keys.items() if state.row and state.row.worker and which(state.row)]

@@ -1,6 +1,6 @@
 """A Hypothesis state machine that holds any broker against the model, in any interleaving of several workers.
 
-    from laneway.testing.machine import broker_machine
+    from tests.support.machine import broker_machine
 
     Machine = broker_machine(lambda clock: MyBroker(clock=clock))
     TestMyBroker = Machine.TestCase
@@ -19,15 +19,12 @@ from hypothesis import note
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule
 
-from ..broker import Broker, Listing, Order, Turn
-from ..clock import Clock, ManualClock
-from ..errors import EnqueueError, LeaseLost
-from ..jobs.data import Claim, Kind, NewJob, Started, WorkerView
-from ..jobs.settlement import done
-from .comparing import compare_key, compare_listing, compare_payload, compare_stats, compare_status
-from .machine_acting import ActingSteps
-from .machine_events import EventSteps
-from .material import (
+from laneway.broker import Broker, Listing, Order, Turn
+from laneway.clock import Clock, ManualClock
+from laneway.errors import EnqueueError, LeaseLost
+from laneway.jobs.data import Claim, Kind, NewJob, Started, WorkerView
+from laneway.jobs.settlement import done
+from tests.support.choices import (
     EVERYWHERE,
     KINDS,
     NAMES,
@@ -40,7 +37,10 @@ from .material import (
     new_job,
     settlement,
 )
-from .reference import Reference, same
+from tests.support.compare import compare_key, compare_listing, compare_payload, compare_stats, compare_status
+from tests.support.machine_events import EventSteps
+from tests.support.machine_operate import ActingSteps
+from tests.support.reference import Reference, same
 
 MakeBroker = Callable[[Clock], Broker]
 

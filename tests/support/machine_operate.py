@@ -7,14 +7,14 @@ from typing import Any
 
 from hypothesis import note
 
-from ..broker import Broker
-from ..clock import ManualClock
-from ..errors import ConfigError
-from ..jobs.data import Kind
-from . import model_acting
-from .material import EVERYWHERE, KINDS, PAYLOADS, QUEUES, Choices, Name, due, identity
-from .model import KeyState
-from .reference import Reference, same
+from laneway.broker import Broker
+from laneway.clock import ManualClock
+from laneway.errors import ConfigError
+from laneway.jobs.data import Kind
+from tests.support import model_operate
+from tests.support.choices import EVERYWHERE, KINDS, PAYLOADS, QUEUES, Choices, Name, due, identity
+from tests.support.model import KeyState
+from tests.support.reference import Reference, same
 
 
 class ActingSteps:
@@ -41,7 +41,7 @@ class ActingSteps:
         name = self._name(how, lambda state: state.queued)
         which = self._payload(name, how)
         note(("cancel", name, which))
-        expected = self.reference.act(*name, lambda state: model_acting.cancel(state, which))
+        expected = self.reference.act(*name, lambda state: model_operate.cancel(state, which))
         same(f"cancel{(*name, which)}", self.broker.cancel(*name, which), expected)
         return [name]
 
@@ -54,7 +54,7 @@ class ActingSteps:
             which = None
         note(("reschedule", name, which, delay_s, at))
         then = self.clock.now() + delay_s if at is None else at
-        expected = self.reference.act(*name, lambda state: model_acting.reschedule(state, which, then))
+        expected = self.reference.act(*name, lambda state: model_operate.reschedule(state, which, then))
         moved = self.broker.reschedule(*name, which, delay_s=delay_s, perform_at=at)
         same(f"reschedule{(*name, which)}", moved, expected)
         return [name]
@@ -63,12 +63,12 @@ class ActingSteps:
         """What can be done to many keys at once."""
         now = self.clock.now()
         steps: tuple[tuple[str, Callable[[Any], Any]], ...] = (
-            ("revive", lambda state: model_acting.revive(state, now)),
-            ("run_now", lambda state: model_acting.run_now(state, now)),
-            ("bury_failed", lambda state: model_acting.bury_failed(state, now)),
-            ("revive", lambda state: model_acting.revive(state, now)),
-            ("delete_failed", lambda state: model_acting.delete_failed(state, now)),
-            ("delete_dead", model_acting.delete_dead),
+            ("revive", lambda state: model_operate.revive(state, now)),
+            ("run_now", lambda state: model_operate.run_now(state, now)),
+            ("bury_failed", lambda state: model_operate.bury_failed(state, now)),
+            ("revive", lambda state: model_operate.revive(state, now)),
+            ("delete_failed", lambda state: model_operate.delete_failed(state, now)),
+            ("delete_dead", model_operate.delete_dead),
         )
         verb, step = how.of(steps)
         queue, key = self._name(how, step)

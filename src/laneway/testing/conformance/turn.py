@@ -12,7 +12,7 @@ from ...errors import BrokerError
 from ...jobs.data import Claim
 from ...jobs.settlement import done, released
 from ...jobs.shards import shard_of
-from .kit import Hand, Kit, job, keys, numbers, put
+from .fixtures import Hand, Kit, job, keys, numbers, put
 
 
 class Turns(Kit):

@@ -6,10 +6,10 @@ buried, and the rest goes back to the queue.
 
 from __future__ import annotations
 
-from ..jobs.data import Kind
-from ..jobs.merge import HEAD
-from ..jobs.settlement import Settlement
-from .model import Buried, Entries, Entry, KeyState, Row, earliest, replace, united
+from laneway.jobs.data import Kind
+from laneway.jobs.merge import HEAD
+from laneway.jobs.settlement import Settlement
+from tests.support.model import Buried, Entries, Entry, KeyState, Row, earliest, replace, united
 
 
 def settle(state: KeyState, settlement: Settlement, now: float) -> KeyState:

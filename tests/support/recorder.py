@@ -10,11 +10,11 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-from ..broker import Answer, Broker, Turn
-from ..capabilities import is_remote
-from ..jobs.data import Kind
-from ..jobs.settlement import Settlement
-from .history import Event, What
+from laneway.broker import Answer, Broker, Turn
+from laneway.capabilities import is_remote
+from laneway.jobs.data import Kind
+from laneway.jobs.settlement import Settlement
+from tests.support.history import Event, What
 
 
 class Ledger:

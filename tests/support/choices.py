@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TypeVar
 
-from ..events.event import FilterPolicy, copy_key
-from ..jobs.data import Claim, Kind, NewJob, Quiet
-from ..jobs.merge import identity_of
-from ..jobs.settlement import Settlement, buried, died, done, failed, postponed, released
-from .model import KeyState
+from laneway.events.event import FilterPolicy, copy_key
+from laneway.jobs.data import Claim, Kind, NewJob, Quiet
+from laneway.jobs.merge import identity_of
+from laneway.jobs.settlement import Settlement, buried, died, done, failed, postponed, released
+from tests.support.model import KeyState
 
 T = TypeVar("T")
 Name = tuple[str, str]

@@ -11,7 +11,7 @@ from ...clock import ManualClock
 from ...errors import BrokerError
 from ...jobs.data import JobView
 from ...jobs.settlement import buried, failed
-from .kit import Hand, Kit, call, calls, job, keys, put, value
+from .fixtures import Hand, Kit, call, calls, job, keys, put, value
 
 #: What each listing can be sorted by.
 ORDERS: dict[Listing, tuple[Order, ...]] = {

@@ -13,7 +13,7 @@ from ...errors import EnqueueError, LanewayError
 from ...events.event import Subscription, copy_key
 from ...jobs.data import NewJob
 from ...jobs.settlement import buried, done, failed, released
-from .kit import LONG_S, Hand, Kit, job, keys, only, put
+from .fixtures import LONG_S, Hand, Kit, job, keys, only, put
 
 QUEUES = ("audit", "mail", "stock")
 

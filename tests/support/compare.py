@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..broker import Broker, Listing, Order
-from ..jobs.data import JobView, Kind, QueueStats, Status
-from ..jobs.shards import shard_of
-from . import model_acting
-from .model import Entries, KeyState, Row, replace
-from .reference import QueueState, Reference, same
+from laneway.broker import Broker, Listing, Order
+from laneway.jobs.data import JobView, Kind, QueueStats, Status
+from laneway.jobs.shards import shard_of
+from tests.support import model_operate
+from tests.support.model import Entries, KeyState, Row, replace
+from tests.support.reference import QueueState, Reference, same
 
 #: Payloads of one job in a listing.
 LISTED_PAYLOADS = 10
@@ -84,14 +84,14 @@ def compare_key(broker: Broker, reference: Reference, queue: str, key: str, now:
 
 def compare_status(broker: Broker, reference: Reference, queue: str, key: str, now: float) -> None:
     """`status` of a key."""
-    expected = model_acting.status(reference.state(queue, key), None, now)
+    expected = model_operate.status(reference.state(queue, key), None, now)
     same(f"status({queue!r}, {key!r})", broker.status(queue, key), expected)
 
 
 def compare_payload(broker: Broker, reference: Reference, queue: str, key: str, identity: str, now: float) -> None:
     """`status` of one payload."""
     state = reference.state(queue, key)
-    expected = model_acting.status(state, identity, now)
+    expected = model_operate.status(state, identity, now)
     same(f"status({queue!r}, {key!r}, {identity!r})", broker.status(queue, key, identity), expected)
 
 

@@ -12,7 +12,7 @@ from ...errors import BrokerError
 from ...jobs.data import JobView, Payload, QueueStats
 from ...jobs.settlement import buried, done, failed
 from ...jobs.shards import shard_of
-from .kit import Hand, Kit, bodies, call, calls, job, numbers, only, put, value
+from .fixtures import Hand, Kit, bodies, call, calls, job, numbers, only, put, value
 
 
 class Looking(Kit):

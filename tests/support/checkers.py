@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable
 
 import msgspec
 
-from .history import Event
+from tests.support.history import Event
 
 
 class Accepted(msgspec.Struct, frozen=True):

@@ -12,7 +12,7 @@ from ...errors import ConfigError
 from ...jobs.data import Claim
 from ...jobs.settlement import buried, done, failed
 from ...jobs.shards import shard_of
-from .kit import (
+from .fixtures import (
     LONG_S,
     Hand,
     Kit,
@@ -29,7 +29,7 @@ from .kit import (
     value,
     values,
 )
-from .waiting import Waiter
+from .wait import Waiter
 
 
 def finish(broker: Broker, shards: int, limit: int = 1_000) -> list[Resharding]:

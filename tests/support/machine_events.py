@@ -6,12 +6,12 @@ from collections.abc import Iterable
 
 from hypothesis import note
 
-from ..broker import Broker
-from ..events.event import Subscription
-from ..jobs.data import NewJob
-from .material import COUNTRIES, EVENTS, FILTERS, QUEUES, TOPICS, Choices, Name
-from .model_events import copies
-from .reference import Reference, same
+from laneway.broker import Broker
+from laneway.events.event import Subscription
+from laneway.jobs.data import NewJob
+from tests.support.choices import COUNTRIES, EVENTS, FILTERS, QUEUES, TOPICS, Choices, Name
+from tests.support.model_events import copies
+from tests.support.reference import Reference, same
 
 
 class EventSteps:

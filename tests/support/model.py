@@ -14,9 +14,17 @@ from collections.abc import Iterable
 
 import msgspec
 
-from ..errors import EnqueueError
-from ..jobs.data import Headers, Kind, NewJob, Payload
-from ..jobs.merge import HEAD, MAX_PAYLOADS, due_on_arrival, due_when_queued, next_score, quiet_until, smaller
+from laneway.errors import EnqueueError
+from laneway.jobs.data import Headers, Kind, NewJob, Payload
+from laneway.jobs.merge import (
+    HEAD,
+    MAX_PAYLOADS,
+    due_on_arrival,
+    due_when_queued,
+    next_score,
+    quiet_until,
+    smaller,
+)
 
 #: Stands for the job as a whole among what was cancelled.
 WHOLE = ""

@@ -6,8 +6,8 @@ from ...broker import Broker
 from ...clock import ManualClock
 from ...jobs.data import QueueStats
 from ...jobs.settlement import done, failed
-from .kit import Hand, Kit, call, job, keys, numbers, put, value
-from .waiting import Waiter
+from .fixtures import Hand, Kit, call, job, keys, numbers, put, value
+from .wait import Waiter
 
 
 class Pausing(Kit):

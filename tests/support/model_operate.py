@@ -5,10 +5,10 @@ Pure functions, like those of `model.py`. Those that may refuse return None then
 
 from __future__ import annotations
 
-from ..jobs.data import Kind, Status
-from ..jobs.merge import HEAD
-from .model import WHOLE, Entries, KeyState, Row, due_by_calls, earliest, in_order, replace, united
-from .model_settling import bury_into, left_after_burial
+from laneway.jobs.data import Kind, Status
+from laneway.jobs.merge import HEAD
+from tests.support.model import WHOLE, Entries, KeyState, Row, due_by_calls, earliest, in_order, replace, united
+from tests.support.model_settle import bury_into, left_after_burial
 
 
 def revive(state: KeyState, now: float) -> KeyState | None:

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections import Counter
 from random import Random
 
-from ..broker import Broker
-from ..errors import BrokerAwayError
-from ..jobs.data import JobView, Kind, Started
-from .participants import GATHER, ORDERS, SimulatedWorker
+from laneway.broker import Broker
+from laneway.errors import BrokerAwayError
+from laneway.jobs.data import JobView, Kind, Started
+from tests.support.simulated_workers import GATHER, ORDERS, SimulatedWorker
 
 
 class Operator:

@@ -6,7 +6,7 @@ from ...broker import Broker
 from ...clock import ManualClock
 from ...jobs.merge import identity_of
 from ...jobs.settlement import buried, done, failed
-from .kit import Hand, Kit, bodies, calls, numbers, only, places, scores, values
+from .fixtures import Hand, Kit, bodies, calls, numbers, only, places, scores, values
 
 
 class Single(Kit):

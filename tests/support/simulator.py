@@ -1,6 +1,6 @@
 """Several workers, a producer, crashes, pauses and lost messages, interleaved by a seed in one thread.
 
-    python -m laneway.testing.simulator --seeds 1000
+    python -m tests.support.simulator --seeds 1000
 
 The broker is real, and so is much of the worker; the clock is not, and nothing happens by itself, so that a seed says
 everything: the same one gives the same history. At every snapshot all that was accepted must be somewhere, and at the
@@ -22,16 +22,34 @@ from zlib import crc32
 
 import msgspec
 
-from ..broker import Broker
-from ..clock import Clock, ManualClock
-from ..failpoints import armed
-from .checkers import Accepted, Snapshot, conservation, lost, out_of_order, overlap, repeats, stale_accepted
-from .faulty import FaultyBroker
-from .history import Event
-from .operators import Operator, Supervisor
-from .participants import GATHER, KEYS, LEASE_S, ORDERS, Crash, Producer, Resharder, SimulatedWorker
-from .recorder import Ledger, Recorder
-from .snapshots import snapshot
+from laneway.broker import Broker
+from laneway.clock import Clock, ManualClock
+from laneway.failpoints import armed
+from laneway.testing.faulty_broker import FaultyBroker
+from tests.support.checkers import (
+    Accepted,
+    Snapshot,
+    conservation,
+    lost,
+    out_of_order,
+    overlap,
+    repeats,
+    stale_accepted,
+)
+from tests.support.history import Event
+from tests.support.recorder import Ledger, Recorder
+from tests.support.simulated_operators import Operator, Supervisor
+from tests.support.simulated_workers import (
+    GATHER,
+    KEYS,
+    LEASE_S,
+    ORDERS,
+    Crash,
+    Producer,
+    Resharder,
+    SimulatedWorker,
+)
+from tests.support.snapshots import snapshot
 
 #: Called once for each participant: processes have connections of their own to one store.
 Connect = Callable[[Clock], Broker]
@@ -285,14 +303,14 @@ def simulate(
 
 def on_sqlite(path: Path) -> Connect:
     """A SQLite file, with a connection of its own for every participant."""
-    from ..brokers.sqlite import SQLiteBroker
+    from laneway.brokers.sqlite import SQLiteBroker
 
     return lambda clock: SQLiteBroker(path, clock=clock)
 
 
 def in_memory() -> Connect:
     """One broker in memory, for all."""
-    from ..brokers.memory.broker import MemoryBroker
+    from laneway.brokers.memory.broker import MemoryBroker
 
     brokers: list[Broker] = []
 
@@ -306,9 +324,9 @@ def in_memory() -> Connect:
 
 def on_redis(url: str) -> Connect:
     """A Redis or Valkey server, with connections of its own for every participant. The URL's prefix must be unused."""
-    from ..brokers.redis import RedisBroker
-    from ..brokers.redis.settings import Settings
-    from ..urls import Url
+    from laneway.brokers.redis import RedisBroker
+    from laneway.brokers.redis.settings import Settings
+    from laneway.urls import Url
 
     settings = Settings.from_url(Url.parse(url))
     return lambda clock: RedisBroker(settings.open(), prefix=settings.prefix, clock=clock)
@@ -316,7 +334,7 @@ def on_redis(url: str) -> Connect:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run many seeds, and print what is wrong."""
-    parser = argparse.ArgumentParser(prog="python -m laneway.testing.simulator", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m tests.support.simulator", description=__doc__)
     parser.add_argument("--seeds", type=int, default=100, help="how many (default: 100)")
     parser.add_argument("--first", type=int, default=0, help="the first of them (default: 0)")
     parser.add_argument("--steps", type=int, default=400, help="steps of each (default: 400)")

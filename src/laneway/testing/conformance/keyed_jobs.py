@@ -8,7 +8,7 @@ from ...broker import Broker
 from ...clock import ManualClock
 from ...jobs.data import JobView
 from ...jobs.settlement import buried, done, failed, postponed, released
-from .kit import Hand, Kit, attempts, bodies, calls, declare_dead, numbers, only, places, scores
+from .fixtures import Hand, Kit, attempts, bodies, calls, declare_dead, numbers, only, places, scores
 
 
 class Heads(Kit):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ..broker import Broker
-from .checkers import Snapshot
+from laneway.broker import Broker
+from tests.support.checkers import Snapshot
 
 
 def snapshot(broker: Broker, names: Iterable[tuple[str, str]]) -> Snapshot:

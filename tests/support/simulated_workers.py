@@ -13,15 +13,15 @@ from typing import Any
 
 import msgspec
 
-from ..broker import Broker, Turn
-from ..clock import ManualClock
-from ..errors import BrokerAwayError, ConfigError, LeaseLost
-from ..jobs.data import Claim, Kind, NewJob, WorkerView
-from ..jobs.merge import identity_of
-from ..jobs.settlement import BURIED_AT, Settlement, buried, deaths_of, done, failed, postponed, released
-from ..worker.lease.holdings import Holdings
-from ..worker.lease.lease import Keeper
-from .recorder import Ledger
+from laneway.broker import Broker, Turn
+from laneway.clock import ManualClock
+from laneway.errors import BrokerAwayError, ConfigError, LeaseLost
+from laneway.jobs.data import Claim, Kind, NewJob, WorkerView
+from laneway.jobs.merge import identity_of
+from laneway.jobs.settlement import BURIED_AT, Settlement, buried, deaths_of, done, failed, postponed, released
+from laneway.worker.lease.holdings import Holdings
+from laneway.worker.lease.lease import Keeper
+from tests.support.recorder import Ledger
 
 LEASE_S = 30.0
 ORDERS, GATHER = "orders", "gather"

@@ -11,7 +11,7 @@ from ...jobs.data import Payload
 from ...jobs.merge import LARGEST_SCORE
 from ...jobs.settlement import done
 from ...jobs.shards import DEFAULT_SHARDS, MAX_SHARDS
-from .kit import Hand, Kit, call, job, keys, numbers, only, put, value
+from .fixtures import Hand, Kit, call, job, keys, numbers, only, put, value
 
 
 class Enqueueing(Kit):
