@@ -17,9 +17,8 @@ from laneway import Laneway
 from laneway.errors import BrokerAwayError
 from tests.chaos.chaos import PROGRAM, check, new_call
 from tests.supervisor.site import PATIENCE_S, wait_until
-from tests.support.checkers import Accepted, conservation, repeats
+from tests.support.checkers import Accepted, conservation, repeats, snapshot
 from tests.support.history import Event, parse_line
-from tests.support.snapshots import snapshot
 
 KEYS = [f"k{number}" for number in range(40)]
 #: Calls that may wait before nobody enqueues any more.

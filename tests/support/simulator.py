@@ -34,6 +34,7 @@ from tests.support.checkers import (
     out_of_order,
     overlap,
     repeats,
+    snapshot,
     stale_accepted,
 )
 from tests.support.history import Event
@@ -49,7 +50,6 @@ from tests.support.simulated_workers import (
     Resharder,
     SimulatedWorker,
 )
-from tests.support.snapshots import snapshot
 
 #: Called once for each participant: processes have connections of their own to one store.
 Connect = Callable[[Clock], Broker]

@@ -21,54 +21,38 @@ import pytest
 # Before the imports below, so that failed asserts say what they saw.
 _MODULES = (
     "fixtures",
-    "acting",
-    "batches",
     "collecting",
-    "deaths",
     "enqueue",
     "events",
     "inspect",
-    "keyed",
     "keyed_jobs",
     "leases",
     "listing",
-    "listings",
-    "merging",
     "morgue",
     "operate",
     "pause",
-    "quiet",
     "repeats",
     "reshard",
     "settle",
-    "subscribing",
     "turn",
     "wait",
 )
 pytest.register_assert_rewrite(*(f"{__name__}.{module}" for module in _MODULES))
 
-from .acting import Acting  # noqa: E402 - see above
-from .batches import Batches  # noqa: E402
-from .collecting import Collecting  # noqa: E402
-from .deaths import Deaths  # noqa: E402
+from .collecting import Collecting, Merging, WaitsForQuiet  # noqa: E402 - see above
 from .enqueue import Enqueueing  # noqa: E402
-from .events import Copies  # noqa: E402
+from .events import Copies, Subscribing  # noqa: E402
 from .inspect import Looking  # noqa: E402
-from .keyed import Keyed  # noqa: E402
-from .keyed_jobs import Heads  # noqa: E402
-from .leases import Leases  # noqa: E402
-from .listing import Sorting  # noqa: E402
-from .listings import Listings  # noqa: E402
-from .merging import Merging  # noqa: E402
+from .keyed_jobs import Heads, Keyed  # noqa: E402
+from .leases import Deaths, Leases  # noqa: E402
+from .listing import Listings, Sorting  # noqa: E402
 from .morgue import Morgue  # noqa: E402
-from .operate import Single  # noqa: E402
+from .operate import Acting, Single  # noqa: E402
 from .pause import Pausing  # noqa: E402
-from .quiet import WaitsForQuiet  # noqa: E402
 from .repeats import Repeats  # noqa: E402
 from .reshard import Reshards  # noqa: E402
 from .settle import Settling  # noqa: E402
-from .subscribing import Subscribing  # noqa: E402
-from .turn import Turns  # noqa: E402
+from .turn import Batches, Turns  # noqa: E402
 from .wait import Waiting  # noqa: E402
 
 __all__ = ["BrokerConformance"]

@@ -4,10 +4,32 @@ from __future__ import annotations
 
 from ...broker import Broker
 from ...clock import ManualClock
-from ...jobs.data import Kind, Payload
+from ...jobs.data import (
+    Kind,
+    Payload,
+    Quiet,
+)
 from ...jobs.merge import identity_of
-from ...jobs.settlement import buried, done, failed, postponed, released
-from .fixtures import Hand, Kit, bodies, keys, numbers, only, places, scores, value, values
+from ...jobs.settlement import (
+    buried,
+    done,
+    failed,
+    postponed,
+    released,
+)
+from .fixtures import (
+    Hand,
+    Kit,
+    bodies,
+    declare_dead,
+    keys,
+    numbers,
+    only,
+    places,
+    scores,
+    value,
+    values,
+)
 
 
 class Collecting(Kit):
@@ -176,3 +198,258 @@ class Collecting(Kit):
         assert (listed.size, len(listed.payloads)) == (20_000, 10)
         claim = Hand(broker).one()
         assert claim.payloads == view.payloads
+
+
+class Merging(Kit):
+    def test_the_worked_example(self, broker: Broker, clock: ManualClock) -> None:
+        """{v1: 1, v2: 2} and {v2: 3, v3: 4} make {v1: 1, v2: 2, v3: 4}, with the time and count of the queued job."""
+        values(broker, "k", {"v1": 1, "v2": 2})
+        hand = Hand(broker)
+        hand.settle(failed(hand.one(), "no", 25, 60.0))
+        due = clock.now() + 60
+        clock.advance(5)
+        values(broker, "k", {"v2": 3, "v3": 4}, perform_at=clock.now() - 100)
+        view = only(broker, "k")
+        assert scores(view) == {"v1": 1, "v2": 2, "v3": 4}
+        assert (view.retry_count, view.perform_at, view.error) == (0, due, "no")
+
+    def test_onto_a_queued_job_the_smaller_score_stays(self, broker: Broker) -> None:
+        """Whichever came first."""
+        values(broker, "k", {"a": 5.0, "b": 5.0, "c": 5.0})
+        values(broker, "k", {"a": 4.0, "b": 6.0, "c": 5.0})
+        assert scores(only(broker, "k")) == {"a": 4.0, "b": 5.0, "c": 5.0}
+        values(broker, "k", {"a": -4.0, "b": -6.0})
+        assert scores(only(broker, "k")) == {"b": -6.0, "a": -4.0, "c": 5.0}
+
+    def test_a_score_that_was_not_given_changes_none_that_was(self, broker: Broker) -> None:
+        """In either direction: the payload is there already, and stays where it is."""
+        values(broker, "k", {"small": 1.0, "huge": 1e30})
+        values(broker, "k", {"small": None, "huge": None})
+        assert scores(only(broker, "k")) == {"small": 1.0, "huge": 1e30}
+
+    def test_onto_a_queued_job_the_time_stays(self, broker: Broker, clock: ManualClock) -> None:
+        """Enqueueing moves it neither earlier nor later."""
+        due = clock.now() + 60
+        values(broker, "k", {"a": 1.0}, perform_at=due)
+        values(broker, "k", {"b": 1.0}, perform_at=due - 30)
+        values(broker, "k", {"c": 1.0}, perform_at=due + 30)
+        values(broker, "k", {"d": 1.0})
+        view = only(broker, "k")
+        assert (view.perform_at, view.retry_count, view.size) == (due, -1, 4)
+        assert Hand(broker).claim() == []
+
+    def test_within_one_call_of_enqueue_too(self, broker: Broker, clock: ManualClock) -> None:
+        """The first decides about the time, the smaller score wins."""
+        broker.enqueue([value("k", "a", score=2.0, delay_s=10), value("k", "a", score=1.0), value("k", "b", score=0.0)])
+        view = only(broker, "k")
+        assert (scores(view), view.perform_at) == ({"b": 0.0, "a": 1.0}, clock.now() + 10)
+
+    def test_while_the_key_runs_the_new_time_is_that_of_the_next_run(self, broker: Broker, clock: ManualClock) -> None:
+        """Set aside with a count of its own; the first one set aside decides about the time."""
+        values(broker, "k", {"a": 1.0}, perform_at=clock.now() - 5)
+        hand = Hand(broker)
+        hand.settle(failed(hand.one(), "no", 25, 0.0))
+        claim = hand.one()
+        values(broker, "k", {"b": 2.0}, delay_s=30)
+        values(broker, "k", {"c": 3.0, "b": 1.0})
+        running, aside = broker.find("q", "k")
+        assert (scores(running), running.retry_count) == ({"a": 1.0}, 0)
+        assert (scores(aside), aside.retry_count, aside.error) == ({"b": 1.0, "c": 3.0}, -1, None)
+        assert (aside.perform_at, aside.status, aside.attempt) == (clock.now() + 30, "delayed", 0)
+        hand.settle(done(claim))
+        after = only(broker, "k")
+        assert (scores(after), after.retry_count, after.error) == ({"b": 1.0, "c": 3.0}, -1, None)
+        assert (after.perform_at, after.attempt) == (clock.now() + 30, 0)
+
+    def test_a_failure_takes_in_what_was_set_aside(self, broker: Broker, clock: ManualClock) -> None:
+        """Union, smaller score; time and count are those of the failure."""
+        values(broker, "k", {"a": 1.0, "b": 2.0, "c": 3.0})
+        hand = Hand(broker)
+        claim = hand.one()
+        values(broker, "k", {"b": 1.5, "c": 9.0, "d": 4.0}, perform_at=-5.0)
+        hand.settle(failed(claim, "no", 25, 60.0))
+        view = only(broker, "k")
+        assert scores(view) == {"a": 1.0, "b": 1.5, "c": 3.0, "d": 4.0}
+        assert (view.perform_at, view.retry_count, view.error) == (clock.now() + 60, 0, "no")
+
+    def test_reviving_takes_in_what_is_queued(self, broker: Broker, clock: ManualClock) -> None:
+        """Union, smaller score, due now, with all retries; the error of the queued job stays."""
+        values(broker, "k", {"a": 1.0, "b": 2.0, "c": 3.0})
+        hand = Hand(broker)
+        hand.settle(buried(hand.one(), "dead"))
+        values(broker, "k", {"b": 1.0, "c": 4.0, "d": 5.0})
+        hand.settle(failed(hand.one(), "failed", 25, 60.0))
+        clock.advance(5)
+        assert broker.revive("q", ["k"]) == 1
+        view = only(broker, "k")
+        assert scores(view) == {"a": 1.0, "b": 1.0, "c": 3.0, "d": 5.0}
+        assert (view.perform_at, view.retry_count, view.error) == (clock.now(), -1, "failed")
+
+    def test_reviving_while_the_key_runs_sets_aside(self, broker: Broker, clock: ManualClock) -> None:
+        """Never beside the run; due now, with whatever else was set aside."""
+        values(broker, "k", {"a": 1.0})
+        hand = Hand(broker)
+        hand.settle(buried(hand.one(), "dead"))
+        values(broker, "k", {"b": 2.0})
+        claim = hand.one()
+        values(broker, "k", {"a": 0.5, "c": 3.0}, delay_s=600)
+        assert broker.revive("q", ["k"]) == 1
+        assert hand.claim() == []
+        assert places(broker, "k") == {"running": ["b"], "queued": ["a", "c"]}
+        hand.settle(done(claim))
+        view = only(broker, "k")
+        assert (scores(view), view.perform_at, view.retry_count) == ({"a": 0.5, "c": 3.0}, clock.now(), -1)
+
+    def test_what_a_dead_worker_held_takes_in_what_was_set_aside(self, broker: Broker, clock: ManualClock) -> None:
+        """Union, smaller score; time and count are its own from before."""
+        due = clock.now() - 7
+        values(broker, "k", {"a": 1.0, "b": 2.0}, perform_at=due)
+        hand = Hand(broker)
+        hand.settle(failed(hand.one(), "no", 25, 3.0))
+        clock.advance(3)
+        due = hand.one().perform_at
+        values(broker, "k", {"a": 3.0, "b": 0.5, "c": 4.0}, delay_s=600)
+        declare_dead(broker, hand)
+        assert broker.reclaim() == 1
+        view = only(broker, "k")
+        assert scores(view) == {"b": 0.5, "a": 1.0, "c": 4.0}
+        assert (view.perform_at, view.retry_count, view.error, view.attempt) == (due, 0, "no", 2)
+        assert bodies(Hand(broker, "worker-2").one()) == ["b", "a", "c"]
+
+
+QUIET = Quiet(10.0)
+
+
+def add(broker: Broker, body: str, quiet: Quiet = QUIET) -> float:
+    """Enqueue a payload that waits for quiet; returns when its job is due."""
+    broker.enqueue([value("k", body, quiet=quiet)])
+    return broker.find("q", "k")[-1].perform_at
+
+
+class WaitsForQuiet(Kit):
+    def test_every_payload_starts_the_quiet_anew(self, broker: Broker, clock: ManualClock) -> None:
+        """Also one that was there already; the job is due when nothing has come for so long."""
+        hand = Hand(broker)
+        for body in ("a", "b", "a", "c"):
+            assert add(broker, body) == clock.now() + 10
+            clock.advance(9)
+            assert hand.claim() == []
+        clock.advance(1)
+        assert sorted(bodies(hand.one())) == ["a", "b", "c"]
+
+    def test_it_does_not_wait_for_ever(self, broker: Broker, clock: ManualClock) -> None:
+        """No longer than `max_wait_s` after the first payload."""
+        quiet = Quiet(10.0, max_wait_s=25.0)
+        first = clock.now()
+        for n, due in enumerate((10.0, 18.0, 25.0, 25.0)):
+            assert add(broker, f"v{n}", quiet) == first + due
+            clock.advance(8)
+        assert clock.now() == first + 32
+
+    def test_enough_payloads_end_the_wait(self, broker: Broker, clock: ManualClock) -> None:
+        """Payloads count, not how often one was enqueued."""
+        quiet = Quiet(10.0, max_size=3)
+        for body in ("a", "b", "a", "b"):
+            assert add(broker, body, quiet) == clock.now() + 10
+        clock.advance(1)
+        assert add(broker, "c", quiet) == clock.now()
+        assert len(bodies(Hand(broker).one())) == 3
+
+    def test_a_job_that_is_due_keeps_its_place(self, broker: Broker, clock: ManualClock) -> None:
+        """However much comes while no worker is free: it has waited long enough, by size or by time."""
+        large = Quiet(10.0, max_size=2)
+        add(broker, "a", large)
+        due = add(broker, "b", large)
+        assert due == clock.now()
+        clock.advance(3)
+        assert add(broker, "c", large) == due
+        broker.enqueue([value("other", "a", quiet=QUIET)])
+        due = only(broker, "other").perform_at
+        clock.advance(11)
+        broker.enqueue([value("other", "b", quiet=QUIET)])
+        assert only(broker, "other").perform_at == due
+
+    def test_a_wait_ends_with_the_payload_that_began_it(self, broker: Broker, clock: ManualClock) -> None:
+        """What is set aside after it was cancelled has a time of its own, and does not wait."""
+        broker.enqueue([value("k", "running")])
+        Hand(broker).one()
+        add(broker, "a")
+        assert broker.cancel("q", "k", identity_of("a"))
+        broker.enqueue([value("k", "b", delay_s=1_000.0)])
+        assert add(broker, "c") == clock.now() + 1_000
+
+    def test_one_may_be_enough(self, broker: Broker, clock: ManualClock) -> None:
+        assert add(broker, "a", Quiet(10.0, max_size=1)) == clock.now()
+
+    def test_a_job_with_a_time_of_its_own_does_not_wait(self, broker: Broker, clock: ManualClock) -> None:
+        """What decided about its time was no quiet, so quiet does not move it."""
+        due = clock.now() + 3
+        broker.enqueue([value("k", "a", perform_at=due)])
+        assert add(broker, "b") == due
+
+    def test_a_payload_with_a_time_of_its_own_does_not_end_the_wait(self, broker: Broker, clock: ManualClock) -> None:
+        """The job is queued, and enqueueing onto it does not move it."""
+        due = add(broker, "a")
+        clock.advance(5)
+        broker.enqueue([value("k", "b", perform_at=-5.0)])
+        assert only(broker, "k").perform_at == due
+        clock.advance(1)
+        assert add(broker, "c") == clock.now() + 10
+
+    def test_a_job_that_failed_does_not_wait_for_quiet(self, broker: Broker, clock: ManualClock) -> None:
+        """Its retry time stands, and after its success quiet begins anew."""
+        add(broker, "a")
+        clock.advance(10)
+        hand = Hand(broker)
+        hand.settle(failed(hand.one(), "no", 25, 3.0))
+        due = clock.now() + 3
+        clock.advance(1)
+        assert add(broker, "b") == due
+        clock.advance(2)
+        hand.settle(done(hand.one()))
+        assert add(broker, "c") == clock.now() + 10
+
+    def test_what_is_set_aside_waits_for_quiet_by_itself(self, broker: Broker, clock: ManualClock) -> None:
+        """From its own first payload on, and on after the run has ended."""
+        quiet = Quiet(10.0, max_wait_s=15.0)
+        add(broker, "a", quiet)
+        clock.advance(10)
+        hand = Hand(broker)
+        claim = hand.one()
+        first = clock.now()
+        assert add(broker, "b", quiet) == first + 10
+        clock.advance(4)
+        assert add(broker, "c", quiet) == first + 14
+        hand.settle(done(claim))
+        assert only(broker, "k").perform_at == first + 14
+        clock.advance(4)
+        assert add(broker, "d", quiet) == first + 15
+        clock.advance(7)
+        assert sorted(bodies(hand.one())) == ["b", "c", "d"]
+
+    def test_what_one_claim_has_left_does_not_wait(self, broker: Broker, clock: ManualClock) -> None:
+        """It is due already: more payloads do not put it off."""
+        due = add(broker, "a")
+        add(broker, "b")
+        clock.advance(10)
+        hand = Hand(broker)
+        claim = hand.one(max_payloads=1)
+        assert add(broker, "c") == due
+        hand.settle(done(claim))
+        assert add(broker, "d") == due
+
+    def test_moving_a_job_ends_its_wait(self, broker: Broker, clock: ManualClock) -> None:
+        """Whoever said when it is to run is not overruled by a payload."""
+        add(broker, "a")
+        broker.reschedule("q", "k", delay_s=60)
+        due = clock.now() + 60
+        assert add(broker, "b") == due
+        assert broker.run_now("q", ["k"]) == 1
+        assert add(broker, "c") == clock.now()
+
+    def test_the_quiet_wakes_a_waiter(self, broker: Broker, clock: ManualClock) -> None:
+        """It is a due time like any other."""
+        add(broker, "a")
+        assert broker.wait(["q"], 0.0) == set()
+        clock.advance(10)
+        assert broker.wait(["q"], 0.0) == {"q"}

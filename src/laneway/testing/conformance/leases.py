@@ -8,9 +8,35 @@ import pytest
 from ...broker import Broker
 from ...clock import ManualClock
 from ...errors import LeaseLost
-from ...jobs.data import WorkerView
-from ...jobs.settlement import done, failed
-from .fixtures import Hand, Kit, declare_dead, job, keys, only, put
+from ...jobs.data import (
+    Claim,
+    JobView,
+    Started,
+    WorkerView,
+)
+from ...jobs.settlement import (
+    BURIED_AT,
+    buried,
+    died,
+    done,
+    failed,
+    released,
+)
+from .fixtures import (
+    Hand,
+    Kit,
+    attempts,
+    bodies,
+    call,
+    calls,
+    declare_dead,
+    job,
+    keys,
+    only,
+    put,
+    value,
+    values,
+)
 
 
 class Leases(Kit):
@@ -199,3 +225,202 @@ class Leases(Kit):
         assert [broker.leave(hand.name), broker.leave(hand.name), broker.leave("nobody")] == [0, 0, 0]
         with pytest.raises(LeaseLost):
             hand.claim()
+
+
+def started(claim: Claim, number: int = 0, *, token: int | None = None) -> Started:
+    """A run that had begun: of a keyed claim, of this call."""
+    return Started(claim.queue, claim.key, claim.token if token is None else token, claim.payloads[number].identity)
+
+
+def deaths(of: Claim | JobView) -> dict[str, int]:
+    """How often the process that ran each call has died, in order."""
+    return {payload.body: payload.deaths for payload in of.payloads}
+
+
+def crash(broker: Broker, number: int) -> None:
+    """Claim the one job that is due, and have the process die that runs it."""
+    hand = Hand(broker, f"crashed-{number}")
+    broker.leave(hand.name, [started(hand.one())])
+
+
+class Deaths(Kit):
+    def test_a_death_is_counted_for_what_was_being_run(self, broker: Broker) -> None:
+        """And not for what its process had claimed and not begun: that was there by chance."""
+        put(broker, "ran", "waited")
+        hand, other = Hand(broker), Hand(broker, "worker-2")
+        ran, _ = hand.claim()
+        assert broker.leave(hand.name, [started(ran)]) == 2
+        assert {claim.key: claim.deaths for claim in other.claim()} == {"ran": 1, "waited": 0}
+
+    def test_a_death_changes_nothing_else(self, broker: Broker, clock: ManualClock) -> None:
+        """It is no failure: the job is as any that was given back by a worker that is gone."""
+        put(broker, "a")
+        hand = Hand(broker)
+        hand.settle(failed(hand.one(), "earlier", 25, 5.0))
+        clock.advance(5)
+        claim = hand.one()
+        clock.advance(60)
+        broker.leave(hand.name, [started(claim)])
+        view = only(broker, "a")
+        assert (view.retry_count, view.error, view.perform_at) == (0, "earlier", claim.perform_at)
+        assert (view.attempt, view.worker, view.deaths) == (2, None, 1)
+
+    def test_leaving_without_a_death_counts_none(self, broker: Broker) -> None:
+        """A worker that was told to go may have begun its jobs; it is nobody's fault."""
+        put(broker, "a")
+        hand = Hand(broker)
+        hand.one()
+        assert broker.leave(hand.name) == 1
+        assert only(broker, "a").deaths == 0
+
+    def test_a_repeated_leave_counts_once(self, broker: Broker) -> None:
+        """Its answer may have been lost; and the same run named twice is one run."""
+        put(broker, "a")
+        hand = Hand(broker)
+        ran = started(hand.one())
+        assert [broker.leave(hand.name, [ran, ran]), broker.leave(hand.name, [ran])] == [1, 0]
+        assert only(broker, "a").deaths == 1
+
+    def test_what_is_not_held_is_not_blamed(self, broker: Broker) -> None:
+        """Neither under another token, nor what is settled, another worker's, of another queue or unknown."""
+        put(broker, "settled", "held", "theirs")
+        hand, other = Hand(broker), Hand(broker, "worker-2")
+        (settled,), (held,), (theirs,) = hand.claim(limit=1), hand.claim(limit=1), other.claim()
+        hand.settle(failed(settled, "no", 25, 0.0))
+        stale = started(held, token=held.token - 1)
+        strangers = [Started("nowhere", "held", held.token), Started("q", "nobody", held.token)]
+        assert broker.leave(hand.name, [started(settled), stale, started(theirs), *strangers]) == 1
+        assert [only(broker, key).deaths for key in ("settled", "held", "theirs")] == [0, 0, 0]
+
+    def test_the_death_of_one_that_was_declared_dead_counts_for_nothing(self, broker: Broker) -> None:
+        """Who declared it dead gives its claims back; nobody knows by then what it was that ended its process."""
+        put(broker, "a")
+        hand = Hand(broker)
+        claim = hand.one()
+        declare_dead(broker, hand)
+        assert broker.leave(hand.name, [started(claim)]) == 0
+        assert (only(broker, "a").status, only(broker, "a").deaths) == ("running", 0)
+        assert broker.reclaim() == 1
+        assert only(broker, "a").deaths == 0
+
+    def test_a_death_is_counted_at_the_call_that_was_being_run(self, broker: Broker) -> None:
+        """Whether or not it is the first: those before it had ended, though nobody was told."""
+        calls(broker, "k", "a", "b", "c")
+        hand = Hand(broker)
+        claim = hand.one()
+        assert deaths(claim) == {"a": 0, "b": 0, "c": 0}
+        broker.leave(hand.name, [started(claim, 1)])
+        view = only(broker, "k")
+        assert (deaths(view), attempts(view)) == ({"a": 0, "b": 1, "c": 0}, {"a": 1, "b": 1, "c": 1})
+        again = Hand(broker, "worker-2").one()
+        assert (deaths(again), again.retry_count, again.deaths) == ({"a": 0, "b": 1, "c": 0}, -1, 0)
+
+    def test_a_keyed_job_is_shown_with_the_deaths_of_its_first_call(self, broker: Broker) -> None:
+        """Queued, running, set aside or dead."""
+        calls(broker, "k", "a", "b")
+        crash(broker, 1)
+        assert only(broker, "k").deaths == 1
+        hand = Hand(broker)
+        claim = hand.one(max_payloads=1)
+        assert {view.status: view.deaths for view in broker.find("q", "k")} == {"running": 1, "queued": 0}
+        hand.settle(buried(claim, "no"))
+        assert {view.status: view.deaths for view in broker.find("q", "k")} == {"queued": 0, "dead": 1}
+        assert [view.deaths for view in broker.listing("q", "dead").jobs] == [1]
+
+    def test_the_calls_that_succeed_take_their_deaths_with_them(self, broker: Broker) -> None:
+        """Those of others stay."""
+        calls(broker, "k", "a", "b")
+        hand = Hand(broker)
+        claim = hand.one()
+        broker.leave(hand.name, [started(claim, 0), started(claim, 1)])
+        hand = Hand(broker, "worker-2")
+        hand.settle(released(hand.one(), done=1))
+        calls(broker, "k", "c")
+        assert deaths(hand.one()) == {"b": 1, "c": 0}
+
+    def test_a_collecting_job_counts_as_a_whole(self, broker: Broker) -> None:
+        """More payloads, equal or not, leave its count as it is; its success resets it."""
+        values(broker, "k", {"a": 1.0, "b": 2.0})
+        hand, other = Hand(broker), Hand(broker, "worker-2")
+        claim = hand.one()
+        broker.enqueue([value("k", "a", score=0.5)])
+        broker.leave(hand.name, [Started("q", "k", claim.token)])
+        values(broker, "k", {"b": 1.5, "c": 3.0})
+        again = other.one()
+        assert (again.deaths, deaths(again)) == (1, {"a": 0, "b": 0, "c": 0})
+        values(broker, "k", {"d": None})
+        other.settle(done(again))
+        assert (only(broker, "k").deaths, other.one().deaths) == (0, 0)
+
+    def test_a_failure_keeps_the_deaths(self, broker: Broker) -> None:
+        """An exception says nothing about what ended its process before."""
+        crashed = one_of_each(broker)
+        broker.leave("worker-1", [started(claim) for claim in crashed])
+        hand = Hand(broker, "worker-2")
+        hand.settle(*(failed(claim, "no", 25, 0.0) for claim in hand.claim()))
+        for claim in crashed:
+            view = only(broker, claim.key)
+            assert (view.deaths, view.retry_count) == (1, 0), claim.key
+
+    def test_a_run_that_died_in_a_process_of_its_own_is_settled_with_a_death(self, broker: Broker) -> None:
+        """It is due again at once, and no failure. A keyed job counts at its first call that is not done."""
+        hand = Hand(broker, "worker-2")
+        one_of_each(broker)
+        broker.leave("worker-1")
+        calls(broker, "keyed", "behind")
+        for claim in hand.claim():
+            assert hand.settle(died(claim, "ended")) == []
+            view = only(broker, claim.key)
+            assert (view.deaths, view.retry_count, view.error, view.attempt) == (1, -1, None, 2), claim.key
+        assert deaths(only(broker, "keyed")) == {"call": 1, "behind": 0}
+        again = next(claim for claim in hand.claim() if claim.key == "keyed")
+        hand.settle(died(again, "ended", done=1))
+        assert deaths(only(broker, "keyed")) == {"behind": 1}
+
+    def test_a_job_buried_for_its_deaths_is_shown_with_all_of_them(self, broker: Broker) -> None:
+        """And only what ended its processes is buried."""
+        one_of_each(broker)
+        broker.leave("worker-1")
+        calls(broker, "keyed", "behind")
+        hand = Hand(broker, "worker-2")
+        for _ in range(BURIED_AT):
+            hand.settle(*(died(claim, "ended") for claim in hand.claim()))
+        dead = broker.listing("q", "dead").jobs
+        assert {view.key: view.deaths for view in dead} == dict.fromkeys(("plain", "keyed", "collecting"), BURIED_AT)
+        assert [bodies(view) for view in dead if view.key == "keyed"] == [["call"]]
+        assert deaths(hand.one()) == {"behind": 0}
+
+    def test_who_is_revived_begins_without_deaths(self, broker: Broker) -> None:
+        """The cause is taken to be mended. Being run now by hand is no revival."""
+        crashed = one_of_each(broker)
+        broker.leave("worker-1", [started(claim) for claim in crashed])
+        keys = [claim.key for claim in crashed]
+        for key in keys:
+            broker.reschedule("q", key, delay_s=60)
+        assert broker.run_now("q", keys) == 3
+        hand = Hand(broker, "worker-2")
+        claims = hand.claim()
+        assert [only(broker, key).deaths for key in keys] == [1, 1, 1]
+        hand.settle(*(buried(claim, "no") for claim in claims))
+        assert [only(broker, key).deaths for key in keys] == [1, 1, 1]
+        assert broker.revive("q", keys) == 3
+        assert [only(broker, key).deaths for key in keys] == [0, 0, 0]
+        revived = {claim.key: claim for claim in hand.claim()}
+        assert ([claim.deaths for claim in revived.values()], deaths(revived["keyed"])) == ([0, 0, 0], {"call": 0})
+
+    def test_two_jobs_of_a_key_that_meet_in_the_morgue_have_the_larger_count(self, broker: Broker) -> None:
+        """Of the two that they come with."""
+        for number, crashes in enumerate((2, 1)):
+            values(broker, "k", {f"v{number}": None})
+            for again in range(crashes):
+                crash(broker, 10 * number + again)
+            hand = Hand(broker, f"worker-{number}")
+            hand.settle(buried(hand.one(), "no"))
+        view = only(broker, "k")
+        assert (view.status, bodies(view), view.deaths) == ("dead", ["v0", "v1"], 2)
+
+
+def one_of_each(broker: Broker) -> list[Claim]:
+    """A plain, a keyed and a collecting job, claimed by worker-1."""
+    broker.enqueue([job("plain"), call("keyed", "call"), value("collecting", "value")])
+    return Hand(broker).claim()
