@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 from .config import DEFAULT_QUEUE, raise_problems
 from .context import Context
-from .enqueue.build import Outgoing
-from .enqueue.pipeline import Dispatching
+from .enqueue.build import Enqueuer
+from .enqueue.pipeline import EnqueuePipeline
 from .errors import ConfigError
 from .events.event import DEFAULT_INFIX
 from .events.names import is_development, names_of
-from .events.publish import Publishing
+from .events.publish import Publisher
 from .jobs.ticket import Serializer, takes_id
 from .middleware import Middleware
-from .tasks.declare import Declaring
-from .tasks.declare_listener import Listening
+from .tasks.declare import TaskDeclarations
+from .tasks.declare_listener import ListenerDeclarations
 from .tasks.registry import Registry
 from .urls import check_url
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 ErrorHandler = Callable[[BaseException, Context], object]
 
 
-class Laneway(Declaring, Listening, Outgoing, Publishing):
+class Laneway(TaskDeclarations, ListenerDeclarations, Enqueuer, Publisher):
     """An app: its tasks, its broker, and what surrounds them.
 
     Args:
@@ -121,7 +121,7 @@ class Laneway(Declaring, Listening, Outgoing, Publishing):
             if not isinstance(each, Middleware):
                 kind = each.__name__ + "()" if isinstance(each, type) else "an instance of a Middleware"
                 raise ConfigError(f"middleware must be instances of Middleware; give {kind}, not {each!r}.")
-        Dispatching.__init__(self, url, broker, self.middleware)
+        EnqueuePipeline.__init__(self, url, broker, self.middleware)
         self.development = is_development(development)
         self.error_handlers: Sequence[ErrorHandler] = tuple(error_handlers)
         self.imports: Sequence[str] = tuple(imports)

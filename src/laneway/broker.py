@@ -14,7 +14,7 @@ from typing import Literal, Protocol, runtime_checkable
 import msgspec
 
 from .events.event import Subscription
-from .jobs.data import Claim, JobView, NewJob, QueueStats, Started, Status, WorkerView
+from .jobs.data import Claim, JobView, NewJob, QueueStats, StartedRun, Status, WorkerView
 from .jobs.settlement import Settlement
 
 MAX_BODY = 1_048_576
@@ -84,7 +84,7 @@ class Page(msgspec.Struct):
     after: str | None = None
 
 
-class Resharding(msgspec.Struct):
+class ReshardProgress(msgspec.Struct):
     """How far a queue's change of its shard count has come."""
 
     total: int
@@ -168,7 +168,7 @@ class Broker(Protocol):
         """
         ...
 
-    def leave(self, worker: str, died: Collection[Started] = ()) -> int:
+    def leave(self, worker: str, died: Collection[StartedRun] = ()) -> int:
         """Forget a worker and give back whatever it still holds. Returns how many claims that were.
 
         A death is counted for each of `died` that it holds: of a keyed job at the call that is named, whether or not it
@@ -300,7 +300,7 @@ class Broker(Protocol):
 
     # -- shards ----------------------------------------------------------------------------------------
 
-    def reshard(self, queue: str, shards: int, *, limit: int = 1_000) -> Resharding:
+    def reshard(self, queue: str, shards: int, *, limit: int = 1_000) -> ReshardProgress:
         """Take the next step of changing a queue's shard count, moving `limit` jobs at most; the first begins it.
 
         From the first step to the last nothing is claimed; enqueueing goes on, into the new shards. It is done when

@@ -25,14 +25,14 @@ class Duty(Protocol):
 
 
 @runtime_checkable
-class Hurried(Duty, Protocol):
+class UrgentDuty(Duty, Protocol):
     """A duty that may learn between two rounds that the next must be sooner than it said."""
 
     #: Whoever runs it puts here what it may call, from any thread: its next round then is within so many seconds.
     sooner: Callable[[float], None]
 
 
-class Gather(msgspec.Struct, frozen=True):
+class SettleBatch(msgspec.Struct, frozen=True):
     """How settlements gather before a turn takes them along, for a broker that counts requests."""
 
     #: So many at least, unless the first of them has waited for so long. Claims are asked for as many at a time.
@@ -46,9 +46,9 @@ def duties_of(broker: Broker, queues: Collection[str]) -> Sequence[Duty]:
     return () if duties is None else duties(queues)
 
 
-def gather_of(broker: Broker) -> Gather:
+def gather_of(broker: Broker) -> SettleBatch:
     """How settlements gather; they do not, unless a broker says so in `gather`."""
-    gather: Gather = getattr(broker, "gather", Gather())
+    gather: SettleBatch = getattr(broker, "gather", SettleBatch())
     return gather
 
 
@@ -75,19 +75,19 @@ def relays(broker: Broker) -> bool:
 
 
 @runtime_checkable
-class Developing(Protocol):
+class AutoCreateBroker(Protocol):
     """A broker that makes what is missing only if it is told to, because it costs money."""
 
     development: bool
 
 
-def develop(broker: object, on: bool) -> None:
+def enable_auto_create(broker: object, on: bool) -> None:
     """Tell a broker that cares whether what is missing is to be made by whoever needs it."""
-    if isinstance(broker, Developing):
+    if isinstance(broker, AutoCreateBroker):
         broker.development = on
 
 
-def is_found(broker: Broker, queue: str) -> bool:
+def queue_exists(broker: Broker, queue: str) -> bool:
     """Whether there is a queue though `queues` may not name it: a broker that cannot list all has a method `exists`.
 
     From then on `queues` names it.
@@ -108,23 +108,23 @@ def notes_on(broker: Broker, app: Laneway) -> list[str]:
     return [] if notes is None else notes(app)
 
 
-class Provided(msgspec.Struct, frozen=True):
+class AutoCreateNote(msgspec.Struct, frozen=True):
     """What a broker has made in development, in a sentence; or what is there and otherwise than it should be."""
 
     text: str
     made: bool = True
 
 
-def provide(broker: Broker, app: Laneway, queues: Collection[str]) -> Sequence[Provided]:
+def provide(broker: Broker, app: Laneway, queues: Collection[str]) -> Sequence[AutoCreateNote]:
     """Have a broker make what is missing for these queues of an app, in development.
 
     Only one that does not make queues by itself has a method `provide`.
     """
-    make: Callable[[Laneway, Collection[str]], Sequence[Provided]] | None = getattr(broker, "provide", None)
+    make: Callable[[Laneway, Collection[str]], Sequence[AutoCreateNote]] | None = getattr(broker, "provide", None)
     return () if make is None else make(app, queues)
 
 
-class Emptied(msgspec.Struct, frozen=True):
+class EmptyMorgueResult(msgspec.Struct, frozen=True):
     """What emptying a morgue has come across, when it is through."""
 
     #: How many dead jobs it has seen that were there when it began, whether or not they were to be touched.
@@ -135,17 +135,17 @@ class Emptied(msgspec.Struct, frozen=True):
     hidden_s: int = 0
 
 
-class Empty(Protocol):
+class EmptyMorgue(Protocol):
     """How a broker empties a queue's morgue that cannot be listed cheaply; see `emptier_of`."""
 
-    def __call__(self, queue: str, *, revive: bool, most: int) -> Generator[int, None, Emptied]:
+    def __call__(self, queue: str, *, revive: bool, most: int) -> Generator[int, None, EmptyMorgueResult]:
         """Revive or delete up to `most` dead jobs that were there when it began. Yields how many each step has done."""
         ...
 
 
-def emptier_of(broker: Broker) -> Empty | None:
+def emptier_of(broker: Broker) -> EmptyMorgue | None:
     """A broker's own way to empty a morgue, its method `empty_morgue`; None: page by page, by key."""
-    empty: Empty | None = getattr(broker, "empty_morgue", None)
+    empty: EmptyMorgue | None = getattr(broker, "empty_morgue", None)
     return empty
 
 

@@ -12,7 +12,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from .errors import ConfigError, EnqueueError
-from .jobs.data import Kind, Quiet
+from .jobs.data import Debounce, Kind
 from .jobs.delay import seconds
 from .jobs.settlement import DEFAULT_MAX_RETRY_COUNT, KEYED_MAX_RETRY_COUNT, RetryIn, default_retry_in
 from .jobs.shards import DEFAULT_SHARDS, MAX_SHARDS
@@ -144,12 +144,12 @@ class CollectOptions(TaskOptions):
         return problems
 
     @property
-    def quiet(self) -> Quiet | None:
+    def quiet(self) -> Debounce | None:
         """How a key waits for quiet, as the broker takes it."""
         if self.grace is None:
             return None
         max_wait_s = None if self.max_wait is None else seconds(self.max_wait, "max_wait")
-        return Quiet(seconds(self.grace, "grace"), max_wait_s, self.max_size)
+        return Debounce(seconds(self.grace, "grace"), max_wait_s, self.max_size)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, overload
 
-from .enqueue.options import Sending
+from .enqueue.options import EnqueueOptions
 from .errors import EnqueueError
 from .handle import Handle, PayloadHandle
 from .ids import RunIds, derives_ids
@@ -27,7 +27,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-class Named(Protocol):
+class NamedTask(Protocol):
     """The task of a run, as far as its context needs it; a ticket that cannot be read has none but a name."""
 
     @property
@@ -42,7 +42,7 @@ class Context:
 
     __slots__ = ("_app", "_call", "_claim", "_ids", "_logger", "_task", "outbox", "postponed_s")
 
-    def __init__(self, app: Laneway, claim: Claim, task: Named, call: int = 0) -> None:
+    def __init__(self, app: Laneway, claim: Claim, task: NamedTask, call: int = 0) -> None:
         self._app = app
         self._claim = claim
         self._call = call
@@ -156,7 +156,7 @@ class Context:
         return found.ids
 
     def _outgoing(
-        self, task: Any, args: tuple[Any, ...], kwargs: dict[str, Any], sending: Sending | None = None
+        self, task: Any, args: tuple[Any, ...], kwargs: dict[str, Any], sending: EnqueueOptions | None = None
     ) -> NewJob:
         return self._app.outgoing(task, args, kwargs, sending=sending, ids=self._run_ids())
 
@@ -178,7 +178,7 @@ class Context:
         cancellable: bool | None = None,
     ) -> ContextSender:
         """Options for an instance that is enqueued from within a run; a function task has its own `using`."""
-        sending = Sending().with_options(
+        sending = EnqueueOptions().with_options(
             queue=queue, delay=delay, perform_at=perform_at, key=key, group=group, cancellable=cancellable
         )
         return ContextSender(self, sending)
@@ -206,7 +206,7 @@ class ContextSender:
 
     __slots__ = ("_context", "_sending")
 
-    def __init__(self, context: Context, sending: Sending) -> None:
+    def __init__(self, context: Context, sending: EnqueueOptions) -> None:
         self._context = context
         self._sending = sending
 

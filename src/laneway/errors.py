@@ -134,7 +134,7 @@ class NotATicketError(TicketError, Bury):
 _NAMED = 6
 
 
-def places_in_words(places: Sequence[int]) -> str:
+def item_numbers_text(places: Sequence[int]) -> str:
     """Places of a list, in ascending order, kept short: `items 1, 4 and 10 to 24`."""
     # What stands together is as far from its number in the row as its neighbours are.
     together = [[place for _, place in run] for _, run in groupby(enumerate(places), lambda each: each[1] - each[0])]
@@ -147,7 +147,7 @@ def places_in_words(places: Sequence[int]) -> str:
     return f"{'item' if len(places) == 1 else 'items'} {text}"
 
 
-def tell_places(error: LanewayError, handed: Sequence[NewJob], items: Mapping[int, int]) -> None:
+def report_unstored_items(error: LanewayError, handed: Sequence[NewJob], items: Mapping[int, int]) -> None:
     """Have the error of a call say places in the list that a program gave.
 
     It says them in the list that the broker was handed: an event may have several jobs there, and a middleware may have
@@ -160,4 +160,4 @@ def tell_places(error: LanewayError, handed: Sequence[NewJob], items: Mapping[in
     if given != error.unstored:
         error.unstored = given
         if given:
-            error.args = (f"{error} In the list that was given that is {places_in_words(given)}.",)
+            error.args = (f"{error} In the list that was given that is {item_numbers_text(given)}.",)

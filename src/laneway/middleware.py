@@ -45,7 +45,7 @@ class Middleware:
         yield
 
 
-class Stack:
+class MiddlewareStack:
     """The generators of one step, entered and left in order. Made anew for each step."""
 
     __slots__ = ("_entered", "_makers")
@@ -110,7 +110,7 @@ def surround(
     methods: Sequence[Callable[..., Around]], args: tuple[Any, ...], step: Callable[[], Any]
 ) -> tuple[bool, Any]:
     """Carry out `step` inside `methods`. Returns whether it was reached, and its result."""
-    stack = Stack([functools.partial(method, *args) for method in methods])
+    stack = MiddlewareStack([functools.partial(method, *args) for method in methods])
     error: BaseException | None = None
     result = None
     reached = False
@@ -122,4 +122,4 @@ def surround(
     try:
         return reached, stack.leave(result, error)
     finally:
-        del error  # as in Stack.leave
+        del error  # as in MiddlewareStack.leave

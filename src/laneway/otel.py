@@ -71,7 +71,7 @@ def uninstrument(app: Laneway) -> None:
         found.close()
 
 
-class _Open:
+class _OpenSpan:
     """The span of a run under way, and how to make the one before current again."""
 
     __slots__ = ("failed", "span", "token")
@@ -97,7 +97,7 @@ class _Instrument:
         self._wait = meter.create_histogram(
             "laneway.run.wait", "s", "How long jobs were due already.", explicit_bucket_boundaries_advisory=BUCKETS
         )
-        self._open: dict[int, _Open] = {}
+        self._open: dict[int, _OpenSpan] = {}
         #: In an isolated process: how to make current again what was so before the run.
         self._entered: Token[Context] | None = None
         self._lock = threading.Lock()
@@ -168,7 +168,7 @@ class _Instrument:
             f"process {event.task}", context, SpanKind.CONSUMER, _attributes(event, event.keys), linked
         )
         with self._lock:
-            self._open[event.run] = _Open(span, attach(set_span_in_context(span, context)))
+            self._open[event.run] = _OpenSpan(span, attach(set_span_in_context(span, context)))
         self._wait.record(event.waited_s, {"queue": event.queue, "task": event.task})
 
     def _run_ended(self, event: RunEnded) -> None:
@@ -209,16 +209,18 @@ class _Instrument:
         if self._closing:
             self._leave_when_done()
 
-    def _found(self, event: RunEnded) -> _Open | None:
+    def _found(self, event: RunEnded) -> _OpenSpan | None:
         """The span that ends; one that never started is made for the occasion."""
         if event.run:
             return self._open.get(event.run)
         began = time.time_ns() - int(event.duration_s * 1e9)
         attributes = _attributes(event, event.keys)
         name = f"process {event.task}"
-        return _Open(self._tracer.start_span(name, Context(), SpanKind.CONSUMER, attributes, start_time=began), None)
+        return _OpenSpan(
+            self._tracer.start_span(name, Context(), SpanKind.CONSUMER, attributes, start_time=began), None
+        )
 
-    def _finish(self, run: int, opened: _Open) -> None:
+    def _finish(self, run: int, opened: _OpenSpan) -> None:
         opened.span.end()
         if opened.token is not None:
             detach(opened.token)

@@ -40,7 +40,7 @@ def refusal_for(url: str) -> Refusal | None:
     return partial(refusal, prefix=Url.parse(url).options.get("prefix", ""))
 
 
-def see_possible(refusal: Refusal | None, tasks: Iterable[AnyTask]) -> None:
+def ensure_supported(refusal: Refusal | None, tasks: Iterable[AnyTask]) -> None:
     """Raise DeclarationError for the first task that the broker refuses."""
     if refusal is None:
         return

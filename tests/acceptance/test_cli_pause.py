@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from laneway.jobs.data import Started
+from laneway.jobs.data import StartedRun
 from laneway.testing.conformance.fixtures import Hand
 from tests.acceptance.cli import Shop
 from tests.acceptance.ordered import Orders
@@ -83,7 +83,7 @@ def test_deaths_are_shown_call_by_call(tmp_path: Path) -> None:
     with closing(shop.app()) as app:
         hand = Hand(app.broker)
         claim = hand.one(queue="orders")
-        app.broker.leave(hand.name, [Started("orders", "order-1", claim.token, first)])
+        app.broker.leave(hand.name, [StartedRun("orders", "order-1", claim.token, first)])
     assert "deaths       1\n" in shop.ok("jobs", "show", "order-1")
     (job,) = shop.json("jobs", "show", "order-1", "--body")["jobs"]
     assert (job["deaths"], {call["id"]: call["deaths"] for call in job["payloads"]}) == (1, {first: 1, second: 0})

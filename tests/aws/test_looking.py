@@ -7,7 +7,7 @@ import time
 import pytest
 
 from laneway import Laneway
-from laneway.capabilities import is_found
+from laneway.capabilities import queue_exists
 from laneway.errors import BrokerError
 from laneway.jobs.data import Kind
 from laneway.jobs.settlement import buried, done, failed
@@ -55,8 +55,8 @@ def test_queues_are_those_that_exist(fake: Place) -> None:
         for name in ("q", "keyed", "missing"):
             broker.declare(name, 5)
         assert broker.queues() == {"keyed": 1, "q": 1}
-        assert is_found(broker, "unheard-of")
-        assert not is_found(broker, "nowhere")
+        assert queue_exists(broker, "unheard-of")
+        assert not queue_exists(broker, "nowhere")
         assert broker.queues() == {"keyed": 1, "q": 1, "unheard-of": 1}
         assert [each.queue for each in broker.stats()] == ["keyed", "q", "unheard-of"]
 
@@ -69,12 +69,12 @@ def test_a_queue_that_is_gone_is_found_while_the_table_has_jobs_for_it(fake: Pla
     with opened(fake) as broker:
         broker.declare("q", 1)
         assert broker.queues() == {"q": 1}
-        assert is_found(broker, "gone")
+        assert queue_exists(broker, "gone")
         assert broker.queues() == {"gone": 1, "q": 1}
         assert numbers(broker, "gone").delayed == 1
         assert keys(broker.listing("gone", "delayed").jobs) == ["a"]
         assert broker.cancel("gone", "a")
-        assert not is_found(broker, "gone")
+        assert not queue_exists(broker, "gone")
         assert broker.queues() == {"q": 1}
 
 

@@ -7,7 +7,7 @@ import pytest
 from laneway.brokers.aws.dynamodb.heartbeat import Reporter
 from laneway.clock import ManualClock
 from laneway.errors import BrokerAwayError, BrokerError
-from laneway.jobs.data import Started, WorkerView
+from laneway.jobs.data import StartedRun, WorkerView
 from tests.aws.places import Place
 from tests.aws.waiters import Waiters
 
@@ -142,11 +142,11 @@ def test_without_a_table_nothing_is_told_and_nothing_can_be_paused(fake: Place, 
     for paused in (True, False):
         with pytest.raises(BrokerError, match=r"table q .*laneway aws create"):
             reporter.pause("q", paused)
-    reporter.leave("w1", [Started("q", "a", 1)])
+    reporter.leave("w1", [StartedRun("q", "a", 1)])
 
 
 def test_a_death_is_counted_once_for_the_job_or_call_that_was_running(waiters: Waiters) -> None:
-    died = [Started("q", "a", 1), Started("q", "k", 2, "c1")]
+    died = [StartedRun("q", "a", 1), StartedRun("q", "k", 2, "c1")]
     reporter = reporter_of(waiters)
     for _ in range(2):  # the answer was lost
         reporter.leave("w1", died)
@@ -159,4 +159,4 @@ def test_a_death_that_cannot_be_counted_is_an_error(waiters: Waiters, monkeypatc
     waiters.table()
     monkeypatch.setattr(waiters.clients, "dynamodb", away)
     with pytest.raises(BrokerAwayError):
-        reporter.leave("w1", [Started("q", "a", 1)])
+        reporter.leave("w1", [StartedRun("q", "a", 1)])

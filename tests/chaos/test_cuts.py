@@ -19,7 +19,7 @@ from laneway.brokers.redis.script import load
 from laneway.clock import ManualClock
 from laneway.errors import BrokerAwayError
 from laneway.ids import new_id
-from laneway.jobs.data import Started
+from laneway.jobs.data import StartedRun
 from laneway.jobs.settlement import done
 from laneway.testing.conformance.events import QUEUES, copies
 from laneway.testing.conformance.fixtures import Hand, bodies, calls, job, keys, numbers, put
@@ -224,11 +224,11 @@ def test_deaths_are_counted_by_whoever_goes_on(
     tokens = {claim.key: claim.token for claim in hand.claim()}
     proxy.begin(lambda number: PASS if number == 0 else LOSE_REQUEST)
     with pytest.raises(BrokerAwayError):
-        broker.leave(hand.name, [Started("q", "killer", tokens["killer"])])
+        broker.leave(hand.name, [StartedRun("q", "killer", tokens["killer"])])
     assert other.reclaim() == 2
     assert {key: other.find("q", key)[0].deaths for key in tokens} == {"killer": 1, "neighbour": 0}
     proxy.begin(all_pass)
-    broker.leave(hand.name, [Started("q", "killer", tokens["killer"])])  # asked again, it ends there
+    broker.leave(hand.name, [StartedRun("q", "killer", tokens["killer"])])  # asked again, it ends there
     assert other.workers() == []
     assert other.find("q", "killer")[0].deaths == 1
 

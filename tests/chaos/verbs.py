@@ -13,10 +13,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from laneway.broker import Broker, Listing, Resharding, Turn
+from laneway.broker import Broker, Listing, ReshardProgress, Turn
 from laneway.clock import ManualClock
 from laneway.events.event import Subscription
-from laneway.jobs.data import Claim, Started, WorkerView
+from laneway.jobs.data import Claim, StartedRun, WorkerView
 from laneway.jobs.settlement import Settlement, buried, done, failed, postponed, released
 from laneway.testing.conformance.events import copies
 from laneway.testing.conformance.fixtures import Hand, call, calls, declare_dead, job, put, value, values
@@ -123,7 +123,7 @@ def _bury_and_release(world: World) -> Any:
     return world.turn(buried(held["rk"], "no", done=1), released(held["rp"]), buried(held["rc"], "no"), limit=10)
 
 
-def _reshard(world: World) -> Resharding:
+def _reshard(world: World) -> ReshardProgress:
     """Until it is done, or waits for what runs."""
     before, step = None, world.broker.reshard("q", 5, limit=4)
     while not step.done and step != before:
@@ -131,7 +131,7 @@ def _reshard(world: World) -> Resharding:
     return step
 
 
-def _reshard_at_rest(world: World) -> Resharding:
+def _reshard_at_rest(world: World) -> ReshardProgress:
     for hand in (world.hand, world.idle):
         world.broker.leave(hand.name)
     return _reshard(world)
@@ -145,9 +145,9 @@ def _reclaim(world: World) -> int:
 
 def _leave(world: World) -> int:
     claim = world.held["rk"]
-    started = Started("q", "rk", claim.token, claim.payloads[0].identity)
+    started = StartedRun("q", "rk", claim.token, claim.payloads[0].identity)
     plain = world.held["rp"]
-    return world.broker.leave(world.hand.name, [started, Started("q", "rp", plain.token)])
+    return world.broker.leave(world.hand.name, [started, StartedRun("q", "rp", plain.token)])
 
 
 def _renew(world: World) -> None:

@@ -13,7 +13,7 @@ from laneway.brokers.memory import MemoryBroker
 from laneway.brokers.memory.job import Job
 from laneway.brokers.memory.queue import Queue
 from laneway.clock import Clock
-from laneway.jobs.data import Kind, NewJob, Started
+from laneway.jobs.data import Kind, NewJob, StartedRun
 from laneway.jobs.settlement import Settlement
 from tests.conformance.seeing import check_seen
 
@@ -23,23 +23,25 @@ pytestmark = pytest.mark.conformance
 class DeathsAreForgotten(MemoryBroker):
     """Gives back, and counts nothing."""
 
-    def leave(self, worker: str, died: Collection[Started] = ()) -> int:
+    def leave(self, worker: str, died: Collection[StartedRun] = ()) -> int:
         return super().leave(worker)
 
 
 class NeighboursAreBlamed(MemoryBroker):
     """Counts a death for all that the process held."""
 
-    def leave(self, worker: str, died: Collection[Started] = ()) -> int:
+    def leave(self, worker: str, died: Collection[StartedRun] = ()) -> int:
         held = self._workers[worker].claims.values() if died else ()
-        everything = [Started(job.queue, job.key, job.token, entry.identity) for job in held for entry in job.running]
+        everything = [
+            StartedRun(job.queue, job.key, job.token, entry.identity) for job in held for entry in job.running
+        ]
         return super().leave(worker, everything)
 
 
 class TheFirstCallIsBlamed(MemoryBroker):
     """Counts a death at the first call of a claim."""
 
-    def leave(self, worker: str, died: Collection[Started] = ()) -> int:
+    def leave(self, worker: str, died: Collection[StartedRun] = ()) -> int:
         first = {job.key: job.running[0].identity for job in self._workers[worker].claims.values()}
         died = [msgspec.structs.replace(each, identity=first.get(each.key, "")) for each in died]
         return super().leave(worker, died)
@@ -48,7 +50,7 @@ class TheFirstCallIsBlamed(MemoryBroker):
 class TheKeyIsBlamed(MemoryBroker):
     """Does not look at the token, nor at who holds the claim."""
 
-    def leave(self, worker: str, died: Collection[Started] = ()) -> int:
+    def leave(self, worker: str, died: Collection[StartedRun] = ()) -> int:
         for started in died:
             queue = self._queues.get(started.queue)
             job = queue and queue.by_key.get(started.key)
@@ -60,7 +62,7 @@ class TheKeyIsBlamed(MemoryBroker):
 class DeathIsAFailure(MemoryBroker):
     """Counts a death as if the job had raised."""
 
-    def leave(self, worker: str, died: Collection[Started] = ()) -> int:
+    def leave(self, worker: str, died: Collection[StartedRun] = ()) -> int:
         for started in died:
             for job in self._workers[worker].claims.values():
                 job.retry_count += job.token == started.token
@@ -70,7 +72,7 @@ class DeathIsAFailure(MemoryBroker):
 class LeavingTwiceCountsTwice(MemoryBroker):
     """Counts each time that it is told."""
 
-    def leave(self, worker: str, died: Collection[Started] = ()) -> int:
+    def leave(self, worker: str, died: Collection[StartedRun] = ()) -> int:
         left = super().leave(worker)
         for started in died:
             self._queues[started.queue].by_key[started.key].deaths += 1
@@ -80,7 +82,7 @@ class LeavingTwiceCountsTwice(MemoryBroker):
 class TheDeadAreBlamed(MemoryBroker):
     """Lets somebody leave who was declared dead, as if its claims were its own."""
 
-    def leave(self, worker: str, died: Collection[Started] = ()) -> int:
+    def leave(self, worker: str, died: Collection[StartedRun] = ()) -> int:
         if worker in self._workers:
             self._workers[worker].view.dead = False
         return super().leave(worker, died)

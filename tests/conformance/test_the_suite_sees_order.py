@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from laneway.broker import Answer, Resharding, Turn
+from laneway.broker import Answer, ReshardProgress, Turn
 from laneway.brokers.memory import MemoryBroker
 from laneway.brokers.memory.job import Job, Pile
 from laneway.brokers.memory.queue import Queue
@@ -241,7 +241,7 @@ class ClaimsOnTheMove(MemoryBroker):
 class ReshardStrands(MemoryBroker):
     """Changes the count and leaves the jobs where they are."""
 
-    def reshard(self, queue: str, shards: int, *, limit: int = 1_000) -> Resharding:
+    def reshard(self, queue: str, shards: int, *, limit: int = 1_000) -> ReshardProgress:
         known = self._queues[queue]
         before = known.shards
         step = super().reshard(queue, shards, limit=limit)
@@ -255,7 +255,7 @@ class ReshardStrands(MemoryBroker):
 class ReshardForgetsTheMorgue(MemoryBroker):
     """Moves what is queued alone."""
 
-    def reshard(self, queue: str, shards: int, *, limit: int = 1_000) -> Resharding:
+    def reshard(self, queue: str, shards: int, *, limit: int = 1_000) -> ReshardProgress:
         before = {job.key: job.shard for job in self._queues[queue].morgue.values()}
         step = super().reshard(queue, shards, limit=limit)
         for job in self._queues[queue].morgue.values():
@@ -266,7 +266,7 @@ class ReshardForgetsTheMorgue(MemoryBroker):
 class ReshardDoesNotWait(MemoryBroker):
     """Is done while jobs of the old shards still run."""
 
-    def reshard(self, queue: str, shards: int, *, limit: int = 1_000) -> Resharding:
+    def reshard(self, queue: str, shards: int, *, limit: int = 1_000) -> ReshardProgress:
         running = [job for job in self._queues[queue].by_key.values() if job.worker is not None]
         workers = [job.worker for job in running]
         for job in running:

@@ -15,7 +15,7 @@ from laneway.brokers.redis import RedisBroker, script
 from laneway.brokers.redis.client.server import Server
 from laneway.brokers.sqlite import SQLiteBroker
 from laneway.clock import Clock
-from laneway.jobs.data import Kind, Started
+from laneway.jobs.data import Kind, StartedRun
 from laneway.jobs.settlement import Settlement
 from tests.conformance.seeing import check_seen
 from tests.servers import RedisServer
@@ -55,7 +55,7 @@ class Renews(MemoryBroker):
 class Blames(MemoryBroker):
     """Counts a death under any token."""
 
-    def leave(self, worker: str, died: Collection[Started] = ()) -> int:
+    def leave(self, worker: str, died: Collection[StartedRun] = ()) -> int:
         held = {(job.queue, job.key): job.token for job in self._workers[worker].claims.values()}
         return super().leave(
             worker, [msgspec.structs.replace(each, token=held.get((each.queue, each.key), each.token)) for each in died]

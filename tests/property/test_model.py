@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from laneway.errors import EnqueueError
-from laneway.jobs.data import Claim, Kind, NewJob, Quiet
+from laneway.jobs.data import Claim, Debounce, Kind, NewJob
 from laneway.jobs.merge import HEAD
 from laneway.jobs.settlement import Settlement, buried, done, failed, postponed, released
 from tests.support import model, model_operate, model_settle
@@ -168,7 +168,7 @@ def test_a_postponed_call_keeps_its_count_and_its_place() -> None:
 
 
 def test_quiet_begins_anew_with_every_payload_up_to_its_limits() -> None:
-    quiet = Quiet(grace_s=10.0, max_wait_s=15.0, max_size=3)
+    quiet = Debounce(grace_s=10.0, max_wait_s=15.0, max_size=3)
     state = value(KeyState(), "a", quiet=quiet)
     state = value(state, "b", now=NOW + 9, quiet=quiet)
     assert state.row is not None

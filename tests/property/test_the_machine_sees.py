@@ -9,11 +9,11 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 from msgspec.structs import replace
 
-from laneway.broker import Answer, Resharding, Turn
+from laneway.broker import Answer, ReshardProgress, Turn
 from laneway.brokers.memory import MemoryBroker
 from laneway.clock import Clock
 from laneway.events.event import Subscription
-from laneway.jobs.data import Kind, NewJob, Started
+from laneway.jobs.data import Kind, NewJob, StartedRun
 from laneway.jobs.settlement import Settlement
 from tests.support.machine import broker_machine
 from tests.support.reference import Difference
@@ -108,7 +108,7 @@ class AnsweredAsTaken(MemoryBroker):
 class DoneTooEarly(MemoryBroker):
     """Says that a queue is resharded while it is not."""
 
-    def reshard(self, queue: str, shards: int, *, limit: int = 1_000) -> Resharding:
+    def reshard(self, queue: str, shards: int, *, limit: int = 1_000) -> ReshardProgress:
         return replace(super().reshard(queue, shards, limit=limit), done=True)
 
 
@@ -134,14 +134,14 @@ class DeadByHearsay(MemoryBroker):
 class DeathsAreForgotten(MemoryBroker):
     """Gives back, and counts nothing."""
 
-    def leave(self, worker: str, died: Collection[Started] = ()) -> int:
+    def leave(self, worker: str, died: Collection[StartedRun] = ()) -> int:
         return super().leave(worker)
 
 
 class HearsayIsBelieved(MemoryBroker):
     """Counts a death under any token."""
 
-    def leave(self, worker: str, died: Collection[Started] = ()) -> int:
+    def leave(self, worker: str, died: Collection[StartedRun] = ()) -> int:
         held = {job.key: job.token for job in self._workers[worker].claims.values()} if worker in self._workers else {}
         return super().leave(worker, [replace(each, token=held.get(each.key, each.token)) for each in died])
 

@@ -12,7 +12,7 @@ from laneway import Laneway
 from laneway.brokers.redis import RedisBroker
 from laneway.errors import BrokerAwayError, BrokerError
 from laneway.events.event import Subscription
-from laneway.jobs.data import Started
+from laneway.jobs.data import StartedRun
 from laneway.jobs.settlement import buried, done, failed, postponed, released
 from laneway.testing.conformance.fixtures import (
     Hand,
@@ -124,7 +124,7 @@ def test_what_is_buried_and_what_the_dead_held_is_kept(server: RedisServer, brok
     assert declare_dead(broker, first)
     assert broker.reclaim() == 1
     claim = second.one()
-    assert broker.leave(second.name, [Started("q", "p", claim.token)]) == 1
+    assert broker.leave(second.name, [StartedRun("q", "p", claim.token)]) == 1
     assert [view.key for view in broker.listing("q", "dead").jobs] == ["bad"]
     assert [(view.key, view.deaths) for view in broker.listing("q", "queued").jobs] == [("p", 1), ("k", 0)]
     assert [finding for finding in broker.check() if "memory" not in finding] == []

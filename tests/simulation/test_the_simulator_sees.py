@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from laneway.broker import Answer, Broker, Resharding, Turn
+from laneway.broker import Answer, Broker, ReshardProgress, Turn
 from laneway.brokers.memory import MemoryBroker
 from laneway.clock import Clock
-from laneway.jobs.data import Kind, NewJob, Started
+from laneway.jobs.data import Kind, NewJob, StartedRun
 from laneway.jobs.settlement import Settlement, done
 from laneway.worker.lease.holdings import Holdings
 from laneway.worker.lease.lease import Observer
@@ -89,7 +89,7 @@ class HeadIsNotKept(MemoryBroker):
 class ReshardingStrands(MemoryBroker):
     """Takes the first step for the last."""
 
-    def reshard(self, queue: str, shards: int, *, limit: int = 1_000) -> Resharding:
+    def reshard(self, queue: str, shards: int, *, limit: int = 1_000) -> ReshardProgress:
         step = super().reshard(queue, shards, limit=limit)
         known = self._queues[queue]
         if not step.done and known.unmoved:
@@ -130,10 +130,10 @@ class BuryingLoses(MemoryBroker):
 class NeighboursAreBlamed(MemoryBroker):
     """Counts a death for all that a process held."""
 
-    def leave(self, worker: str, died: Collection[Started] = ()) -> int:
+    def leave(self, worker: str, died: Collection[StartedRun] = ()) -> int:
         known = self._workers.get(worker)
         held = known.claims.values() if known is not None and died else ()
-        blamed = [Started(job.queue, job.key, job.token, entry.identity) for job in held for entry in job.running]
+        blamed = [StartedRun(job.queue, job.key, job.token, entry.identity) for job in held for entry in job.running]
         return super().leave(worker, blamed)
 
 

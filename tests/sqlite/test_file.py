@@ -12,7 +12,7 @@ from laneway.brokers.sqlite import SQLiteBroker
 from laneway.brokers.sqlite.database import APPLICATION_ID, Database, read_statements
 from laneway.errors import ConfigError
 from laneway.events.event import Subscription
-from laneway.jobs.data import Kind, NewJob, Started
+from laneway.jobs.data import Kind, NewJob, StartedRun
 from laneway.jobs.shards import shard_of
 from laneway.testing.conformance.fixtures import put
 
@@ -156,7 +156,7 @@ def test_a_file_of_the_second_version_goes_on(path: Path) -> None:
     broker = SQLiteBroker(path)
     assert broker.check() == []
     assert [view.deaths for view in (*broker.find("q", "order-1"), *broker.find("q", "dead"))] == [0, 0, 0]
-    assert broker.leave("worker-1", [Started("q", "order-1", 7, "ran")]) == 1
+    assert broker.leave("worker-1", [StartedRun("q", "order-1", 7, "ran")]) == 1
     assert {each.body: each.deaths for each in broker.find("q", "order-1")[0].payloads} == {"ran": 1, "waits": 0}
     assert broker.pause("q")
     broker.close()

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import TypeVar
 
 from laneway.events.event import FilterPolicy, copy_key
-from laneway.jobs.data import Claim, Kind, NewJob, Quiet
+from laneway.jobs.data import Claim, Debounce, Kind, NewJob
 from laneway.jobs.merge import identity_of
 from laneway.jobs.settlement import Settlement, buried, died, done, failed, postponed, released
 from tests.support.model import KeyState
@@ -49,9 +49,9 @@ SCORES = (
     (1.0, None),
     (3.0, None),
     (2e9, None),
-    (None, Quiet(grace_s=10.0)),
-    (2.0, Quiet(grace_s=10.0, max_wait_s=15.0)),
-    (None, Quiet(grace_s=10.0, max_size=2)),
+    (None, Debounce(grace_s=10.0)),
+    (2.0, Debounce(grace_s=10.0, max_wait_s=15.0)),
+    (None, Debounce(grace_s=10.0, max_size=2)),
 )
 OUTCOMES = ("done", "fail", "send", "exhaust", "fail", "release", "postpone", "exhaust", "bury", "die", "die")
 

@@ -22,7 +22,7 @@ from hypothesis.stateful import RuleBasedStateMachine, rule
 from laneway.broker import Broker, Listing, Order, Turn
 from laneway.clock import Clock, ManualClock
 from laneway.errors import EnqueueError, LeaseLost
-from laneway.jobs.data import Claim, Kind, NewJob, Started, WorkerView
+from laneway.jobs.data import Claim, Kind, NewJob, StartedRun, WorkerView
 from laneway.jobs.settlement import done
 from tests.support.choices import (
     EVERYWHERE,
@@ -280,11 +280,11 @@ class BrokerMachine(EventSteps, ActingSteps, RuleBasedStateMachine):
         others = how.of(self.hands)
         known = [claim for claims in (*hand.claims.values(), *hand.settled.values()) for claim in claims]
         known += [claim for claims in others.claims.values() for claim in claims] if how.below(4) == 3 else []
-        died: list[Started] = []
+        died: list[StartedRun] = []
         for claim in known:
             if more.below(4) < 3:
                 first = claim.payloads[more.below(len(claim.payloads))]
-                died.append(Started(claim.queue, claim.key, claim.token - (more.below(8) == 7), first.identity))
+                died.append(StartedRun(claim.queue, claim.key, claim.token - (more.below(8) == 7), first.identity))
         died += died[: how.below(2)]
         note(("leave", hand.name, died))
         expected = self.reference.leave(hand.name, died)

@@ -11,8 +11,8 @@ from collections.abc import Callable, Collection, Sequence
 
 import msgspec
 
-from laneway.broker import Answer, Resharding, Turn
-from laneway.jobs.data import Claim, NewJob, Started
+from laneway.broker import Answer, ReshardProgress, Turn
+from laneway.jobs.data import Claim, NewJob, StartedRun
 from laneway.jobs.shards import DEFAULT_SHARDS, shard_of
 from tests.support import model, model_settle
 from tests.support.model import KeyState, replace
@@ -224,7 +224,7 @@ class Reference:
         )
         return True
 
-    def leave(self, worker: str, died: Collection[Started] = ()) -> int:
+    def leave(self, worker: str, died: Collection[StartedRun] = ()) -> int:
         """Forget a worker, whose process may have died. Returns how many claims it held."""
         known = self.workers[worker]
         if not known.lives:
@@ -281,7 +281,7 @@ class Reference:
         due = {queue for (queue, _), state in self.keys.items() if model.is_due(state, now)}
         return {name for name, known in self.queues.items() if known.resharding or (name in due and not known.paused)}
 
-    def reshard(self, queue: str, shards: int, step: Resharding | None) -> None:
+    def reshard(self, queue: str, shards: int, step: ReshardProgress | None) -> None:
         """Take a step of resharding, and hold the answer against it; None is ConfigError."""
         known = self.queues[queue]
         same("whether resharding is refused", step is None, known.resharding not in (0, shards))

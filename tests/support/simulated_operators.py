@@ -11,7 +11,7 @@ from random import Random
 
 from laneway.broker import Broker
 from laneway.errors import BrokerAwayError
-from laneway.jobs.data import JobView, Kind, Started
+from laneway.jobs.data import JobView, Kind, StartedRun
 from tests.support.simulated_workers import GATHER, ORDERS, SimulatedWorker
 
 
@@ -55,12 +55,12 @@ class Supervisor:
 
     def buries(self, worker: SimulatedWorker) -> None:
         """The worker's process is gone. Asked again when there is no answer, and not for ever: its lease runs out."""
-        died: list[Started] = []
+        died: list[StartedRun] = []
         if worker.run is not None:
             claim = worker.run.claim
             keyed = claim.kind is Kind.KEYED
             identity = claim.payloads[worker.run.done].identity if keyed else ""
-            died.append(Started(claim.queue, claim.key, claim.token, identity))
+            died.append(StartedRun(claim.queue, claim.key, claim.token, identity))
             self.blamed[identity or claim.key] += 1
         for _ in range(2):
             try:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from laneway import Batch, Collecting, Context, DeclarationError
-from laneway.jobs.data import Claim, Kind, Payload, Quiet
+from laneway.jobs.data import Claim, Debounce, Kind, Payload
 from laneway.jobs.shards import DEFAULT_SHARDS
 
 pytestmark = pytest.mark.unit
@@ -53,7 +53,7 @@ def test_options_are_kept(app):
     options = sync.options
     assert (sync.name, options.queue, options.shards, options.batch_size) == ("any name", "orders", 24, 10)
     assert (options.retries(Kind.COLLECTING), options.max_payloads, options.bury_on) == (3, 100_000, (ValueError,))
-    assert options.quiet == Quiet(60.0, 300.0, 50)
+    assert options.quiet == Debounce(60.0, 300.0, 50)
     assert [options.retry_in, options.retries_exhausted, options.key, options.score] == [own] * 4
 
 

@@ -10,7 +10,7 @@ import pytest
 from laneway import Batch, Context, EnqueueError, Item, Laneway, Middleware
 from laneway.brokers.memory import MemoryBroker
 from laneway.clock import ManualClock
-from laneway.jobs.data import Claim, Kind, Payload, Quiet
+from laneway.jobs.data import Claim, Debounce, Kind, Payload
 from laneway.jobs.merge import identity_of
 
 pytestmark = pytest.mark.unit
@@ -111,7 +111,7 @@ def test_options_come_through_using_and_add_up(app, sync):
 
 def test_quiet_is_waited_for_unless_a_time_is_given(app):
     sync = app.collect(name="sync", grace=5, max_wait=60, max_size=3)(lambda batch: None)
-    quiet = Quiet(5.0, 60.0, 3)
+    quiet = Debounce(5.0, 60.0, 3)
     found = [
         app.outgoing(task, ("a",), {}).quiet
         for task in (sync, sync.using(score=1), sync.using(delay=0), sync.using(delay=5), sync.using(perform_at=5))

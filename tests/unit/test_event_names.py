@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from laneway import ConfigError, Laneway
-from laneway.events.event import Names, Subscription, copy_key
+from laneway.events.event import EventNames, Subscription, copy_key
 from laneway.events.names import is_development, names_of, queue_problem, topic_problem
 
 pytestmark = pytest.mark.unit
@@ -14,11 +14,11 @@ pytestmark = pytest.mark.unit
 @pytest.mark.parametrize(
     ("names", "source", "topic"),
     [
-        (Names(env="staging"), "srcapp", "eventboss-srcapp-transaction_change-staging"),
-        (Names(env="staging"), None, "eventboss-transaction_change-staging"),
-        (Names(), "srcapp", "eventboss-srcapp-transaction_change"),
-        (Names(), None, "eventboss-transaction_change"),
-        (Names("bus", "production"), "srcapp", "bus-srcapp-transaction_change-production"),
+        (EventNames(env="staging"), "srcapp", "eventboss-srcapp-transaction_change-staging"),
+        (EventNames(env="staging"), None, "eventboss-transaction_change-staging"),
+        (EventNames(), "srcapp", "eventboss-srcapp-transaction_change"),
+        (EventNames(), None, "eventboss-transaction_change"),
+        (EventNames("bus", "production"), "srcapp", "bus-srcapp-transaction_change-production"),
     ],
 )
 def test_they_are_those_of_the_originals(names, source, topic):
@@ -32,7 +32,7 @@ def test_copies_of_an_event_are_told_apart_by_their_queues():
 
 def test_the_environment_says_which_env_it_is(monkeypatch):
     monkeypatch.setenv("LANEWAY_ENV", "staging")
-    assert (Laneway("memory:").env, Laneway("memory:").names) == ("staging", Names("eventboss", "staging"))
+    assert (Laneway("memory:").env, Laneway("memory:").names) == ("staging", EventNames("eventboss", "staging"))
     assert Laneway("memory:", env="test").env == "test"
     monkeypatch.setenv("LANEWAY_ENV", "")
     assert Laneway("memory:").env is None
@@ -40,7 +40,7 @@ def test_the_environment_says_which_env_it_is(monkeypatch):
 
 def test_an_app_may_have_another_infix():
     app = Laneway("memory:", infix="bus", env="test")
-    assert (app.infix, app.names) == ("bus", Names("bus", "test"))
+    assert (app.infix, app.names) == ("bus", EventNames("bus", "test"))
 
 
 @pytest.mark.parametrize(
@@ -85,7 +85,7 @@ def test_names_are_as_long_as_every_broker_can_take_them():
 
 
 def test_the_environment_of_others_is_not_read():
-    assert names_of("shop", "eventboss", None, {}) == Names()
+    assert names_of("shop", "eventboss", None, {}) == EventNames()
     assert is_development(None, {}) is False
 
 

@@ -15,9 +15,9 @@ import pytest
 
 from laneway import DeclarationError, EnqueueError, Key
 from laneway.brokers.shared import check_jobs
-from laneway.jobs.data import Kind, NewJob, Quiet
+from laneway.jobs.data import Debounce, Kind, NewJob
 from laneway.jobs.keys import key_text, score_number
-from laneway.tasks.signature import Refused
+from laneway.tasks.signature import UnstorableValueError
 from tests.unit.kinds import Colour, Shape
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ def test_a_key_is_the_text_of_a_value(value, text):
     ids=range(19),
 )
 def test_what_has_no_text_for_a_key_is_refused(value, sentence):
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(UnstorableValueError) as caught:
         key_text(value)
     assert sentence in str(caught.value)
     assert "secret" not in str(caught.value)
@@ -120,7 +120,7 @@ def test_a_score_is_a_number(score):
     ids=range(9),
 )
 def test_other_scores_are_refused(score, sentence):
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(UnstorableValueError) as caught:
         score_number(score)
     assert str(caught.value) == sentence
 
@@ -329,11 +329,11 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"score": float("nan")}, "The score of a payload of 'k' must be a finite number"),
     ({"score": -1e300}, "The score of a payload of 'k' must be within"),
     ({"kind": Kind.KEYED, "score": 1.0}, "The job 'k' has a score, and only payloads of collecting tasks"),
-    ({"quiet": Quiet(-1.0)}, "The job 'k' must wait for quiet from 0 seconds to 100 years."),
-    ({"quiet": Quiet(1.0, float("nan"))}, "The job 'k' must wait for quiet from 0 seconds"),
-    ({"quiet": Quiet(1.0), "delay_s": 1.0}, "The job 'k' cannot wait for quiet"),
-    ({"quiet": Quiet(1.0), "perform_at": 1.0}, "The job 'k' cannot wait for quiet"),
-    ({"quiet": Quiet(1.0), "kind": Kind.KEYED}, "The job 'k' cannot wait for quiet"),
+    ({"quiet": Debounce(-1.0)}, "The job 'k' must wait for quiet from 0 seconds to 100 years."),
+    ({"quiet": Debounce(1.0, float("nan"))}, "The job 'k' must wait for quiet from 0 seconds"),
+    ({"quiet": Debounce(1.0), "delay_s": 1.0}, "The job 'k' cannot wait for quiet"),
+    ({"quiet": Debounce(1.0), "perform_at": 1.0}, "The job 'k' cannot wait for quiet"),
+    ({"quiet": Debounce(1.0), "kind": Kind.KEYED}, "The job 'k' cannot wait for quiet"),
 ]
 
 
@@ -350,7 +350,13 @@ def test_a_broker_refuses_what_is_wrong(changes, sentence):
 
 @pytest.mark.parametrize(
     "good",
-    [job(), job(score=-5.0), job(quiet=Quiet(0.0, 5.0, 3)), job(kind=Kind.KEYED, perform_at=5.0), job(key="ü" * 256)],
+    [
+        job(),
+        job(score=-5.0),
+        job(quiet=Debounce(0.0, 5.0, 3)),
+        job(kind=Kind.KEYED, perform_at=5.0),
+        job(key="ü" * 256),
+    ],
 )
 def test_a_broker_takes_what_is_right(good: NewJob):
     check_jobs([good])

@@ -8,7 +8,7 @@ import pytest
 
 from laneway import EnqueueError, Laneway, Middleware
 from laneway.brokers.memory import MemoryBroker
-from laneway.middleware import Stack, overriding, surround
+from laneway.middleware import MiddlewareStack, overriding, surround
 
 pytestmark = pytest.mark.unit
 
@@ -150,7 +150,7 @@ def test_a_stop_iteration_of_the_step_is_not_taken_for_success():
 
 
 def test_a_stack_may_be_entered_and_left_by_hand():
-    stack = Stack([])
+    stack = MiddlewareStack([])
     assert stack.enter()
     assert stack.leave(5, None) == 5
 

@@ -8,7 +8,7 @@ import pytest
 
 from laneway import Laneway, Middleware
 from laneway.brokers.memory import MemoryBroker
-from laneway.errors import BrokerAwayError, places_in_words
+from laneway.errors import BrokerAwayError, item_numbers_text
 from laneway.jobs.data import NewJob
 from laneway.middleware import Around
 from tests.unit.publishing import Recording, heard
@@ -26,7 +26,7 @@ from tests.unit.publishing import Recording, heard
     ],
 )
 def test_places_are_said_shortly(places: list[int], words: str) -> None:
-    assert places_in_words(places) == words
+    assert item_numbers_text(places) == words
 
 
 def fail_at(broker: MemoryBroker, places: list[int], monkeypatch: pytest.MonkeyPatch) -> None:

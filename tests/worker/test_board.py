@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from laneway import sentinel
-from laneway.jobs.data import Started
+from laneway.jobs.data import StartedRun
 from laneway.sentinel import Sentinel
 from laneway.worker.process.board import Board
 
@@ -20,7 +20,7 @@ def board() -> Iterator[Board]:
     board.close()
 
 
-RUN = Started("default", "a", 7)
+RUN = StartedRun("default", "a", 7)
 
 
 def test_a_run_stands_there_until_it_has_ended(board):

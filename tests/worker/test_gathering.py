@@ -9,7 +9,7 @@ import pytest
 from laneway import Laneway
 from laneway.broker import Answer, Turn
 from laneway.brokers.memory import MemoryBroker
-from laneway.capabilities import Gather
+from laneway.capabilities import SettleBatch
 from laneway.clock import ManualClock
 from laneway.jobs.data import Claim, Payload
 from laneway.jobs.settlement import Settlement, done, postponed, released
@@ -23,7 +23,7 @@ from laneway.worker.run.decide import Refusals
 from laneway.worker.shutdown import look_s
 from tests.worker.conftest import PATIENCE_S, Running, drain, stats
 
-TEN = Gather(10, 0.1)
+TEN = SettleBatch(10, 0.1)
 
 
 def claim(number: int, calls: int = 1) -> Claim:
@@ -33,7 +33,7 @@ def claim(number: int, calls: int = 1) -> Claim:
 class Bench:
     """A lane and what gathers in it, on a clock that stands still."""
 
-    def __init__(self, gather: Gather = TEN) -> None:
+    def __init__(self, gather: SettleBatch = TEN) -> None:
         self.clock = ManualClock()
         self.lane = Lane("q", 1)
         self.gathering = Gathering(self.lane, gather, self.clock.monotonic)
@@ -45,7 +45,7 @@ class Bench:
 
 @pytest.mark.unit
 def test_without_a_wish_all_goes_with_the_next_turn():
-    bench = Bench(Gather())
+    bench = Bench(SettleBatch())
     assert not bench.gathering.ready()
     bench.finish(3)
     assert bench.gathering.ready()
@@ -142,10 +142,10 @@ def test_nothing_waits_when_the_worker_stops():
         (TEN, 4, 2, True),
         (TEN, 0, 0, True),
         (TEN, 0, 1, False),
-        (Gather(), 20, 20, True),
+        (SettleBatch(), 20, 20, True),
     ],
 )
-def test_jobs_are_asked_for_when_they_fill_a_request(gather: Gather, capacity: int, waiting: int, asks: bool):
+def test_jobs_are_asked_for_when_they_fill_a_request(gather: SettleBatch, capacity: int, waiting: int, asks: bool):
     app = Laneway(broker=Counted(gather))
     lane = Lane("q", 1)
     lane.capacity = capacity
@@ -186,7 +186,7 @@ class Counted(MemoryBroker):
     remote = True
     gather = TEN
 
-    def __init__(self, gather: Gather = TEN) -> None:
+    def __init__(self, gather: SettleBatch = TEN) -> None:
         super().__init__()
         self.gather = gather
         self.sizes: list[int] = []
@@ -219,7 +219,7 @@ def test_a_busy_worker_settles_in_full_requests_and_claims_meanwhile():
 
 
 def test_few_runs_are_recorded_though_no_more_come():
-    broker = Counted(Gather(10, 0.02))
+    broker = Counted(SettleBatch(10, 0.02))
     app = Laneway(broker=broker)
 
     @app.task
@@ -236,7 +236,7 @@ def test_few_runs_are_recorded_though_no_more_come():
 
 def test_runs_go_on_while_settlements_gather(monkeypatch: pytest.MonkeyPatch):
     """Claiming does not wait for them, and nobody goes round and round until they are due."""
-    broker = Counted(Gather(10, 3600.0))
+    broker = Counted(SettleBatch(10, 3600.0))
     app = Laneway(broker=broker)
     ran = threading.Semaphore(0)
     rounds: list[int] = []

@@ -11,7 +11,7 @@ import pytest
 from laneway import Laneway
 from laneway.broker import Answer, Turn
 from laneway.brokers.memory import MemoryBroker
-from laneway.capabilities import Gather
+from laneway.capabilities import SettleBatch
 from laneway.clock import ManualClock
 from laneway.errors import BrokerAwayError
 from laneway.worker.outage import Outage
@@ -135,7 +135,7 @@ def test_what_cannot_be_kept_is_not_claimed():
 
 class LikeSQS(Kept):
     remote = True
-    gather = Gather(10, 0.05)
+    gather = SettleBatch(10, 0.05)
     ahead_s = 0.2
 
 

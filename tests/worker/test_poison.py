@@ -10,7 +10,7 @@ import pytest
 from laneway import Laneway
 from laneway.broker import Turn
 from laneway.ids import new_id
-from laneway.jobs.data import Claim, Kind, Payload, Started, WorkerView
+from laneway.jobs.data import Claim, Kind, Payload, StartedRun, WorkerView
 from laneway.jobs.settlement import Settlement, too_many
 from laneway.telemetry import RunEnded
 from laneway.worker.fetch.shards import Share, default, lag
@@ -52,7 +52,7 @@ def crash(app: Laneway, queue: str) -> None:
     app.broker.join(view)
     [claim] = app.broker.turn(Turn(name, queue, 1, limit=1)).claims
     identity = claim.payloads[0].identity if claim.kind is Kind.KEYED else ""
-    app.broker.leave(name, [Started(queue, claim.key, claim.token, identity)])
+    app.broker.leave(name, [StartedRun(queue, claim.key, claim.token, identity)])
 
 
 # -- in an isolated process ----------------------------------------------------------------------------

@@ -11,7 +11,7 @@ import pytest
 
 from laneway import Laneway, Worker
 from laneway.brokers.memory import MemoryBroker
-from laneway.capabilities import Provided
+from laneway.capabilities import AutoCreateNote
 from laneway.config import WorkerOptions
 from laneway.errors import BrokerAwayError, BrokerError, ConfigError
 from laneway.events.event import Subscription
@@ -187,11 +187,11 @@ class Refusing(MemoryBroker):
             raise self.error
         return super().subscribe(subscription)
 
-    def provide(self, app: Laneway, queues: Collection[str]) -> Sequence[Provided]:
+    def provide(self, app: Laneway, queues: Collection[str]) -> Sequence[AutoCreateNote]:
         self.provided.append(list(queues))
         if self.cannot_provide is not None:
             raise self.cannot_provide
-        return [Provided(f"Made {len(queues)} queues."), Provided("One is otherwise.", made=False)]
+        return [AutoCreateNote(f"Made {len(queues)} queues."), AutoCreateNote("One is otherwise.", made=False)]
 
 
 def test_what_cannot_be_subscribed_is_told_once_and_tried_again(
@@ -330,7 +330,7 @@ def test_what_cannot_be_made_is_told_once_and_the_rest_goes_on(
     again = threading.Event()
     provide = broker.provide
 
-    def count(app: Laneway, queues: Collection[str]) -> Sequence[Provided]:
+    def count(app: Laneway, queues: Collection[str]) -> Sequence[AutoCreateNote]:
         if len(broker.provided) > 3:
             again.set()
             broker.cannot_provide = None

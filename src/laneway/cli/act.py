@@ -32,7 +32,7 @@ from ..broker import (
     Listing,
 )
 from ..capabilities import (
-    Emptied,
+    EmptyMorgueResult,
     emptier_of,
 )
 from ..errors import (
@@ -228,7 +228,7 @@ class Emptying:
         self._expected = min(total, limit)
         self._steps = _by_pages(broker, queue, revive, limit) if own is None else own(queue, revive=revive, most=limit)
         #: What a broker that has a way of its own says when it is through.
-        self._end: Emptied | None = None
+        self._end: EmptyMorgueResult | None = None
         self.done = 0
         self.interrupted = False
 

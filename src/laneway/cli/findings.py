@@ -17,9 +17,9 @@ from ..app import Laneway
 from ..broker import Broker
 from ..capabilities import (
     check_app_on,
-    is_found,
     makes_queues,
     notes_on,
+    queue_exists,
 )
 from ..errors import (
     BrokerAwayError,
@@ -82,7 +82,7 @@ def living(broker: Broker) -> list[WorkerView] | None:
 def _find(broker: Broker, queue: str) -> None:
     """Look for a queue: else the numbers of the broker may leave it out. Whoever may not look goes without them."""
     try:
-        is_found(broker, queue)
+        queue_exists(broker, queue)
     except BrokerAwayError:
         raise
     except BrokerError:

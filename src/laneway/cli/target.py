@@ -25,7 +25,7 @@ from typing import (
 
 from ..app import Laneway
 from ..broker import Broker
-from ..capabilities import is_found
+from ..capabilities import queue_exists
 from ..errors import ConfigError
 from ..origin import Origin
 from ..urls import (
@@ -277,7 +277,7 @@ def find_queues(app: Laneway, broker: Broker) -> None:
     with contextlib.suppress(ConfigError):  # what could be loaded is better than nothing; `check` says more
         load_imports(app)
     for queue in app.queues():
-        is_found(broker, queue)
+        queue_exists(broker, queue)
 
 
 def database_of(broker: Broker) -> Path | None:
@@ -300,7 +300,7 @@ def known_queues(broker: Broker, wanted: str | None) -> list[str]:
     queues = list(broker.queues())
     if wanted is None:
         return queues
-    if wanted not in queues and not is_found(broker, wanted):
+    if wanted not in queues and not queue_exists(broker, wanted):
         raise ConfigError(unknown_queue(wanted, queues))
     return [wanted]
 

@@ -15,13 +15,13 @@ from ..jobs.keys import UNSET
 from ..jobs.ticket import Serializer, execute_after
 from ..tasks.collecting import Collecting
 from ..tasks.listener import Listener
-from ..tasks.signature import Params, Refused
+from ..tasks.signature import Params, UnstorableValueError
 from ..tasks.task import Runnable, Task, TicketTask
-from .options import Sender, Sending
-from .pipeline import Dispatching
+from .options import EnqueueOptions, InstanceSender
+from .pipeline import EnqueuePipeline
 
 
-class Outgoing(Dispatching):
+class Enqueuer(EnqueuePipeline):
     """The part of an app that enqueues."""
 
     serializer: Serializer
@@ -45,12 +45,12 @@ class Outgoing(Dispatching):
         key: object = UNSET,
         group: str | None = None,
         cancellable: bool | None = None,
-    ) -> Sender:
+    ) -> InstanceSender:
         """Options for instances that are enqueued, as for a task: `app.using(delay=60).enqueue(SendMail(…))`."""
-        sending = Sending().with_options(
+        sending = EnqueueOptions().with_options(
             queue=queue, delay=delay, perform_at=perform_at, key=key, group=group, cancellable=cancellable
         )
-        return Sender(self, sending)
+        return InstanceSender(self, sending)
 
     def enqueue_body(self, body: str, *, queue: str = DEFAULT_QUEUE) -> Handle:
         """Store a body as it is, for the serializer to make sense of when it is run.
@@ -58,7 +58,7 @@ class Outgoing(Dispatching):
         A ticket that says `_execute_after` waits until then.
         """
         self.check_body(body, "The body")
-        options = Sending().with_options(queue=queue, perform_at=execute_after(body))
+        options = EnqueueOptions().with_options(queue=queue, perform_at=execute_after(body))
         queue = options.queue or DEFAULT_QUEUE
         self.see_free(queue, "A body")
         return self.send([NewJob(queue=queue, key=new_id(), body=body, perform_at=options.perform_at)])[0]
@@ -69,7 +69,7 @@ class Outgoing(Dispatching):
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
         *,
-        sending: Sending | None = None,
+        sending: EnqueueOptions | None = None,
         ids: RunIds | None = None,
     ) -> NewJob:
         """Make the job for a task with arguments, or for an instance; raises EnqueueError and stores nothing.
@@ -94,7 +94,7 @@ class Outgoing(Dispatching):
                 body = self.serializer.dumps(task, params)
             else:
                 body = self.serializer.dumps(task, params, id=(identity := new_id()))
-        except Refused as error:
+        except UnstorableValueError as error:
             raise EnqueueError(f"Task {task.name}: {error}.") from None
         self.check_body(body, "Task {}: its body", task.name)
         # Never the running job's: keys are exclusive within a queue, and one key in two queues would run twice at once.

@@ -13,19 +13,19 @@ from ..config import name_problem
 from ..errors import EnqueueError
 from ..handle import Handle, due
 from ..jobs.keys import UNSET, key_text, score_number
-from ..tasks.signature import Refused
+from ..tasks.signature import UnstorableValueError
 
 if TYPE_CHECKING:
     from ..jobs.data import NewJob
     from ..tasks.task import Runnable
-    from .build import Outgoing
+    from .build import Enqueuer
 
 
 #: What SQS takes as a MessageGroupId: letters, digits and punctuation.
 _GROUP = re.compile("[!-~]{1,128}")
 
 
-class Sending(msgspec.Struct, frozen=True):
+class EnqueueOptions(msgspec.Struct, frozen=True):
     """What `using` was given."""
 
     queue: str | None = None
@@ -49,7 +49,7 @@ class Sending(msgspec.Struct, frozen=True):
         score: float | None = None,
         group: str | None = None,
         cancellable: bool | None = None,
-    ) -> Sending:
+    ) -> EnqueueOptions:
         """The same with what is given here in its place; raises EnqueueError for what cannot be."""
         if queue is not None and (problem := name_problem("queue", queue)):
             raise EnqueueError(problem)
@@ -60,7 +60,7 @@ class Sending(msgspec.Struct, frozen=True):
         when = due(delay, perform_at)
         delay_s, at = (self.delay_s, self.perform_at) if when is None else when
         try:
-            return Sending(
+            return EnqueueOptions(
                 self.queue if queue is None else queue,
                 delay_s,
                 at,
@@ -70,7 +70,7 @@ class Sending(msgspec.Struct, frozen=True):
                 self.group if group is None else group,
                 self.cancellable if cancellable is None else cancellable,
             )
-        except Refused as error:
+        except UnstorableValueError as error:
             raise EnqueueError(f"{error}.") from None
 
 
@@ -97,12 +97,12 @@ class Item:
         self.perform_at = perform_at
 
 
-class Sender:
+class InstanceSender:
     """`app.using(…)`: enqueues instances with options."""
 
     __slots__ = ("_app", "_sending")
 
-    def __init__(self, app: Outgoing, sending: Sending) -> None:
+    def __init__(self, app: Enqueuer, sending: EnqueueOptions) -> None:
         self._app = app
         self._sending = sending
 

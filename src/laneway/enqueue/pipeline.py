@@ -17,11 +17,11 @@ from typing import (
 )
 
 from ..brokers.shared import check_jobs
-from ..capabilities import develop
+from ..capabilities import enable_auto_create
 from ..errors import (
     EnqueueError,
     LanewayError,
-    tell_places,
+    report_unstored_items,
 )
 from ..handle import (
     Handle,
@@ -49,23 +49,23 @@ from ..telemetry import (
     Telemetry,
 )
 from ..unsupported import (
+    ensure_supported,
     refusal_for,
     refusal_of,
-    see_possible,
 )
 from ..urls import (
     open_broker,
     resolve_url,
     without_secrets,
 )
-from .options import Sending
+from .options import EnqueueOptions
 
 if TYPE_CHECKING:
     from ..broker import Broker
     from ..tasks.task import AnyTask
 
 
-class Opening:
+class BrokerHolder:
     """The part of an app that has its broker."""
 
     registry: Registry
@@ -109,18 +109,18 @@ class Opening:
     def development(self, on: bool) -> None:
         changed, self._development = on is not self._development, on
         if changed and self._broker is not None:
-            develop(self._broker, on)
+            enable_auto_create(self._broker, on)
 
     def _opened(self, url: str, source: str = "the url given") -> Broker:
         """The broker of a URL, if it can serve the tasks that are declared."""
         broker = open_broker(url, source)
         try:
-            see_possible(refusal_of(broker), self.registry)
+            ensure_supported(refusal_of(broker), self.registry)
         except BaseException:
             broker.close()
             raise
         if self._development:
-            develop(broker, True)
+            enable_auto_create(broker, True)
         return broker
 
     def use(self, url: str) -> None:
@@ -139,13 +139,13 @@ class Opening:
         """Raise DeclarationError for a task that the broker cannot serve; for that it need not be opened."""
         broker = self._broker
         refusal = refusal_for(resolve_url(self._given_url)[0]) if broker is None else refusal_of(broker)
-        see_possible(refusal, [task])
+        ensure_supported(refusal, [task])
 
 
 What = TypeVar("What")
 
 
-class Dispatching(Opening):
+class EnqueuePipeline(BrokerHolder):
     """The part of an app that hands jobs to its broker."""
 
     logger: logging.Logger
@@ -176,7 +176,7 @@ class Dispatching(Opening):
             try:
                 self.around_enqueue(jobs, self.store)
             except LanewayError as error:
-                tell_places(error, jobs, {id(job): place for place, job in enumerate(all_jobs)})
+                report_unstored_items(error, jobs, {id(job): place for place, job in enumerate(all_jobs)})
                 raise
         plain = Kind.PLAIN  # here and not in `handle_on`: a call for each of a million jobs would be felt
         return [
@@ -246,7 +246,7 @@ class Dispatching(Opening):
             for job in jobs:
                 queue, body = before.get(id(job), (None, None))
                 self.check_body(job.body, "After the middleware the body of the job {}", job.key)
-                Sending().with_options(queue=job.queue)
+                EnqueueOptions().with_options(queue=job.queue)
                 if job.kind is not Kind.COLLECTING:
                     if job.queue != queue:  # those that are where they were made for belong there
                         self.see_free(job.queue, "After the middleware the job {}", job.key)

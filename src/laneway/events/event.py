@@ -34,7 +34,7 @@ class Subscription(msgspec.Struct, frozen=True):
     filter: FilterPolicy | None = None
 
 
-class Names(msgspec.Struct, frozen=True):
+class EventNames(msgspec.Struct, frozen=True):
     """How an app names what belongs to events."""
 
     infix: str = DEFAULT_INFIX

@@ -7,13 +7,13 @@ from collections.abc import Mapping
 
 from ..config import name_problem, raise_problems
 from ..errors import ConfigError
-from .event import DEAD_LETTERS, LONGEST_NAME, Names
+from .event import DEAD_LETTERS, LONGEST_NAME, EventNames
 
 _YES = ("1", "true", "yes", "on")
 _NO = ("", "0", "false", "no", "off")
 
 
-def names_of(name: str | None, infix: str, env: str | None, environ: Mapping[str, str] = os.environ) -> Names:
+def names_of(name: str | None, infix: str, env: str | None, environ: Mapping[str, str] = os.environ) -> EventNames:
     """How an app of this name names what belongs to events; raises ConfigError for parts that no name can have."""
     what = "env"
     if env is None and environ.get("LANEWAY_ENV"):
@@ -21,7 +21,7 @@ def names_of(name: str | None, infix: str, env: str | None, environ: Mapping[str
     parts = {"name": name, "infix": infix, what: env}
     problems = [name_problem(what, part) for what, part in parts.items() if part is not None or what == "infix"]
     raise_problems([problem for problem in problems if problem])
-    return Names(infix, env)
+    return EventNames(infix, env)
 
 
 def is_development(given: bool | None, environ: Mapping[str, str] = os.environ) -> bool:

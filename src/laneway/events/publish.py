@@ -15,21 +15,21 @@ import msgspec
 
 from ..capabilities import relays
 from ..config import name_problem
-from ..enqueue.options import Sending
-from ..enqueue.pipeline import Dispatching
-from ..errors import ConfigError, EnqueueError, LanewayError, tell_places
+from ..enqueue.options import EnqueueOptions
+from ..enqueue.pipeline import EnqueuePipeline
+from ..errors import ConfigError, EnqueueError, LanewayError, report_unstored_items
 from ..handle import Handle
 from ..ids import RunIds, new_id
 from ..jobs.data import NewJob
-from ..tasks.signature import OneValue, Refused, encode, has_fields
+from ..tasks.signature import UnstorableValueError, ValueCodec, encode, has_fields
 from ..telemetry import EventsPublished
 from .attributes import bytes_of, checked, texts_of
-from .event import Attribute, Attributes, Names, copy_key
+from .event import Attribute, Attributes, EventNames, copy_key
 from .filters import passes
 from .names import parts_problem, queue_problem, topic_problem
 
 
-class Published(msgspec.Struct):
+class EventJobs(msgspec.Struct):
     """Events as they go to the broker."""
 
     topic: str
@@ -39,11 +39,11 @@ class Published(msgspec.Struct):
     jobs: list[NewJob]
 
 
-class Publishing(Dispatching):
+class Publisher(EnqueuePipeline):
     """The part of an app that publishes."""
 
     name: str | None
-    names: Names
+    names: EventNames
     #: The topics of which it was told that nobody has subscribed to them.
     _unheard: set[str]
 
@@ -88,7 +88,7 @@ class Publishing(Dispatching):
         attributes: Attributes | None = None,
         ids: RunIds | None = None,
         many: str = "",
-    ) -> Published:
+    ) -> EventJobs:
         """Make the jobs for events; raises an error for what cannot be published, and nothing is stored.
 
         `ids` makes their ids, instead of chance; `many` is what was called, if it takes a list.
@@ -111,7 +111,7 @@ class Publishing(Dispatching):
                 )
                 for id, body in zip(found, bodies, strict=True)
             ]
-            return Published(topic, found, jobs)
+            return EventJobs(topic, found, jobs)
         queues = self._queues(topic, given) if bodies else []
         texts = texts_of(given)
         jobs = [
@@ -126,7 +126,7 @@ class Publishing(Dispatching):
             for id, body in zip(found, bodies, strict=True)
             for queue in queues
         ]
-        return Published(topic, found, jobs)
+        return EventJobs(topic, found, jobs)
 
     def bodies(self, event: str, values: Iterable[Any], attributes: Attributes, many: str = "") -> list[str]:
         """Values as they are stored, with these attributes beside each.
@@ -149,20 +149,20 @@ class Publishing(Dispatching):
             raise EnqueueError(f"Item {len(made)}: {error} Nothing was stored.") from error.__cause__
         return made
 
-    def _publish(self, events: Published) -> list[str]:
+    def _publish(self, events: EventJobs) -> list[str]:
         if events.jobs:
             places = {event: place for place, event in enumerate(events.ids)}
             items = {id(job): places[job.event] for job in events.jobs}
             try:
                 self.around_enqueue(events.jobs, self.store)
             except LanewayError as error:
-                tell_places(error, events.jobs, items)
+                report_unstored_items(error, events.jobs, items)
                 raise
         else:
             self.tell_unheard(events)
         return events.ids
 
-    def tell_unheard(self, events: Published) -> None:
+    def tell_unheard(self, events: EventJobs) -> None:
         """Tell whoever listens of events that nobody gets: there is nothing to be stored, now or later."""
         if self._published and events.ids:
             self.telemetry.emit(EventsPublished(events.topic, len(events.ids), 0))
@@ -203,9 +203,9 @@ class EventSender:
 
     __slots__ = ("_app", "_sending", "event", "queue")
 
-    def __init__(self, app: Publishing, event: str, queue: str, sending: Sending | None = None) -> None:
+    def __init__(self, app: Publisher, event: str, queue: str, sending: EnqueueOptions | None = None) -> None:
         self._app = app
-        self._sending = sending or Sending()
+        self._sending = sending or EnqueueOptions()
         self.event = event
         #: Where it sends to.
         self.queue = queue
@@ -258,14 +258,14 @@ class EventSender:
 
 
 @lru_cache(256)
-def _kind(kind: type) -> OneValue:
+def _kind(kind: type) -> ValueCodec:
     """How values of a type are encoded: what has fields is checked by their types, all else must be plain JSON."""
-    return OneValue(kind if has_fields(kind) else Any, "value", "a dataclass, a Struct or a model that holds them")
+    return ValueCodec(kind if has_fields(kind) else Any, "value", "a dataclass, a Struct or a model that holds them")
 
 
 def _encoded(event: str, value: Any) -> str:
     kind: type = type(value)
     try:
         return _kind(kind).pack(value)
-    except Refused as error:
+    except UnstorableValueError as error:
         raise EnqueueError(f"Event {event}: {error}.") from error.__cause__

@@ -45,7 +45,7 @@ class Payload(msgspec.Struct, array_like=True, frozen=True, gc=False):
     deaths: int = 0
 
 
-class Quiet(msgspec.Struct, frozen=True):
+class Debounce(msgspec.Struct, frozen=True):
     """How a collecting job waits for more before it is due; it matters while nothing of it has failed."""
 
     #: Seconds without another payload. Every payload starts them anew.
@@ -71,7 +71,7 @@ class NewJob(msgspec.Struct, kw_only=True):
     delay_s: float = 0.0
     perform_at: float | None = None
     #: Only for a collecting job that was given neither delay nor time.
-    quiet: Quiet | None = None
+    quiet: Debounce | None = None
     priority: int = 0
     expires: float | None = None
     headers: Headers | None = None
@@ -123,7 +123,7 @@ class Claim(msgspec.Struct, array_like=True, gc=False):
     worker: str = ""
 
 
-class Started(msgspec.Struct, array_like=True, frozen=True):
+class StartedRun(msgspec.Struct, array_like=True, frozen=True):
     """A run that has begun, as it is known to those who outlive its process: what to blame when that dies."""
 
     queue: str

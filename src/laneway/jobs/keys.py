@@ -15,7 +15,7 @@ import msgspec
 
 from ..broker import MAX_KEY
 from ..errors import DeclarationError
-from ..tasks.signature import Refused
+from ..tasks.signature import UnstorableValueError
 from .merge import LARGEST_SCORE
 
 #: Stands for a key that was not given: None would be one that somebody forgot to fill in.
@@ -64,26 +64,26 @@ def _holds_mark(kind: Any) -> bool:
 
 
 def key_text(value: object) -> str:
-    """A value as the text of a key; raises Refused for what cannot be one."""
+    """A value as the text of a key; raises UnstorableValueError for what cannot be one."""
     if isinstance(value, str):
         text = str(value)
     elif value is None or isinstance(value, (bytes, bytearray, memoryview, dict, set, frozenset)):
         # They have a text, and it is not the one that is meant, or equal ones have different texts.
-        raise Refused(f"key must be text or something with a text of its own, not {type(value).__name__}")
+        raise UnstorableValueError(f"key must be text or something with a text of its own, not {type(value).__name__}")
     else:
         try:
             text = str(value)
         except Exception as error:
-            raise Refused(
+            raise UnstorableValueError(
                 f"key must have a text, and {type(error).__name__} was raised by str() of {type(value).__name__}"
             ) from error
         if _ADDRESS.search(text):
-            raise Refused(
+            raise UnstorableValueError(
                 f"key must have a text of its own, and {type(value).__name__} has only its address in memory; give it "
                 "a __str__() or use one of its attributes"
             )
     if problem := key_problem(text):
-        raise Refused(f"key {problem}")
+        raise UnstorableValueError(f"key {problem}")
     return text
 
 
@@ -103,11 +103,11 @@ def key_problem(text: str) -> str | None:
 
 
 def score_number(value: object) -> float:
-    """A value as a score; raises Refused for what cannot be one."""
+    """A value as a score; raises UnstorableValueError for what cannot be one."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise Refused(f"score must be a number, not {type(value).__name__}")
+        raise UnstorableValueError(f"score must be a number, not {type(value).__name__}")
     if problem := score_problem(value):
-        raise Refused(f"score {problem}")
+        raise UnstorableValueError(f"score {problem}")
     return float(value)
 
 

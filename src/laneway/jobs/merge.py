@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from hashlib import blake2b
 
-from .data import Kind, Quiet
+from .data import Debounce, Kind
 
 #: A call that failed or was postponed stands before all others of its key, whatever their due times. Nobody's score
 #: may be as small.
@@ -56,7 +56,7 @@ def due_when_queued(kind: Kind, queued_at: float, new_at: float, *, not_before: 
     return earliest if not_before is None else max(not_before, earliest)
 
 
-def quiet_until(now: float, since: float, size: int, quiet: Quiet, due: float | None = None) -> float:
+def quiet_until(now: float, since: float, size: int, quiet: Debounce, due: float | None = None) -> float:
     """When a collecting job is due that waits for quiet since its first payload came; `size` counts the new one.
 
     `due` is when it was due before that one. A job that has waited long enough keeps its place among the others.

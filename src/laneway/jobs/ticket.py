@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from ..errors import NotATicketError, TicketError
-from ..tasks.signature import Params, Refused, encode
+from ..tasks.signature import Params, UnstorableValueError, encode
 from .data import Kind
 
 if TYPE_CHECKING:
@@ -130,5 +130,5 @@ class Serializer:
             )
         try:
             return Call(task, task.signature.unpack(bytes(ticket.params)))
-        except Refused as error:
+        except UnstorableValueError as error:
             raise TicketError(f"The params do not fit the task {task.name}: {error}.", task=task) from None

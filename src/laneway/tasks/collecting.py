@@ -13,14 +13,14 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from ..config import CollectOptions, Isolation
-from ..enqueue.options import Item, Sending
+from ..enqueue.options import EnqueueOptions, Item
 from ..errors import DeclarationError, EnqueueError, TicketError
 from ..handle import Handle
 from ..jobs.data import Kind, NewJob
 from ..jobs.keys import UNSET, key_text, score_number
 from ..jobs.merge import identity_of
 from .batch import Batch
-from .signature import OneValue, Refused, annotations_of, is_kind, positional
+from .signature import UnstorableValueError, ValueCodec, annotations_of, is_kind, positional
 
 if TYPE_CHECKING:
     from ..app import Laneway
@@ -45,7 +45,7 @@ class Collecting(Generic[T]):
         self.target = target
         self.name = name
         self.options = options
-        self.sending = Sending()
+        self.sending = EnqueueOptions()
         self.takes_context = context
         self.is_async = is_kind(inspect.iscoroutinefunction, target)
         self.isolation: Isolation | None = options.isolated(self.is_async)
@@ -54,7 +54,7 @@ class Collecting(Generic[T]):
         self._quiet = options.quiet
         #: Of its jobs.
         self.kind = Kind.COLLECTING
-        self._payload = OneValue(_payload_type(name, target, 1 if context else 0))
+        self._payload = ValueCodec(_payload_type(name, target, 1 if context else 0))
         self._may_be_left_out = self._payload.takes(DEFAULT_PAYLOAD)
         functools.update_wrapper(self, target, updated=())  # a function's own attributes stay its own
 
@@ -124,18 +124,20 @@ class Collecting(Generic[T]):
 
     # -- out and in ------------------------------------------------------------------------------------
 
-    def outgoing(self, args: tuple[Any, ...], kwargs: dict[str, Any], sending: Sending | None = None) -> NewJob:
+    def outgoing(self, args: tuple[Any, ...], kwargs: dict[str, Any], sending: EnqueueOptions | None = None) -> NewJob:
         """Make the job for a key and a payload; raises EnqueueError and stores nothing."""
         options = sending or self.sending
         try:
             if options.queue is not None or options.key is not None:
-                raise Refused("a collecting task has its own queue, and its key is an argument; leave both out")
+                raise UnstorableValueError(
+                    "a collecting task has its own queue, and its key is an argument; leave both out"
+                )
             key, payload = self._bind(args, kwargs)
             body = self._dump(payload)
             score = options.score
             if score is None and self.options.score is not None:
                 score = score_number(self._computed("score", self.options.score, payload))
-        except Refused as error:
+        except UnstorableValueError as error:
             raise EnqueueError(f"Task {self.name}: {error}.") from error.__cause__
         self.app.check_body(body, "Task {}: its payload", self.name)
         return NewJob(
@@ -154,7 +156,7 @@ class Collecting(Generic[T]):
         """The payload that a body holds; raises TicketError for one that does not fit."""
         try:
             payload: T = self._payload.unpack(body) if self.app.load_payload is None else self.app.load_payload(body)
-        except Refused as error:
+        except UnstorableValueError as error:
             raise TicketError(f"A payload does not fit the task {self.name}: {error}.", task=self) from None
         except Exception as error:
             raise TicketError(
@@ -175,19 +177,21 @@ class Collecting(Generic[T]):
             try:
                 given = _ARGUMENTS.bind(*args, **kwargs).arguments
             except TypeError as error:
-                raise Refused(f"it is given a key and a payload; {error}") from None
+                raise UnstorableValueError(f"it is given a key and a payload; {error}") from None
             key, payload = given.get("key", UNSET), given.get("payload", UNSET)
         if payload is UNSET:
             if key is UNSET:
-                raise Refused("it is given a key and a payload; both are missing")
+                raise UnstorableValueError("it is given a key and a payload; both are missing")
             if self.options.key is not None:  # most likely the payload was given in the place of the key
-                raise Refused("its key comes from the payload; give the payload by its name, as in payload=…")
+                raise UnstorableValueError(
+                    "its key comes from the payload; give the payload by its name, as in payload=…"
+                )
             if self.app.dump_payload is None and not self._may_be_left_out:
-                raise Refused("its payloads have a type, so there is none by default; give a payload")
+                raise UnstorableValueError("its payloads have a type, so there is none by default; give a payload")
             payload = DEFAULT_PAYLOAD
         if key is UNSET:
             if self.options.key is None:
-                raise Refused("the key is missing; give it, or declare the task with key=…")
+                raise UnstorableValueError("the key is missing; give it, or declare the task with key=…")
             key = self._computed("key", self.options.key, payload)
         return key_text(key), payload
 
@@ -195,7 +199,7 @@ class Collecting(Generic[T]):
         try:
             return function(payload)
         except Exception as error:
-            raise Refused(f"{type(error).__name__} was raised by its {what} function") from error
+            raise UnstorableValueError(f"{type(error).__name__} was raised by its {what} function") from error
 
     def _dump(self, payload: Any) -> str:
         dump = self.app.dump_payload
@@ -204,7 +208,7 @@ class Collecting(Generic[T]):
         try:
             return dump(payload)
         except Exception as error:
-            raise Refused(f"{type(error).__name__} was raised by dump_payload") from error
+            raise UnstorableValueError(f"{type(error).__name__} was raised by dump_payload") from error
 
     def __repr__(self) -> str:
         return f"<Collecting {self.name}>"

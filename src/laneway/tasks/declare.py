@@ -69,7 +69,7 @@ def name_of(target: Any, name: str | None, aliases: tuple[str, ...] = (), what: 
     return name
 
 
-def see_no_generator(name: str, handler: Any, what: str = "task") -> None:
+def ensure_no_generator(name: str, handler: Any, what: str = "task") -> None:
     """Raise DeclarationError for a handler that yields."""
     if is_kind(inspect.isgeneratorfunction, handler) or is_kind(inspect.isasyncgenfunction, handler):
         raise DeclarationError(
@@ -91,7 +91,7 @@ Class = TypeVar("Class", bound=Runnable)
 Exhausted = Callable[["list[JobView]"], object]
 
 
-class Declare(Protocol):
+class TaskDecorator(Protocol):
     """What `@app.task(…)` returns: it makes a function a Task and leaves a class a class."""
 
     # A class is a callable too; for one with run() the first overload is meant, and is taken.
@@ -102,7 +102,7 @@ class Declare(Protocol):
     def __call__(self, target: Callable[P, Result], /) -> Task[P, P, Result]: ...
 
 
-class DeclareWithContext(Protocol):
+class ContextTaskDecorator(Protocol):
     """What `@app.task(context=True, …)` returns: callers of `enqueue` do not give the context."""
 
     def __call__(
@@ -110,36 +110,36 @@ class DeclareWithContext(Protocol):
     ) -> Task[P, Concatenate[Context, P], Result]: ...
 
 
-class Collect(Protocol):
+class CollectDecorator(Protocol):
     """What `@app.collect(…)` returns."""
 
     def __call__(self, target: Callable[[Batch[T]], object], /) -> Collecting[T]: ...
 
 
-class CollectWithContext(Protocol):
+class ContextCollectDecorator(Protocol):
     """What `@app.collect(context=True, …)` returns."""
 
     def __call__(self, target: Callable[[Context, Batch[T]], object], /) -> Collecting[T]: ...
 
 
-class CollectSelfKeyed(Protocol):
+class SelfKeyedCollectDecorator(Protocol):
     """What `@app.collect(key=…)` returns."""
 
     def __call__(self, target: Callable[[Batch[T]], object], /) -> SelfKeyed[T]: ...
 
 
-class CollectSelfKeyedWithContext(Protocol):
+class ContextSelfKeyedCollectDecorator(Protocol):
     """What `@app.collect(context=True, key=…)` returns."""
 
     def __call__(self, target: Callable[[Context, Batch[T]], object], /) -> SelfKeyed[T]: ...
 
 
-class Declaring:
+class TaskDeclarations:
     """The part of an app that tasks are declared with."""
 
     registry: Registry
 
-    # As in Declare: a class with run() stays a class.
+    # As in TaskDecorator: a class with run() stays a class.
     @overload
     def task(self, target: type[Class], /) -> type[Class]: ...  # type: ignore[overload-overlap]  # pyright: ignore[reportOverlappingOverload]
 
@@ -162,7 +162,7 @@ class Declaring:
         max_payloads: int | None = None,
         time_limit: float | timedelta | None = None,
         isolation: Isolation | None = None,
-    ) -> DeclareWithContext: ...
+    ) -> ContextTaskDecorator: ...
 
     @overload
     def task(
@@ -180,7 +180,7 @@ class Declaring:
         max_payloads: int | None = None,
         time_limit: float | timedelta | None = None,
         isolation: Isolation | None = None,
-    ) -> Declare: ...
+    ) -> TaskDecorator: ...
 
     def task(
         self,
@@ -199,7 +199,7 @@ class Declaring:
         time_limit: float | timedelta | None = None,
         isolation: Isolation | None = None,
     ) -> Any:
-        """Declare a function, or a class with `run`, as a task.
+        """TaskDecorator a function, or a class with `run`, as a task.
 
         Calls of a task with a parameter `Annotated[…, Key]` run in order, one at a time, for each key.
 
@@ -263,7 +263,7 @@ class Declaring:
         score: Callable[[Any], float] | None = None,
         time_limit: float | timedelta | None = None,
         isolation: Isolation | None = None,
-    ) -> CollectSelfKeyedWithContext: ...
+    ) -> ContextSelfKeyedCollectDecorator: ...
 
     @overload
     def collect(
@@ -286,7 +286,7 @@ class Declaring:
         score: Callable[[Any], float] | None = None,
         time_limit: float | timedelta | None = None,
         isolation: Isolation | None = None,
-    ) -> CollectWithContext: ...
+    ) -> ContextCollectDecorator: ...
 
     @overload
     def collect(
@@ -310,7 +310,7 @@ class Declaring:
         score: Callable[[Any], float] | None = None,
         time_limit: float | timedelta | None = None,
         isolation: Isolation | None = None,
-    ) -> CollectSelfKeyed: ...
+    ) -> SelfKeyedCollectDecorator: ...
 
     @overload
     def collect(
@@ -333,7 +333,7 @@ class Declaring:
         score: Callable[[Any], float] | None = None,
         time_limit: float | timedelta | None = None,
         isolation: Isolation | None = None,
-    ) -> Collect: ...
+    ) -> CollectDecorator: ...
 
     def collect(
         self,
@@ -358,7 +358,7 @@ class Declaring:
         time_limit: float | timedelta | None = None,
         isolation: Isolation | None = None,
     ) -> Any:
-        """Declare a function as a collecting task: it is handed a Batch of all payloads that came for some keys.
+        """TaskDecorator a function as a collecting task: it is handed a Batch of all payloads that came for some keys.
 
         Args:
             context: Hand the function a Context before the batch.
@@ -423,7 +423,7 @@ def _task(app: Laneway, target: Any, name: str | None, context: bool, options: T
             raise DeclarationError(f"Task {name}: run() may take the context and nothing else.")
     elif context and not positional(inspect.signature(target))[:1]:
         raise DeclarationError(f"Task {name}: with context=True its first parameter must be for the context.")
-    see_no_generator(name, handler)
+    ensure_no_generator(name, handler)
     raise_problems(options.validate(), DeclarationError, f"Task {name}: ")
     return Task(app, target, name=name, context=context, options=options)
 
@@ -442,6 +442,6 @@ def _collecting(
         problems.remove(problem)
         problems.insert(0, f"its name cannot be that of its queue, which {problem[6:-1]}; give it one with queue=….")
     raise_problems(problems, DeclarationError, f"Task {name}: ")
-    see_no_generator(name, target)
+    ensure_no_generator(name, target)
     make: type[Collecting[Any]] = Collecting if options.key is None else SelfKeyed
     return make(app, target, name=name, context=context, options=options)

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, cast, overloa
 from ..config import Isolation, TaskOptions, raise_problems
 from ..context import Context
 from ..errors import DeclarationError
-from ..events.event import FilterPolicy, Names
+from ..events.event import EventNames, FilterPolicy
 from ..events.filters import filter_problem
 from ..events.names import parts_problem, queue_problem
 from ..jobs.settlement import RetryIn, default_retry_in
-from .declare import Exhausted, name_of, see_no_generator, several
+from .declare import Exhausted, ensure_no_generator, name_of, several
 from .listener import Listener
 from .registry import Registry
 
@@ -24,23 +24,23 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class Listen(Protocol):
+class ListenerDecorator(Protocol):
     """What `@app.listener(…)` returns."""
 
     def __call__(self, target: Callable[[T], object], /) -> Listener[T]: ...
 
 
-class ListenWithContext(Protocol):
+class ContextListenerDecorator(Protocol):
     """What `@app.listener(…, context=True)` returns."""
 
     def __call__(self, target: Callable[[Context, T], object], /) -> Listener[T]: ...
 
 
-class Listening:
+class ListenerDeclarations:
     """The part of an app that listeners are declared with."""
 
     registry: Registry
-    names: Names
+    names: EventNames
     name: str | None
 
     @overload
@@ -60,7 +60,7 @@ class Listening:
         retries_exhausted: Exhausted | None = None,
         time_limit: float | timedelta | None = None,
         isolation: Isolation | None = None,
-    ) -> ListenWithContext: ...
+    ) -> ContextListenerDecorator: ...
 
     @overload
     def listener(
@@ -79,7 +79,7 @@ class Listening:
         retries_exhausted: Exhausted | None = None,
         time_limit: float | timedelta | None = None,
         isolation: Isolation | None = None,
-    ) -> Listen: ...
+    ) -> ListenerDecorator: ...
 
     def listener(
         self,
@@ -174,7 +174,7 @@ def _listener(
         raise DeclarationError(about + problem)
     options = TaskOptions(queue=queue, **given)
     raise_problems(options.validate(), DeclarationError, about)
-    see_no_generator(name, target, "listener")
+    ensure_no_generator(name, target, "listener")
     return Listener(
         app,
         target,

@@ -14,7 +14,7 @@ from ..config import Isolation, TaskOptions
 from ..errors import DeclarationError, TicketError
 from ..events.event import FilterPolicy, Subscription
 from ..jobs.data import Kind
-from .signature import OneValue, Refused, annotation_of, annotations_of, as_text, is_kind, positional
+from .signature import UnstorableValueError, ValueCodec, annotation_of, annotations_of, as_text, is_kind, positional
 
 if TYPE_CHECKING:
     from ..app import Laneway
@@ -57,7 +57,7 @@ class Listener(Generic[T]):
         self.isolation: Isolation | None = options.isolated(self.is_async)
         #: Of its jobs.
         self.kind = Kind.PLAIN
-        self._value = OneValue(_value_type(name, target, 1 if context else 0))
+        self._value = ValueCodec(_value_type(name, target, 1 if context else 0))
         functools.update_wrapper(self, target, updated=())  # a function's own attributes stay its own
 
     @property
@@ -79,7 +79,7 @@ class Listener(Generic[T]):
         """The value that a body holds; raises TicketError for one that does not fit."""
         try:
             value: T = self._value.unpack(body)
-        except Refused as error:
+        except UnstorableValueError as error:
             raise TicketError(f"The value does not fit the listener {self.name}: {error}.", task=self) from None
         return value
 
@@ -114,7 +114,7 @@ def _value_type(name: str, target: Callable[..., Any], skip: int) -> Any:
             f"Listener {name}: the annotation {text} of {value.name} cannot be evaluated, so the value would lose its "
             "type; import what it names where it is also found at run time."
         )
-    if kind not in (Any, object) and OneValue(kind).kind is Any:
+    if kind not in (Any, object) and ValueCodec(kind).kind is Any:
         raise DeclarationError(
             f"Listener {name}: {getattr(kind, '__name__', kind)}, the type of {value.name}, cannot be read from JSON; "
             "annotate it with dict, a dataclass, a Struct or a pydantic model."

@@ -128,24 +128,24 @@ Params = dict[str, Any]
 DEEPEST = 100
 
 
-class Refused(ValueError):
+class UnstorableValueError(ValueError):
     """A value does not fit, or would not survive being stored; the message says which and why."""
 
 
 def _encode_other(value: Any) -> Any:
     """Pydantic models are the one kind of value that msgspec does not know and people use."""
     if not hasattr(value, "model_dump"):
-        raise Refused(f"{type(value).__name__} cannot be stored as JSON; give plain values")
+        raise UnstorableValueError(f"{type(value).__name__} cannot be stored as JSON; give plain values")
     try:
         return value.model_dump(mode="json", by_alias=True, round_trip=True)
     except Exception as error:
-        raise Refused(f"{type(error).__name__} was raised by {type(value).__name__}") from error
+        raise UnstorableValueError(f"{type(error).__name__} was raised by {type(value).__name__}") from error
 
 
 def _decode_other(kind: type, value: Any) -> Any:
     if hasattr(kind, "model_validate"):
         return kind.model_validate(value)
-    raise Refused(f"{kind.__name__} cannot be read from JSON; annotate the parameter with a type that can")
+    raise UnstorableValueError(f"{kind.__name__} cannot be read from JSON; annotate the parameter with a type that can")
 
 
 _encoder = msgspec.json.Encoder(order="sorted", enc_hook=_encode_other)
@@ -217,7 +217,7 @@ class Signature:
         return read
 
     def bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Params:
-        """Give every argument its name, as a call would; raises Refused with the sentence Python would use."""
+        """Give each argument its name, as a call would. Raises UnstorableValueError with the sentence of Python."""
         params = dict(zip(self._positional, args))  # noqa: B905 - saying strict=False costs as much as the rest
         count = len(params)
         if not kwargs and self._enough <= count == len(args):
@@ -232,7 +232,7 @@ class Signature:
             try:
                 self._signature.bind(*args, **kwargs)
             except TypeError as error:
-                raise Refused(str(error)) from None
+                raise UnstorableValueError(str(error)) from None
         return params
 
     def pack(self, params: Params) -> bytes:
@@ -251,29 +251,31 @@ class Signature:
         """The arguments that a worker will make of params which may be JSON already, as those of a to_dict() are."""
         data = _encoded(params)
         back = self.unpack(data)
-        if _bent(params, decode(data)):
+        if _type_difference(params, decode(data)):
             self._compare(params, back)
         return back
 
     def _compare(self, params: Params, back: Params) -> None:
         for name, value in params.items():
-            if how := _bent(value, back[name]):
+            if how := _type_difference(value, back[name]):
                 remedy = _remedy(
                     how, "annotate the parameter with its type, imported where it is also found at run time"
                 )
-                raise Refused(f"the argument {name} would come back with {how}; give plain JSON values, or {remedy}")
+                raise UnstorableValueError(
+                    f"the argument {name} would come back with {how}; give plain JSON values, or {remedy}"
+                )
 
     def unpack(self, data: bytes) -> Params:
-        """Read params into arguments of the annotated types; raises Refused when they do not fit."""
+        """Read params into arguments of the annotated types; raises UnstorableValueError when they do not fit."""
         if data == b"null":
             data = b"{}"
         try:
             return self._decode(data)
         except Exception as error:  # a type's own checks may raise anything
-            raise Refused(_reason(error)) from None
+            raise UnstorableValueError(_reason(error)) from None
 
 
-class OneValue:
+class ValueCodec:
     """The type of a single value: how it becomes canonical JSON and a value again. What Signature is to arguments.
 
     `what` it is, and `remedy`, are for the sentence that refuses one.
@@ -293,29 +295,31 @@ class OneValue:
         self._sure = _surely_surviving(self.kind)
 
     def pack(self, value: Any) -> str:
-        """Encode a value, and see that it will come back as it is; raises Refused when it will not."""
+        """Encode a value, and see that it will come back as it is; raises UnstorableValueError when it will not."""
         data = _encoded(value)
         if type(value) not in self._sure:
             back = self.unpack(data)
-            if how := _bent(value, back):
+            if how := _type_difference(value, back):
                 remedy = _remedy(how, self._remedy)
-                raise Refused(f"the {self._what} would come back with {how}; give plain JSON values, or {remedy}")
+                raise UnstorableValueError(
+                    f"the {self._what} would come back with {how}; give plain JSON values, or {remedy}"
+                )
             if self.kind is not Any:
                 data = encode(back)  # 1 and 1.0 are the same value where a float is meant, and so the same bytes
         return data.decode()
 
     def unpack(self, data: bytes | str) -> Any:
-        """Read a value of this type; raises Refused when it does not fit."""
+        """Read a value of this type; raises UnstorableValueError when it does not fit."""
         try:
             return self._decode(data)
         except Exception as error:  # a type's own checks may raise anything
-            raise Refused(_reason(error)) from None
+            raise UnstorableValueError(_reason(error)) from None
 
     def takes(self, value: Any) -> bool:
         """Whether a value would come back as it is."""
         try:
             self.pack(value)
-        except Refused:
+        except UnstorableValueError:
             return False
         return True
 
@@ -324,7 +328,7 @@ def _encoded(value: Any) -> bytes:
     try:
         return encode(value)
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
-        raise Refused(_reason(error)) from None
+        raise UnstorableValueError(_reason(error)) from None
 
 
 def _decodable(kind: Any) -> Any:
@@ -350,10 +354,12 @@ def _surely_surviving(kind: Any) -> frozenset[type]:
     return frozenset((kind,)) if kind in (str, int, bool, types.NoneType) else frozenset()
 
 
-def _bent(value: Any, back: Any, depth: int = 1) -> str | None:
+def _type_difference(value: Any, back: Any, depth: int = 1) -> str | None:
     """How `back` differs from `value`, by types only: values themselves never reach an error."""
     if depth > DEEPEST:
-        raise Refused(f"a value is nested more than {DEEPEST} levels deep; store it elsewhere and give where it is")
+        raise UnstorableValueError(
+            f"a value is nested more than {DEEPEST} levels deep; store it elsewhere and give where it is"
+        )
     if isinstance(value, dict) and isinstance(back, dict):
         if value.keys() != back.keys():
             return "other keys"
@@ -363,17 +369,17 @@ def _bent(value: Any, back: Any, depth: int = 1) -> str | None:
     elif _equal(value, back):
         return None
     elif type(value) is type(back):
-        return _bent_within(value, back, depth) or f"another {_describe(value)} than it was"
+        return _field_difference(value, back, depth) or f"another {_describe(value)} than it was"
     else:
         return f"{_describe(back)} instead of {_describe(value)}"
-    return next((how for one, other in pairs if (how := _bent(one, other, depth + 1))), None)
+    return next((how for one, other in pairs if (how := _type_difference(one, other, depth + 1))), None)
 
 
-def _bent_within(value: Any, back: Any, depth: int) -> str | None:
+def _field_difference(value: Any, back: Any, depth: int) -> str | None:
     """Which field of an object differs, and how; its type may leave open what that field holds."""
     given, found = fields_of(value) or {}, fields_of(back) or {}
     for name, each in given.items():
-        if name in found and (how := _bent(each, found[name], depth + 1)):
+        if name in found and (how := _type_difference(each, found[name], depth + 1)):
             return f"{how}{_IN_FIELD}{name}"
     return None
 
@@ -410,14 +416,14 @@ def _reason(error: Exception) -> str:
     text = text_of(error)
     place = "".join(text.rpartition(" - at `")[1:]) if " - at `" in text else ""
     cause = error.__cause__
-    if isinstance(cause, Refused):
+    if isinstance(cause, UnstorableValueError):
         return f"{cause}{place}"
-    if cause is not None and not isinstance(error, Refused):
+    if cause is not None and not isinstance(error, UnstorableValueError):
         return f"{type(cause).__name__} was raised by its type{place}"
     if text.startswith("Only dicts with str keys"):
         return "a dict has keys that are not text, and JSON knows no others; give text, or a list of pairs"
     if text.startswith(("Invalid enum value", "Invalid value")):
         return f"it is none of the values that the type allows{place}"
-    if isinstance(error, (msgspec.MsgspecError, Refused, TypeError, OverflowError)):
+    if isinstance(error, (msgspec.MsgspecError, UnstorableValueError, TypeError, OverflowError)):
         return text
     return f"{type(error).__name__} was raised by its type"

@@ -13,13 +13,13 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypeAlias, TypeVar
 
 from ..config import Isolation, TaskOptions
-from ..enqueue.options import Item, Sending
+from ..enqueue.options import EnqueueOptions, Item
 from ..errors import EnqueueError
 from ..handle import Handle
 from ..jobs.data import Kind
 from ..jobs.keys import UNSET, key_parameters, key_text
 from ..jobs.ticket import Call as TaskCall
-from .signature import Params, Refused, Signature, fields_of, is_init_var, is_kind, run_parameters
+from .signature import Params, Signature, UnstorableValueError, fields_of, is_init_var, is_kind, run_parameters
 
 if TYPE_CHECKING:
     from ..app import Laneway
@@ -50,7 +50,7 @@ class Task(Generic[P, Call, Result]):
         self.target = target
         self.name = name
         self.options = options
-        self.sending = Sending()
+        self.sending = EnqueueOptions()
         if isinstance(target, type):
             run = target.run  # type: ignore[attr-defined]  # seen to be there by `declare`
             self.takes_context = bool(run_parameters(target))
@@ -135,7 +135,7 @@ class Task(Generic[P, Call, Result]):
         """The task with these arguments, as a serializer's `loads` may return it."""
         try:
             return TaskCall(self, self.signature.bind(args, kwargs))
-        except Refused as error:
+        except UnstorableValueError as error:
             raise EnqueueError(f"Task {self.name}: {error}.") from None
 
     def invoke(self, params: Params, context: Context) -> Any:
@@ -152,22 +152,24 @@ class Task(Generic[P, Call, Result]):
         if hasattr(instance, "to_dict"):
             params = instance.to_dict()
             if not isinstance(params, Mapping):
-                raise Refused(f"its to_dict() must return a dict, not {type(params).__name__}")
+                raise UnstorableValueError(f"its to_dict() must return a dict, not {type(params).__name__}")
             return self.signature.read_back(self.signature.bind((), {**params}))
         fields = fields_of(instance)
         if fields is not None:
             if lost := [name for name in self.signature.defaults if name not in fields and is_init_var(instance, name)]:
-                raise Refused(f"an instance does not keep its InitVar {lost[0]}; give the class a to_dict() that does")
+                raise UnstorableValueError(
+                    f"an instance does not keep its InitVar {lost[0]}; give the class a to_dict() that does"
+                )
             return self.signature.bind((), fields)
         if self.signature.required or self._has_changed(instance):
-            raise Refused(
+            raise UnstorableValueError(
                 "an instance cannot be rebuilt, because its class has neither fields nor to_dict(); make it a "
                 "dataclass or give it a to_dict() that returns its constructor's arguments"
             )
         return {}
 
     def key_of(self, params: Params, instance: object = None) -> str:
-        """The key of a call, from the parameters marked with Key; raises Refused for what cannot be one.
+        """The key of a call, from the parameters marked with Key; raises UnstorableValueError for what cannot be one.
 
         One that was left out is the instance's attribute of that name, if there is one, else the default.
         """

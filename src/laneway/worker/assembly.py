@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from ..capabilities import duties_of, holders_keep, is_remote
 from ..clock import Clock
 from ..config import WorkerOptions
-from ..jobs.data import Started
+from ..jobs.data import StartedRun
 from ..logs import EventLog
 from ..telemetry import BrokerAway, BrokerBack, QueueFound, QueueMissing
 from .duties import Duties
@@ -61,7 +61,7 @@ class Parts:
         self.link = link
         #: What ended the worker, and the runs that did it.
         self.died: BaseException | None = None
-        self.blamed: list[Started] = []
+        self.blamed: list[StartedRun] = []
         fatal: Callable[[BaseException], None] = lambda error: die(error, None)  # noqa: E731 - of a part, not of a run
         self.pool = Pool(app, options)
         self.pool.check()

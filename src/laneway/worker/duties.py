@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from ..capabilities import Duty, Hurried
+from ..capabilities import Duty, UrgentDuty
 from ..errors import BrokerError
 from ..telemetry import DutyBack, DutyFailed
 from .fetch.fetcher import FIRST_BACKOFF_S
@@ -53,7 +53,7 @@ class Duties:
         return not any(thread.is_alive() for thread in self._threads)
 
     def _main(self, duty: Duty, pause: Pause) -> None:
-        if isinstance(duty, Hurried):
+        if isinstance(duty, UrgentDuty):
             duty.sooner = pause.no_longer
         backoff_s = FIRST_BACKOFF_S
         failing_since: float | None = None

@@ -17,7 +17,7 @@ import msgspec
 from ..clock import Clock
 from ..config import WorkerOptions
 from ..ids import new_id
-from ..jobs.data import Started, WorkerView
+from ..jobs.data import StartedRun, WorkerView
 from ..telemetry import LeaseEnded
 from .deadline import answer_of
 
@@ -117,7 +117,7 @@ class Membership:
             else:
                 self._view = view
 
-    def leave(self, died: Sequence[Started], timeout_s: float, otherwise: str) -> None:
+    def leave(self, died: Sequence[StartedRun], timeout_s: float, otherwise: str) -> None:
         """Be forgotten; what is still held is given back, and `died` are to blame for that. `otherwise` says what
         happens if the broker does not take note of it in time."""
         try:

@@ -9,12 +9,12 @@ from collections.abc import Collection, Generator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from ...broker import Answer, Listing, Order, Page, Resharding, Turn
-from ...capabilities import Duty, Emptied, Gather, Provided
+from ...broker import Answer, Listing, Order, Page, ReshardProgress, Turn
+from ...capabilities import AutoCreateNote, Duty, EmptyMorgueResult, SettleBatch
 from ...clock import Clock, SystemClock
 from ...errors import BrokerError
 from ...events.event import Subscription
-from ...jobs.data import JobView, NewJob, QueueStats, Started, Status, WorkerView
+from ...jobs.data import JobView, NewJob, QueueStats, StartedRun, Status, WorkerView
 from ...urls import Url
 from .admin.check import check, check_app, notes_on_events
 from .admin.create import provide
@@ -51,7 +51,7 @@ class AWSBroker:
     relays = True
     #: Ids of what a run enqueues are made from the run's own, so that a repeated run sends the same jobs.
     derives_ids = True
-    gather = Gather(10, 0.1)
+    gather = SettleBatch(10, 0.1)
     #: Seconds of work that are fetched ahead: a request takes longer than on other brokers.
     ahead_s = 0.2
     #: How many of a queue are run before it is another's turn: what one request brings.
@@ -126,7 +126,7 @@ class AWSBroker:
         """Those of a topic; or all of queues that are named after their topics, or known to this process."""
         return self.subscribing.subscriptions(topic)
 
-    def provide(self, app: Laneway, queues: Collection[str]) -> list[Provided]:
+    def provide(self, app: Laneway, queues: Collection[str]) -> list[AutoCreateNote]:
         """In development: make what is missing for these queues. Says what was made, and what is otherwise."""
         return provide(self, app, queues)
 
@@ -149,7 +149,7 @@ class AWSBroker:
         """Keep hidden what this process holds."""
         self.turns.renew()
 
-    def leave(self, worker: str, died: Collection[Started] = ()) -> int:
+    def leave(self, worker: str, died: Collection[StartedRun] = ()) -> int:
         """Give back what this process holds, and count a death for what ended another one, if there is a table."""
         self.reporter.leave(worker, died)
         return self.turns.leave(worker)
@@ -239,7 +239,7 @@ class AWSBroker:
     def delete_dead(self, queue: str, keys: Sequence[str]) -> int:
         return self.morgue.delete(queue, keys)
 
-    def empty_morgue(self, queue: str, *, revive: bool, most: int) -> Generator[int, None, Emptied]:
+    def empty_morgue(self, queue: str, *, revive: bool, most: int) -> Generator[int, None, EmptyMorgueResult]:
         """Revive or delete what is dead of plain jobs, ten by ten, without listing it first."""
         return Emptying(self.morgue, self.clock, queue, revive=revive).steps(most)
 
@@ -251,7 +251,7 @@ class AWSBroker:
 
     # -- shards ----------------------------------------------------------------------------------------
 
-    def reshard(self, queue: str, shards: int, *, limit: int = 1_000) -> Resharding:
+    def reshard(self, queue: str, shards: int, *, limit: int = 1_000) -> ReshardProgress:
         raise BrokerError("SQS queues have no shards, and so nothing to reshard; SQLite and Redis have them.")
 
     # -- itself ----------------------------------------------------------------------------------------

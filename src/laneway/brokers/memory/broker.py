@@ -22,7 +22,7 @@ from ...broker import (
     Listing,
     Order,
     Page,
-    Resharding,
+    ReshardProgress,
     Turn,
 )
 from ...clock import (
@@ -40,7 +40,7 @@ from ...jobs.data import (
     Kind,
     NewJob,
     QueueStats,
-    Started,
+    StartedRun,
     Status,
     WorkerView,
 )
@@ -269,7 +269,7 @@ class MemoryBroker(Subscribing):
             lost = [job for job in known.claims.values() if job.token < before and job.token not in held]
             self._give_back(known, lost, started=False)
 
-    def leave(self, worker: str, died: Collection[Started] = ()) -> int:
+    def leave(self, worker: str, died: Collection[StartedRun] = ()) -> int:
         with self._changed:
             known = self._workers.get(worker)
             if known is None or known.view.dead:
@@ -431,7 +431,7 @@ class MemoryBroker(Subscribing):
 
     # -- shards ----------------------------------------------------------------------------------------
 
-    def reshard(self, queue: str, shards: int, *, limit: int = 1_000) -> Resharding:
+    def reshard(self, queue: str, shards: int, *, limit: int = 1_000) -> ReshardProgress:
         with self._changed:
             self._changed.notify_all()
             return sharding.reshard(self._queue(queue), shards, limit)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from itertools import chain
 
-from ...broker import Resharding
+from ...broker import ReshardProgress
 from ...errors import ConfigError
 from ..shared import check_shards
 from .job import Job
@@ -19,12 +19,12 @@ def move(queue: Queue, job: Job) -> None:
         queue.lanes.put(job)
 
 
-def reshard(queue: Queue, shards: int, limit: int) -> Resharding:
+def reshard(queue: Queue, shards: int, limit: int) -> ReshardProgress:
     """Begin, or go on, or finish."""
     check_shards(queue.name, shards)
     if not queue.resharding:
         if shards == queue.shards:
-            return Resharding(total=0, moved=0, running=0, done=True)
+            return ReshardProgress(total=0, moved=0, running=0, done=True)
         queue.resharding = shards
         # What comes from now on goes into the new shards, so this is all that has to be moved.
         queue.unmoved = deque(chain(queue.by_key.values(), queue.morgue.values()))
@@ -42,7 +42,7 @@ def reshard(queue: Queue, shards: int, limit: int) -> Resharding:
         queue.shards, queue.resharding = shards, 0
         queue.epoch += 1
         queue.lanes.keep_shards(shards)
-    return Resharding(total=queue.to_move, moved=queue.to_move - len(queue.unmoved), running=running, done=done)
+    return ReshardProgress(total=queue.to_move, moved=queue.to_move - len(queue.unmoved), running=running, done=done)
 
 
 def problems(queue: Queue) -> list[str]:

@@ -13,10 +13,10 @@ from typing import Any
 import msgspec
 import redis
 
-from ...broker import MAX_BODY, Answer, Listing, Order, Page, Resharding, Turn
+from ...broker import MAX_BODY, Answer, Listing, Order, Page, ReshardProgress, Turn
 from ...clock import Clock
 from ...errors import ConfigError
-from ...jobs.data import JobView, NewJob, QueueStats, Started, Status, WorkerView
+from ...jobs.data import JobView, NewJob, QueueStats, StartedRun, Status, WorkerView
 from ...urls import Url
 from ..shared import REMEMBER_DEAD_S, check_jobs, check_shards
 from . import inspect, operate, repair, reshard
@@ -159,7 +159,7 @@ class RedisBroker(Subscribing):
         if self._outbox is not None:
             self._outbox.delivered.tell()
 
-    def leave(self, worker: str, died: Collection[Started] = ()) -> int:
+    def leave(self, worker: str, died: Collection[StartedRun] = ()) -> int:
         # It is dead from here on: should this process end in between, whoever looks next goes on and counts the deaths.
         if not self._end_lease(worker, None, died):
             return 0
@@ -183,7 +183,7 @@ class RedisBroker(Subscribing):
         self._server.do_all([("HDEL", f"{tag}:meta", f"w:{worker}") for tag in tags])
         return True
 
-    def _end_lease(self, worker: str, counter: int | None, died: Collection[Started] = ()) -> bool:
+    def _end_lease(self, worker: str, counter: int | None, died: Collection[StartedRun] = ()) -> bool:
         keys = [self._keys.leases, self._keys.times, self._keys.dead]
         left = msgspec.json.encode(list(died)).decode() if counter is None else None
         return bool(self._server.run(load("expire"), keys, [self._layouts.args(id=worker, counter=counter, left=left)]))
@@ -208,14 +208,14 @@ class RedisBroker(Subscribing):
         # Asked last: whoever is let in later has a lease.
         return sorted(known - {worker.decode() for worker in self._server.do("HKEYS", self._keys.leases)} - set(ended))
 
-    def _died_of(self, workers: Sequence[str]) -> list[Started]:
+    def _died_of(self, workers: Sequence[str]) -> list[StartedRun]:
         """What died with workers that were about to leave, if whoever said so did not come to the end of it."""
         if not workers:
             return []
         left = self._server.do("HMGET", self._keys.times, *(f"left:{worker}" for worker in workers))
         return [run for died in left if died is not None for run in _read_died(died)]
 
-    def _give_back(self, workers: Sequence[str], died: Collection[Started] = (), **how: Any) -> int:
+    def _give_back(self, workers: Sequence[str], died: Collection[StartedRun] = (), **how: Any) -> int:
         layouts = self._layouts.read_all()
         home = {tag: layout for layout in layouts for tag in layout.all_tags}
         by_name: dict[str, Layout] = {layout.queue: layout for layout in layouts}
@@ -326,7 +326,7 @@ class RedisBroker(Subscribing):
 
     # -- shards ----------------------------------------------------------------------------------------
 
-    def reshard(self, queue: str, shards: int, *, limit: int = 1_000) -> Resharding:
+    def reshard(self, queue: str, shards: int, *, limit: int = 1_000) -> ReshardProgress:
         return reshard.reshard(self._layouts, queue, shards, limit)
 
     # -- itself ----------------------------------------------------------------------------------------
@@ -369,4 +369,4 @@ def _see_client(client: object) -> None:
 
 
 _read_view = msgspec.json.Decoder(WorkerView).decode
-_read_died = msgspec.json.Decoder(list[Started]).decode
+_read_died = msgspec.json.Decoder(list[StartedRun]).decode

@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from ...broker import Resharding
+from ...broker import ReshardProgress
 from ...errors import ConfigError
 from ..shared import check_shards, unknown_queue
 from . import transfer
@@ -30,10 +30,10 @@ _MARKS, _PAGES = 1_000, 10
 #: How long a shard remembers at most what was delivered to it; see `note_delivered` in scripts/enqueue.lua.
 _DELIVERED_S = 604_800
 _read_turn, _write_turn = msgspec.msgpack.Decoder(list[Any]).decode, msgspec.msgpack.Encoder().encode
-_NOTHING = Resharding(total=0, moved=0, running=0, done=True)
+_NOTHING = ReshardProgress(total=0, moved=0, running=0, done=True)
 
 
-def reshard(layouts: Layouts, queue: str, shards: int, limit: int) -> Resharding:
+def reshard(layouts: Layouts, queue: str, shards: int, limit: int) -> ReshardProgress:
     """Begin, go on or finish."""
     check_shards(queue, shards)
     for _ in range(_TRIES):
@@ -83,7 +83,7 @@ def _note(layouts: Layouts, layout: Layout, **what: object) -> tuple[int, int]:
     return noted[0], noted[1]
 
 
-def _step(layouts: Layouts, layout: Layout, limit: int) -> Resharding:
+def _step(layouts: Layouts, layout: Layout, limit: int) -> ReshardProgress:
     left = max(limit, 1)
     for tag, (there, _, _) in zip(layout.tags, _look(layouts, layout), strict=True):
         while there > 0 and left > 0 and (count := transfer.carry(layouts, tag, layout.next_home, left)):
@@ -92,9 +92,9 @@ def _step(layouts: Layouts, layout: Layout, limit: int) -> Resharding:
     total, moved = _note(layouts, layout, left=sum(there for there, _, _ in counts))
     running = sum(claims for _, claims, _ in counts)
     if not all(is_empty for _, _, is_empty in counts) or not _move_marks(layouts, layout):
-        return Resharding(total, moved, running, done=False)
+        return ReshardProgress(total, moved, running, done=False)
     _finish(layouts, layout)
-    return Resharding(total, total, 0, done=True)
+    return ReshardProgress(total, total, 0, done=True)
 
 
 def _look(layouts: Layouts, layout: Layout) -> list[tuple[int, int, bool]]:

@@ -9,11 +9,11 @@ from typing import Any
 
 import msgspec
 
-from ...broker import MAX_BODY, Answer, Listing, Order, Page, Resharding, Turn
+from ...broker import MAX_BODY, Answer, Listing, Order, Page, ReshardProgress, Turn
 from ...clock import Clock, SystemClock
 from ...errors import ConfigError, LeaseLost
 from ...failpoints import armed, reach
-from ...jobs.data import JobView, NewJob, QueueStats, Started, Status, WorkerView
+from ...jobs.data import JobView, NewJob, QueueStats, StartedRun, Status, WorkerView
 from ...jobs.shards import DEFAULT_SHARDS
 from ...urls import Url
 from ..shared import REMEMBER_DEAD_S, REMEMBER_ENDED_S, check_jobs, check_shards, due_at, unknown_queue
@@ -195,7 +195,7 @@ class SQLiteBroker(Subscribing):
         if unknown:
             self._waiting.wake()
 
-    def leave(self, worker: str, died: Collection[Started] = ()) -> int:
+    def leave(self, worker: str, died: Collection[StartedRun] = ()) -> int:
         with self._db.write() as db:
             row = db.execute(self._sql["worker_id"], {"name": worker}).fetchone()
             if row is None:
@@ -366,7 +366,7 @@ class SQLiteBroker(Subscribing):
 
     # -- shards ----------------------------------------------------------------------------------------
 
-    def reshard(self, queue: str, shards: int, *, limit: int = 1_000) -> Resharding:
+    def reshard(self, queue: str, shards: int, *, limit: int = 1_000) -> ReshardProgress:
         check_shards(queue, shards)
         limit = max(limit, 1)
         self._queue(queue)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...broker import Resharding
+from ...broker import ReshardProgress
 from ...errors import ConfigError
 from ...jobs.shards import shard_of
 from .queues import Queue, Sql, to_json
@@ -16,12 +16,12 @@ from .queues import Queue, Sql, to_json
 _PHASES = (("reshard_jobs", "reshard_move_jobs"), ("reshard_dead", "reshard_move_dead"))
 
 
-def step(db: Any, sql: Sql, queue: Queue, shards: int, limit: int) -> Resharding:
+def step(db: Any, sql: Sql, queue: Queue, shards: int, limit: int) -> ReshardProgress:
     """Begin, go on or finish."""
     values = {"queue": queue.id, "shards": shards}
     if not queue.target:
         if queue.shards == shards:
-            return Resharding(total=0, moved=0, running=0, done=True)
+            return ReshardProgress(total=0, moved=0, running=0, done=True)
         db.execute(sql["reshard_begin"], values)
         db.execute(sql["next_epoch"])
     elif queue.target != shards:
@@ -41,7 +41,7 @@ def step(db: Any, sql: Sql, queue: Queue, shards: int, limit: int) -> Resharding
         db.execute(sql["reshard_end"], values)
         db.execute(sql["next_epoch"])
     # What is enqueued meanwhile is counted as it is passed: until the end is reached there is at least one more.
-    return Resharding(total=max(total, moved + (phase < len(_PHASES))), moved=moved, running=running, done=done)
+    return ReshardProgress(total=max(total, moved + (phase < len(_PHASES))), moved=moved, running=running, done=done)
 
 
 def _move(db: Any, sql: Sql, queue: int, shards: int, phase: int, place: str, limit: int) -> tuple[int, str, int]:

@@ -17,7 +17,7 @@ from ...jobs.data import (
     Kind,
     NewJob,
     Payload,
-    Started,
+    StartedRun,
 )
 from ...jobs.merge import MAX_PAYLOADS
 from ...jobs.settlement import Settlement
@@ -48,7 +48,7 @@ def payloads_back(db: Any, sql: Sql, values: dict[str, Any]) -> None:
     db.execute(sql["back_rest"], values)
 
 
-def count_deaths(db: Any, sql: Sql, worker: int, died: Collection[Started]) -> None:
+def count_deaths(db: Any, sql: Sql, worker: int, died: Collection[StartedRun]) -> None:
     """The process of a worker has died: count that for those of its claims that were being run."""
     for started in dict.fromkeys(died):
         values = {"queue": started.queue, "key": started.key, "worker": worker, "token": started.token}

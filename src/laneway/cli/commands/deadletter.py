@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 import click
 
 from ...app import Laneway
-from ...capabilities import is_found
+from ...capabilities import queue_exists
 from ...errors import ConfigError, LanewayError
-from ...events.event import Names
+from ...events.event import EventNames
 from ...tasks.listener import Listener
 from .. import GAVE_UP, options
 from ..act import Emptying, confirm, counted
@@ -127,12 +127,12 @@ def _queue(place: Place, given: Given) -> str:
     if event is None:
         [found] = known_queues(broker, queue)
         return found
-    names = Names(env=os.environ.get("LANEWAY_ENV") or None) if app is None else app.names
+    names = EventNames(env=os.environ.get("LANEWAY_ENV") or None) if app is None else app.names
     destination = destination or (app.name if app else None)
     if destination is None:
         raise ConfigError("Whose listener is it? Give --app TARGET with the app's name, or --destination, or --queue.")
     queue = names.queue(destination, event, source)
-    if queue not in broker.queues() and not is_found(broker, queue):
+    if queue not in broker.queues() and not queue_exists(broker, queue):
         raise ConfigError(f"There is no queue {queue!r}, where {destination} would listen to {event}; {_hint(app)}.")
     return queue
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import click
 
 from ...broker import Broker
-from ...capabilities import is_found
+from ...capabilities import queue_exists
 from .. import WRONG, options
 from ..output import clean
 from ..target import looking, unknown_queue
@@ -53,7 +53,7 @@ def act_on_queues(
     known = list(broker.queues())
     complaints: list[str] = []
     for name in dict.fromkeys(names):
-        if name in known or is_found(broker, name):
+        if name in known or queue_exists(broker, name):
             click.echo(clean(f"The queue {name} {done if act(name) else already}."))
         else:
             complaints.append(unknown_queue(name, known))

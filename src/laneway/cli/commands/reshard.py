@@ -12,7 +12,7 @@ from threading import Event
 
 import click
 
-from ...broker import Broker, Resharding
+from ...broker import Broker, ReshardProgress
 from ...errors import ConfigError
 from .. import GAVE_UP, options
 from ..output import PATIENCE_S, Bar, console, count, show_json
@@ -98,7 +98,7 @@ class Waiting:
         self._since: float | None = None
         self._said = self._warned = False
 
-    def wait(self, step: Resharding) -> None:
+    def wait(self, step: ReshardProgress) -> None:
         """Let a moment pass."""
         now = time.monotonic()
         self._since = self._since or now

@@ -5,9 +5,9 @@ from __future__ import annotations
 from ...broker import Broker
 from ...clock import ManualClock
 from ...jobs.data import (
+    Debounce,
     Kind,
     Payload,
-    Quiet,
 )
 from ...jobs.merge import identity_of
 from ...jobs.settlement import (
@@ -317,10 +317,10 @@ class Merging(Kit):
         assert bodies(Hand(broker, "worker-2").one()) == ["b", "a", "c"]
 
 
-QUIET = Quiet(10.0)
+QUIET = Debounce(10.0)
 
 
-def add(broker: Broker, body: str, quiet: Quiet = QUIET) -> float:
+def add(broker: Broker, body: str, quiet: Debounce = QUIET) -> float:
     """Enqueue a payload that waits for quiet; returns when its job is due."""
     broker.enqueue([value("k", body, quiet=quiet)])
     return broker.find("q", "k")[-1].perform_at
@@ -339,7 +339,7 @@ class WaitsForQuiet(Kit):
 
     def test_it_does_not_wait_for_ever(self, broker: Broker, clock: ManualClock) -> None:
         """No longer than `max_wait_s` after the first payload."""
-        quiet = Quiet(10.0, max_wait_s=25.0)
+        quiet = Debounce(10.0, max_wait_s=25.0)
         first = clock.now()
         for n, due in enumerate((10.0, 18.0, 25.0, 25.0)):
             assert add(broker, f"v{n}", quiet) == first + due
@@ -348,7 +348,7 @@ class WaitsForQuiet(Kit):
 
     def test_enough_payloads_end_the_wait(self, broker: Broker, clock: ManualClock) -> None:
         """Payloads count, not how often one was enqueued."""
-        quiet = Quiet(10.0, max_size=3)
+        quiet = Debounce(10.0, max_size=3)
         for body in ("a", "b", "a", "b"):
             assert add(broker, body, quiet) == clock.now() + 10
         clock.advance(1)
@@ -357,7 +357,7 @@ class WaitsForQuiet(Kit):
 
     def test_a_job_that_is_due_keeps_its_place(self, broker: Broker, clock: ManualClock) -> None:
         """However much comes while no worker is free: it has waited long enough, by size or by time."""
-        large = Quiet(10.0, max_size=2)
+        large = Debounce(10.0, max_size=2)
         add(broker, "a", large)
         due = add(broker, "b", large)
         assert due == clock.now()
@@ -379,7 +379,7 @@ class WaitsForQuiet(Kit):
         assert add(broker, "c") == clock.now() + 1_000
 
     def test_one_may_be_enough(self, broker: Broker, clock: ManualClock) -> None:
-        assert add(broker, "a", Quiet(10.0, max_size=1)) == clock.now()
+        assert add(broker, "a", Debounce(10.0, max_size=1)) == clock.now()
 
     def test_a_job_with_a_time_of_its_own_does_not_wait(self, broker: Broker, clock: ManualClock) -> None:
         """What decided about its time was no quiet, so quiet does not move it."""
@@ -411,7 +411,7 @@ class WaitsForQuiet(Kit):
 
     def test_what_is_set_aside_waits_for_quiet_by_itself(self, broker: Broker, clock: ManualClock) -> None:
         """From its own first payload on, and on after the run has ended."""
-        quiet = Quiet(10.0, max_wait_s=15.0)
+        quiet = Debounce(10.0, max_wait_s=15.0)
         add(broker, "a", quiet)
         clock.advance(10)
         hand = Hand(broker)

@@ -11,7 +11,7 @@ from ...errors import LeaseLost
 from ...jobs.data import (
     Claim,
     JobView,
-    Started,
+    StartedRun,
     WorkerView,
 )
 from ...jobs.settlement import (
@@ -227,9 +227,9 @@ class Leases(Kit):
             hand.claim()
 
 
-def started(claim: Claim, number: int = 0, *, token: int | None = None) -> Started:
+def started(claim: Claim, number: int = 0, *, token: int | None = None) -> StartedRun:
     """A run that had begun: of a keyed claim, of this call."""
-    return Started(claim.queue, claim.key, claim.token if token is None else token, claim.payloads[number].identity)
+    return StartedRun(claim.queue, claim.key, claim.token if token is None else token, claim.payloads[number].identity)
 
 
 def deaths(of: Claim | JobView) -> dict[str, int]:
@@ -288,7 +288,7 @@ class Deaths(Kit):
         (settled,), (held,), (theirs,) = hand.claim(limit=1), hand.claim(limit=1), other.claim()
         hand.settle(failed(settled, "no", 25, 0.0))
         stale = started(held, token=held.token - 1)
-        strangers = [Started("nowhere", "held", held.token), Started("q", "nobody", held.token)]
+        strangers = [StartedRun("nowhere", "held", held.token), StartedRun("q", "nobody", held.token)]
         assert broker.leave(hand.name, [started(settled), stale, started(theirs), *strangers]) == 1
         assert [only(broker, key).deaths for key in ("settled", "held", "theirs")] == [0, 0, 0]
 
@@ -344,7 +344,7 @@ class Deaths(Kit):
         hand, other = Hand(broker), Hand(broker, "worker-2")
         claim = hand.one()
         broker.enqueue([value("k", "a", score=0.5)])
-        broker.leave(hand.name, [Started("q", "k", claim.token)])
+        broker.leave(hand.name, [StartedRun("q", "k", claim.token)])
         values(broker, "k", {"b": 1.5, "c": 3.0})
         again = other.one()
         assert (again.deaths, deaths(again)) == (1, {"a": 0, "b": 0, "c": 0})

@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import pytest
 
-from ...broker import Broker, Resharding
+from ...broker import Broker, ReshardProgress
 from ...clock import ManualClock
 from ...errors import ConfigError
 from ...jobs.data import Claim
@@ -32,7 +32,7 @@ from .fixtures import (
 from .wait import Waiter
 
 
-def finish(broker: Broker, shards: int, limit: int = 1_000) -> list[Resharding]:
+def finish(broker: Broker, shards: int, limit: int = 1_000) -> list[ReshardProgress]:
     """Take steps until it is done."""
     steps = [broker.reshard("q", shards, limit=limit)]
     while not steps[-1].done:
@@ -54,7 +54,7 @@ class Reshards(Kit):
     def test_the_count_that_it_has_is_nothing_to_do(self, broker: Broker) -> None:
         """Done at once, in the same epoch."""
         put(broker, "a")
-        assert broker.reshard("q", 5) == Resharding(total=0, moved=0, running=0, done=True)
+        assert broker.reshard("q", 5) == ReshardProgress(total=0, moved=0, running=0, done=True)
         answer = Hand(broker).turn(1, epoch=1)
         assert (keys(answer.claims), answer.epoch, answer.shards, answer.resharding) == (["a"], 1, 5, 0)
 

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from ...capabilities import Gather
+from ...capabilities import SettleBatch
 from ...jobs.settlement import Settlement
 
 if TYPE_CHECKING:
@@ -156,7 +156,7 @@ class Stall:
 class Gathering:
     """The settlements of one lane. One thread at a time takes them; any may ask whether there are enough."""
 
-    def __init__(self, lane: Lane, gather: Gather, monotonic: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, lane: Lane, gather: SettleBatch, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._lane = lane
         self._count = gather.count
         self._seconds = gather.seconds

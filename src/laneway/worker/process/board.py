@@ -20,7 +20,7 @@ from struct import Struct
 import msgspec
 
 from ... import sentinel
-from ...jobs.data import Started
+from ...jobs.data import StartedRun
 from ...jobs.settlement import DESCRIPTORS_CLOSED
 
 #: Room for one run: a queue's name, a key and an identity, each as long as they may be.
@@ -30,7 +30,7 @@ LARGEST = 1_048_576
 
 _length = Struct("<I")
 _encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(list[Started]).decode
+_decode = msgspec.msgpack.Decoder(list[StartedRun]).decode
 
 
 class Board:
@@ -52,7 +52,7 @@ class Board:
         size = min(LARGEST, ENTRY * largest_batch)
         return cls(sentinel.unnamed_file(concurrency * size), concurrency, size)
 
-    def begin(self, runs: Sequence[Started]) -> int:
+    def begin(self, runs: Sequence[StartedRun]) -> int:
         """Note what is about to be run, all of it together. Returns the slot, to be cleared at the end."""
         try:
             slot = self._free.popleft()
@@ -82,9 +82,9 @@ class Board:
         if not sentinel.is_intact() or os.getpid() != self._process:
             self.on_closed()
 
-    def started(self) -> list[Started]:
+    def started(self) -> list[StartedRun]:
         """All that has begun and not ended."""
-        found: list[Started] = []
+        found: list[StartedRun] = []
         for start in range(0, self.slots * self.size, self.size):
             (length,) = _length.unpack_from(self._memory, start)
             if length:

@@ -30,7 +30,7 @@ from ...jobs.data import (
     Claim,
     Headers,
     NewJob,
-    Started,
+    StartedRun,
 )
 from ...jobs.settlement import (
     Settlement,
@@ -96,7 +96,7 @@ class Beat(msgspec.Struct, tag="beat"):
 class Leaving(msgspec.Struct, tag="leaving"):
     """The child ends in an orderly way; what still runs in it is not to blame for that, but for these."""
 
-    blamed: list[Started] = []
+    blamed: list[StartedRun] = []
     #: Whether it has left nothing unfinished.
     finished: bool = True
 

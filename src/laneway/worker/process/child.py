@@ -20,7 +20,7 @@ import msgspec
 
 from ...clock import Clock
 from ...config import WorkerOptions
-from ...jobs.data import Started
+from ...jobs.data import StartedRun
 from .board import Board
 from .channel import GIVE_UP, RETIRE, VARIABLE, Beat, Ends, Joined, Leaving, Message
 from .tree import resident_bytes
@@ -258,7 +258,7 @@ class Child:
             return None
         return f"has grown to {used / 1_048_576:.0f} MiB"
 
-    def blamed(self) -> list[Started]:
+    def blamed(self) -> list[StartedRun]:
         """What counts a death now that it has ended."""
         if self.leaving is not None:
             return self.leaving.blamed

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from ...jobs.data import Claim, NewJob, Payload, Started
+from ...jobs.data import Claim, NewJob, Payload, StartedRun
 from ...jobs.ticket import Call
-from ...middleware import Stack
+from ...middleware import MiddlewareStack
 
 if TYPE_CHECKING:
     from ...config import Isolation
@@ -27,9 +27,9 @@ def claims_of(unit: Unit) -> list[Claim]:
     return unit if isinstance(unit, list) else [unit]
 
 
-def started_of(claims: list[Claim]) -> list[Started]:
+def started_of(claims: list[Claim]) -> list[StartedRun]:
     """What to blame if the process dies while a batch is read or run."""
-    return [Started(claim.queue, claim.key, claim.token) for claim in claims]
+    return [StartedRun(claim.queue, claim.key, claim.token) for claim in claims]
 
 
 class Outbox(list[NewJob]):
@@ -129,7 +129,7 @@ class Run:
         #: How it is kept apart, if it is carried out in another process; its arguments are read there.
         self.apart: Isolation | None = apart
         #: The middleware around it, once it has been entered.
-        self.stack: Stack | None = None
+        self.stack: MiddlewareStack | None = None
         #: Where it stands on the board.
         self.slot = -1
         #: What it was told of as; 0 before it has started, and when nobody wants to know.
@@ -145,12 +145,12 @@ class Run:
         """How often this has been tried."""
         return self.calls.current.attempt if self.calls else self.claim.attempt
 
-    def started(self) -> list[Started]:
+    def started(self) -> list[StartedRun]:
         """What to blame if the process dies now."""
         if self.gathered is not None:
             return started_of(self.gathered.claims)
         claim = self.claim
-        return [Started(claim.queue, claim.key, claim.token, self.id)]
+        return [StartedRun(claim.queue, claim.key, claim.token, self.id)]
 
     @property
     def keys(self) -> int:

@@ -32,7 +32,7 @@ from ...jobs.data import (
     Claim,
     Kind,
     NewJob,
-    Started,
+    StartedRun,
 )
 from ...jobs.settlement import (
     ALONE_AFTER,
@@ -49,7 +49,7 @@ from ...jobs.settlement import (
 )
 from ...jobs.ticket import Call
 from ...middleware import (
-    Stack,
+    MiddlewareStack,
     overriding,
 )
 from ..fetch.prefetch import Lane
@@ -292,7 +292,7 @@ class Units:
         """Note on the board what is about to be read and run: reading it may be what ends the process."""
         if self._board is None:
             return -1
-        return self._board.begin([Started(claim.queue, claim.key, claim.token, identity)])
+        return self._board.begin([StartedRun(claim.queue, claim.key, claim.token, identity)])
 
     def _clear(self, slot: int) -> None:
         if self._board is not None:
@@ -493,7 +493,7 @@ class Runner:
         self._tell.started(run)
         run.began = self._monotonic()
         if self._around_execution:
-            run.stack = Stack([partial(method, run.call, run.context) for method in self._around_execution])
+            run.stack = MiddlewareStack([partial(method, run.call, run.context) for method in self._around_execution])
             if not run.stack.enter():
                 run.context.logger.warning("a middleware did not call on: the run is taken as done")
                 return False

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from ...capabilities import holders_keep
 from ...clock import Clock
 from ...errors import LeaseLost
-from ...jobs.data import Started
+from ...jobs.data import StartedRun
 from ..deadline import SAY_S
 from ..lease.lease import Observer, sweep
 from ..member import is_forgotten
@@ -40,7 +40,7 @@ class Renewals:
         self._answered_at = clock.monotonic()
         #: Since when it has been asking, this time and each time before without getting it all; None: it is not.
         self._asking_since: float | None = None
-        self._ended: list[tuple[str, list[Started], bool]] = []
+        self._ended: list[tuple[str, list[StartedRun], bool]] = []
         self._wake = threading.Event()
         self._stopping = False
         self._thread = threading.Thread(target=self._main, name="laneway-leases", daemon=True)
@@ -78,7 +78,7 @@ class Renewals:
         since = self._asking_since
         return since is not None and now - since >= self._lease_s / 12
 
-    def give_back(self, ids: Sequence[str], died: list[Started], held: bool) -> None:
+    def give_back(self, ids: Sequence[str], died: list[StartedRun], held: bool) -> None:
         """These workers' process is gone: nothing of what they held runs any more, and `died` count a death.
 
         `held` says whether they may have held something.

@@ -23,7 +23,7 @@ from typing import (
 
 import msgspec
 
-from ....capabilities import Provided
+from ....capabilities import AutoCreateNote
 from ....errors import BrokerAwayError
 from ....events.event import Subscription
 from ..dynamodb.tables import problem_of
@@ -313,7 +313,7 @@ class Creation:
         raise BrokerAwayError(f"The table {name} is not ready after {PATIENCE_S:.0f} seconds; do it again in a while.")
 
 
-def provide(broker: AWSBroker, app: Laneway, queues: Collection[str]) -> list[Provided]:
+def provide(broker: AWSBroker, app: Laneway, queues: Collection[str]) -> list[AutoCreateNote]:
     """Make what is missing for these queues: with their dead letters, and for listeners topics and subscriptions.
 
     Says of each thing that it was made, or that it is there and not as it should be.
@@ -322,4 +322,4 @@ def provide(broker: AWSBroker, app: Laneway, queues: Collection[str]) -> list[Pr
     wanted = {queue: needs.get(queue) or Need(queue) for queue in queues}
     steps = list(Creation(broker, development=True).carry_out(wanted, tables=False))
     broker.channels.look_again()
-    return [Provided(step.text, step.level == "made") for step in steps if step.level in ("made", "problem")]
+    return [AutoCreateNote(step.text, step.level == "made") for step in steps if step.level in ("made", "problem")]

@@ -15,7 +15,7 @@ import msgspec
 
 from ....clock import Clock
 from ....errors import BrokerError
-from ....jobs.data import Started, WorkerView
+from ....jobs.data import StartedRun, WorkerView
 from .delayed_jobs import Table
 from .tables import Tables
 
@@ -59,7 +59,7 @@ class Reporter:
             # The queues may be well although the table is not; the first round says so, and goes on trying.
             _log.debug("a table could not be read: %s", error)
 
-    def leave(self, worker: str, died: Collection[Started] = ()) -> None:
+    def leave(self, worker: str, died: Collection[StartedRun] = ()) -> None:
         """Forget a worker, and count a death for what ended its process.
 
         A death that cannot be counted is an error; that the worker is still listed for a while is none.

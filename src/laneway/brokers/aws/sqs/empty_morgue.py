@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator, Sequence
 from itertools import islice
 
-from ....capabilities import Emptied
+from ....capabilities import EmptyMorgueResult
 from ....clock import Clock
 from .dead_letters import HIDDEN_S, TEN, Hand, Letter, Morgue, is_from, is_ownerless
 from .message import Channel
@@ -33,14 +33,14 @@ class Emptying:
         self._seen: set[str] = set()
         self._ownerless: set[str] = set()
 
-    def steps(self, most: int) -> Generator[int, None, Emptied]:
+    def steps(self, most: int) -> Generator[int, None, EmptyMorgueResult]:
         """Do up to `most` letters. Yields how many each step has done; to close it between two steps ends it early."""
         for channel, letters in self._morgue.places(self._queue):
             if not channel.fifo:
                 for count in self._empty(channel, letters, most):
                     most -= count
                     yield count
-        return Emptied(len(self._seen), len(self._ownerless), HIDDEN_S)
+        return EmptyMorgueResult(len(self._seen), len(self._ownerless), HIDDEN_S)
 
     def _empty(self, channel: Channel, letters: Channel, most: int) -> Generator[int, None, None]:
         """Hand after hand, because each holds what is not to be touched and has to give it back in time."""

@@ -24,7 +24,7 @@ from ....errors import (
     BrokerAwayError,
     BrokerError,
     EnqueueError,
-    places_in_words,
+    item_numbers_text,
 )
 from ....jobs.data import (
     Kind,
@@ -125,7 +125,7 @@ class Progress:
 
     def _named(self, numbers: Sequence[int]) -> str:
         if self._by_place and len(self._keys) > 1:
-            return places_in_words(sorted(numbers))
+            return item_numbers_text(sorted(numbers))
         if self._by_place and self._verb == "published":
             return "the event"
         keys = [self._keys[number] for number in numbers]
