@@ -10,8 +10,8 @@ import pytest
 
 from laneway.broker import Answer, Listing, Page, Turn
 from laneway.brokers.memory import MemoryBroker
-from laneway.brokers.memory.job import Job
-from laneway.brokers.memory.queue import Queue
+from laneway.brokers.memory.job import MemoryJob
+from laneway.brokers.memory.queue import MemoryQueue
 from laneway.clock import Clock
 from laneway.jobs.data import NewJob, WorkerView
 from laneway.jobs.settlement import Settlement
@@ -53,7 +53,7 @@ class OutboxOfTheDoneAlone(MemoryBroker):
 class ReleaseCounts(MemoryBroker):
     """Counts an attempt that was never made."""
 
-    def _settle(self, counted: Queue, worker: Any, job: Job, settlement: Settlement, now: float) -> None:
+    def _settle(self, counted: MemoryQueue, worker: Any, job: MemoryJob, settlement: Settlement, now: float) -> None:
         super()._settle(counted, worker, job, settlement, now)
         job.attempt += settlement.verdict == "release"
 
@@ -85,14 +85,14 @@ class HalfAnEnqueue(MemoryBroker):
 class Early(MemoryBroker):
     """Hands out what is almost due."""
 
-    def _claim(self, queue: Queue, worker: Any, token: int, turn: Turn, now: float) -> None:
+    def _claim(self, queue: MemoryQueue, worker: Any, token: int, turn: Turn, now: float) -> None:
         super()._claim(queue, worker, token, turn, now + 0.5)
 
 
 class ReclaimCountsAFailure(MemoryBroker):
     """Blames the job for its worker's death."""
 
-    def _give_back(self, worker: Any, jobs: Sequence[Job], *, started: bool = True) -> int:
+    def _give_back(self, worker: Any, jobs: Sequence[MemoryJob], *, started: bool = True) -> int:
         for job in jobs:
             job.retry_count += 1
         return super()._give_back(worker, jobs, started=started)

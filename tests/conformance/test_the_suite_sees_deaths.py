@@ -10,8 +10,8 @@ import pytest
 
 from laneway.broker import Answer, Turn
 from laneway.brokers.memory import MemoryBroker
-from laneway.brokers.memory.job import Job
-from laneway.brokers.memory.queue import Queue
+from laneway.brokers.memory.job import MemoryJob
+from laneway.brokers.memory.queue import MemoryQueue
 from laneway.clock import Clock
 from laneway.jobs.data import Kind, NewJob, StartedRun
 from laneway.jobs.settlement import Settlement
@@ -91,7 +91,7 @@ class TheDeadAreBlamed(MemoryBroker):
 class FailuresForgive(MemoryBroker):
     """Begins anew with each exception."""
 
-    def _settle(self, counted: Queue, worker: Any, job: Job, settlement: Settlement, now: float) -> None:
+    def _settle(self, counted: MemoryQueue, worker: Any, job: MemoryJob, settlement: Settlement, now: float) -> None:
         super()._settle(counted, worker, job, settlement, now)
         job.deaths = 0
 
@@ -99,14 +99,14 @@ class FailuresForgive(MemoryBroker):
 class SettledWithoutTheDeath(MemoryBroker):
     """Knows of no deaths but those of whole workers."""
 
-    def _settle(self, counted: Queue, worker: Any, job: Job, settlement: Settlement, now: float) -> None:
+    def _settle(self, counted: MemoryQueue, worker: Any, job: MemoryJob, settlement: Settlement, now: float) -> None:
         super()._settle(counted, worker, job, msgspec.structs.replace(settlement, died=False), now)
 
 
 class BuriedWithoutTheDeath(MemoryBroker):
     """Does not count the last one."""
 
-    def _settle(self, counted: Queue, worker: Any, job: Job, settlement: Settlement, now: float) -> None:
+    def _settle(self, counted: MemoryQueue, worker: Any, job: MemoryJob, settlement: Settlement, now: float) -> None:
         settlement = msgspec.structs.replace(settlement, died=settlement.died and settlement.verdict != "bury")
         super()._settle(counted, worker, job, settlement, now)
 
@@ -136,7 +136,7 @@ class EnqueueingForgives(MemoryBroker):
 class TheLastCountStays(MemoryBroker):
     """Has a burial overwrite the count of the one before."""
 
-    def _settle(self, counted: Queue, worker: Any, job: Job, settlement: Settlement, now: float) -> None:
+    def _settle(self, counted: MemoryQueue, worker: Any, job: MemoryJob, settlement: Settlement, now: float) -> None:
         deaths = job.deaths
         super()._settle(counted, worker, job, settlement, now)
         if settlement.verdict == "bury":
@@ -146,7 +146,7 @@ class TheLastCountStays(MemoryBroker):
 class PauseIsForShow(MemoryBroker):
     """Hands out what is due all the same."""
 
-    def _claim(self, queue: Queue, worker: Any, token: int, turn: Turn, now: float) -> None:
+    def _claim(self, queue: MemoryQueue, worker: Any, token: int, turn: Turn, now: float) -> None:
         paused, queue.paused = queue.paused, False
         super()._claim(queue, worker, token, turn, now)
         queue.paused = paused

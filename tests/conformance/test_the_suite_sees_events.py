@@ -10,8 +10,8 @@ import pytest
 
 from laneway.broker import Answer, Turn
 from laneway.brokers.memory import MemoryBroker
-from laneway.brokers.memory.job import Job
-from laneway.brokers.memory.queue import Queue
+from laneway.brokers.memory.job import MemoryJob
+from laneway.brokers.memory.queue import MemoryQueue
 from laneway.clock import Clock
 from laneway.errors import EnqueueError
 from laneway.events.event import Subscription
@@ -176,7 +176,7 @@ class EmptiesTheQueue(MemoryBroker):
 
     def unsubscribe(self, topic: str, queue: str) -> bool:
         if queue in self._queues:
-            self._queues[queue] = Queue(queue, 5)
+            self._queues[queue] = MemoryQueue(queue, 5)
         return super().unsubscribe(topic, queue)
 
 
@@ -255,7 +255,7 @@ class TheValueIsTheEvent(MemoryBroker):
 class OneFailsForAll(MemoryBroker):
     """Has all copies of an event wait for the one that failed."""
 
-    def _settle(self, counted: Queue, worker: Any, job: Job, settlement: Settlement, now: float) -> None:
+    def _settle(self, counted: MemoryQueue, worker: Any, job: MemoryJob, settlement: Settlement, now: float) -> None:
         super()._settle(counted, worker, job, settlement, now)
         event = job.key.partition("@")[0]
         for queue in self._queues.values():
@@ -267,7 +267,7 @@ class OneFailsForAll(MemoryBroker):
 class OneSettlesAll(MemoryBroker):
     """Takes an event for done when one of its copies is."""
 
-    def _settle(self, counted: Queue, worker: Any, job: Job, settlement: Settlement, now: float) -> None:
+    def _settle(self, counted: MemoryQueue, worker: Any, job: MemoryJob, settlement: Settlement, now: float) -> None:
         super()._settle(counted, worker, job, settlement, now)
         event = job.key.partition("@")[0]
         for queue in self._queues.values():

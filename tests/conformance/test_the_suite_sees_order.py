@@ -10,8 +10,8 @@ import pytest
 
 from laneway.broker import Answer, ReshardProgress, Turn
 from laneway.brokers.memory import MemoryBroker
-from laneway.brokers.memory.job import Job, Pile
-from laneway.brokers.memory.queue import Queue
+from laneway.brokers.memory.job import MemoryJob, PayloadList
+from laneway.brokers.memory.queue import MemoryQueue
 from laneway.clock import Clock
 from laneway.jobs.data import NewJob
 from laneway.jobs.merge import HEAD
@@ -84,7 +84,7 @@ class QuietForEver(MemoryBroker):
 class HeadsAreOvertaken(MemoryBroker):
     """Puts a call that failed back where its due time says."""
 
-    def _settle(self, counted: Queue, worker: Any, job: Job, settlement: Settlement, now: float) -> None:
+    def _settle(self, counted: MemoryQueue, worker: Any, job: MemoryJob, settlement: Settlement, now: float) -> None:
         super()._settle(counted, worker, job, settlement, now)
         for entry in job.payloads.first(1):
             if entry.score == HEAD:
@@ -94,7 +94,7 @@ class HeadsAreOvertaken(MemoryBroker):
 class EnqueueingWakesTheResting(MemoryBroker):
     """Forgets that a key rests after a failure."""
 
-    def _settle(self, counted: Queue, worker: Any, job: Job, settlement: Settlement, now: float) -> None:
+    def _settle(self, counted: MemoryQueue, worker: Any, job: MemoryJob, settlement: Settlement, now: float) -> None:
         super()._settle(counted, worker, job, settlement, now)
         job.not_before = None
 
@@ -102,14 +102,14 @@ class EnqueueingWakesTheResting(MemoryBroker):
 class AllOrNothing(MemoryBroker):
     """Runs the calls again that were done before the one that failed."""
 
-    def _settle(self, counted: Queue, worker: Any, job: Job, settlement: Settlement, now: float) -> None:
+    def _settle(self, counted: MemoryQueue, worker: Any, job: MemoryJob, settlement: Settlement, now: float) -> None:
         super()._settle(counted, worker, job, msgspec.structs.replace(settlement, done=0), now)
 
 
 class FailureIsForEver(MemoryBroker):
     """Does not let a success reset the count."""
 
-    def _settle(self, counted: Queue, worker: Any, job: Job, settlement: Settlement, now: float) -> None:
+    def _settle(self, counted: MemoryQueue, worker: Any, job: MemoryJob, settlement: Settlement, now: float) -> None:
         count = job.retry_count
         super()._settle(counted, worker, job, settlement, now)
         if settlement.verdict == "done":
@@ -119,16 +119,16 @@ class FailureIsForEver(MemoryBroker):
 class DoneWithWhatItNeverSaw(MemoryBroker):
     """Removes the key, and with it what came meanwhile."""
 
-    def _settle(self, counted: Queue, worker: Any, job: Job, settlement: Settlement, now: float) -> None:
+    def _settle(self, counted: MemoryQueue, worker: Any, job: MemoryJob, settlement: Settlement, now: float) -> None:
         if settlement.verdict == "done":
-            job.payloads, job.next_at = Pile(job.kind), None
+            job.payloads, job.next_at = PayloadList(job.kind), None
         super()._settle(counted, worker, job, settlement, now)
 
 
 class BuryingOverwrites(MemoryBroker):
     """Keeps of a dead key what was buried last."""
 
-    def _settle(self, counted: Queue, worker: Any, job: Job, settlement: Settlement, now: float) -> None:
+    def _settle(self, counted: MemoryQueue, worker: Any, job: MemoryJob, settlement: Settlement, now: float) -> None:
         self._queues[job.queue].morgue.pop(job.key, None)
         super()._settle(counted, worker, job, settlement, now)
 
@@ -136,7 +136,7 @@ class BuryingOverwrites(MemoryBroker):
 class BuriesAll(MemoryBroker):
     """Buries everything when one payload's retries are used up."""
 
-    def _settle(self, counted: Queue, worker: Any, job: Job, settlement: Settlement, now: float) -> None:
+    def _settle(self, counted: MemoryQueue, worker: Any, job: MemoryJob, settlement: Settlement, now: float) -> None:
         buried = len(job.running) if settlement.verdict == "bury" else 0
         super()._settle(counted, worker, job, msgspec.structs.replace(settlement, buried=buried), now)
 
@@ -154,9 +154,9 @@ class RevivingOverwrites(MemoryBroker):
 class TakenBackWithoutTheRest(MemoryBroker):
     """Restores a dead worker's claim over what came meanwhile."""
 
-    def _give_back(self, worker: Any, jobs: Sequence[Job], *, started: bool = True) -> int:
+    def _give_back(self, worker: Any, jobs: Sequence[MemoryJob], *, started: bool = True) -> int:
         for job in jobs:
-            job.payloads = Pile(job.kind)
+            job.payloads = PayloadList(job.kind)
         return super()._give_back(worker, jobs, started=started)
 
 
@@ -232,7 +232,7 @@ class BatchesOfOne(MemoryBroker):
 class ClaimsOnTheMove(MemoryBroker):
     """Hands out jobs while they are being moved."""
 
-    def _claim(self, queue: Queue, worker: Any, token: int, turn: Turn, now: float) -> None:
+    def _claim(self, queue: MemoryQueue, worker: Any, token: int, turn: Turn, now: float) -> None:
         target, queue.resharding = queue.resharding, 0
         super()._claim(queue, worker, token, turn, now)
         queue.resharding = target

@@ -70,21 +70,21 @@ from . import (
 from . import (
     settle as settling,
 )
-from .job import Job
+from .job import MemoryJob
 from .queue import (
-    Queue,
+    MemoryQueue,
     check_kinds,
 )
 
 
-class Worker(msgspec.Struct, eq=False):
+class WorkerEntry(msgspec.Struct, eq=False):
     """A worker. It is known as long as its lease, and for an hour after its death."""
 
     view: WorkerView
     #: The lease: it lives while this grows.
     counter: int = 0
     #: What it holds, by the job's ref, in the order in which it was handed out.
-    claims: dict[int, Job] = msgspec.field(default_factory=dict)
+    claims: dict[int, MemoryJob] = msgspec.field(default_factory=dict)
     #: Its last turn on each queue: seq, token and refused keys.
     turns: dict[str, tuple[int, int, list[str]]] = msgspec.field(default_factory=dict)
 
@@ -102,7 +102,7 @@ def copy_of(view: WorkerView) -> WorkerView:
     return msgspec.structs.replace(view, queues=list(view.queues), shards=shards)
 
 
-class Subscribing:
+class MemorySubscriptions:
     """The verbs of subscriptions."""
 
     _changed: threading.Condition
@@ -133,7 +133,7 @@ class Subscribing:
             return [Subscription(*name, read_filter(*name, self._subscriptions[name])) for name in wanted]
 
 
-class MemoryBroker(Subscribing):
+class MemoryBroker(MemorySubscriptions):
     """Jobs in the memory of one process; any number of its threads may use it."""
 
     max_body = MAX_BODY
@@ -144,8 +144,8 @@ class MemoryBroker(Subscribing):
         self._clock = clock or SystemClock()
         super().__init__()
         self._changed = threading.Condition(threading.RLock())
-        self._queues: dict[str, Queue] = {}
-        self._workers: dict[str, Worker] = {}
+        self._queues: dict[str, MemoryQueue] = {}
+        self._workers: dict[str, WorkerEntry] = {}
         self._last_token = 0
         self._nudges = 0
 
@@ -163,7 +163,7 @@ class MemoryBroker(Subscribing):
         check_shards(queue, shards)
         with self._changed:
             if queue not in self._queues:
-                self._queues[queue] = Queue(queue, shards)
+                self._queues[queue] = MemoryQueue(queue, shards)
             return self._queues[queue].shards
 
     def enqueue(self, jobs: Sequence[NewJob]) -> None:
@@ -185,7 +185,7 @@ class MemoryBroker(Subscribing):
         now = self._clock.now()
         view = msgspec.structs.replace(copy_of(worker), started_at=now, seen_at=now, dead=False)
         with self._changed:
-            self._workers.setdefault(worker.id, Worker(view)).view.shards = view.shards
+            self._workers.setdefault(worker.id, WorkerEntry(view)).view.shards = view.shards
 
     def turn(self, turn: Turn) -> Answer:
         with self._changed:
@@ -210,10 +210,10 @@ class MemoryBroker(Subscribing):
             return Answer(worker.claimed(token), token, list(refused), queue.epoch, queue.shards, queue.resharding)
 
     def _still_held(
-        self, worker: Worker, settlements: Iterable[Settlement]
-    ) -> tuple[list[tuple[Settlement, Job]], list[str]]:
+        self, worker: WorkerEntry, settlements: Iterable[Settlement]
+    ) -> tuple[list[tuple[Settlement, MemoryJob]], list[str]]:
         """The settlements whose claim is still the worker's, once each, and the keys of all others."""
-        held: dict[int, tuple[Settlement, Job]] = {}
+        held: dict[int, tuple[Settlement, MemoryJob]] = {}
         refused: list[str] = []
         for settlement in settlements:
             claim = settlement.claim
@@ -224,14 +224,16 @@ class MemoryBroker(Subscribing):
                 held[claim.ref] = (settlement, job)
         return list(held.values()), refused
 
-    def _settle(self, counted: Queue, worker: Worker, job: Job, settlement: Settlement, now: float) -> None:
+    def _settle(
+        self, counted: MemoryQueue, worker: WorkerEntry, job: MemoryJob, settlement: Settlement, now: float
+    ) -> None:
         """Record the end of a run."""
         del worker.claims[job.ref]
         settling.settle(self._queues[job.queue], job, settlement, now)
         counted.processed += settlement.verdict == "done" or settlement.done > 0
         counted.failed += settlement.verdict in ("retry", "bury")
 
-    def _claim(self, queue: Queue, worker: Worker, token: int, turn: Turn, now: float) -> None:
+    def _claim(self, queue: MemoryQueue, worker: WorkerEntry, token: int, turn: Turn, now: float) -> None:
         """Hand out what is due, unless the queue is paused or its shards are not what the worker takes them for."""
         if queue.paused or queue.resharding or turn.epoch not in (0, queue.epoch):
             return
@@ -306,20 +308,20 @@ class MemoryBroker(Subscribing):
                 acting.forget_cancelled(queue, now - REMEMBER_ENDED_S)
             return count
 
-    def _give_back(self, worker: Worker, jobs: Sequence[Job], *, started: bool = True) -> int:
+    def _give_back(self, worker: WorkerEntry, jobs: Sequence[MemoryJob], *, started: bool = True) -> int:
         for job in jobs:
             del worker.claims[job.ref]
             settling.give_back(self._queues[job.queue], job, started=started)
         self._changed.notify_all()
         return len(jobs)
 
-    def _living(self, worker: str) -> Worker:
+    def _living(self, worker: str) -> WorkerEntry:
         known = self._workers.get(worker)
         if known is None or known.view.dead:
             raise LeaseLost(f"The worker {worker} has been declared dead.")
         return known
 
-    def _queue(self, name: str) -> Queue:
+    def _queue(self, name: str) -> MemoryQueue:
         if name not in self._queues:
             raise unknown_queue(name)
         return self._queues[name]
@@ -448,14 +450,14 @@ class MemoryBroker(Subscribing):
 
     def repair(self) -> list[str]:
         with self._changed:
-            mended = [line for queue in self._queues.values() for line in sharding.mend(queue)]
+            mended = [line for queue in self._queues.values() for line in sharding.repair(queue)]
             for job in (nobodys := self._claims_of_nobody()):
                 settling.give_back(self._queues[job.queue], job, started=True)
             given_back = self.reclaim() + len(nobodys)
             self._changed.notify_all()
             return [*mended, f"Claims given back: {given_back}."] if given_back else mended
 
-    def _claims_of_nobody(self) -> list[Job]:
+    def _claims_of_nobody(self) -> list[MemoryJob]:
         """Jobs that are said to run, though no worker holds them."""
         held = {job.ref for worker in self._workers.values() for job in worker.claims.values()}
         jobs = (job for queue in self._queues.values() for job in queue.by_key.values())
@@ -471,7 +473,7 @@ def _ends_whole(settlement: Settlement) -> bool:
     return settlement.claim.kind is Kind.PLAIN and settlement.verdict in ("done", "bury")
 
 
-def _wanted_at(queue: Queue) -> float | None:
+def _wanted_at(queue: MemoryQueue) -> float | None:
     """When a worker is to look at a queue: at its next due job, or now if it is being resharded; None: not at all."""
     if queue.resharding:
         return -math.inf

@@ -9,11 +9,11 @@ from collections.abc import Callable
 from ...broker import Listing, Order, Page
 from ...jobs.data import JobView, QueueStats, Status
 from ..page_cursor import Position, check_order, check_start, read_position, write_position
-from .job import Job
-from .queue import Queue
+from .job import MemoryJob
+from .queue import MemoryQueue
 
 
-def status(queue: Queue, key: str, identity: str | None, now: float) -> Status:
+def status(queue: MemoryQueue, key: str, identity: str | None, now: float) -> Status:
     """Where a job is, or one payload of it."""
     for place in (queue.by_key, queue.morgue):
         job = place.get(key)
@@ -24,13 +24,13 @@ def status(queue: Queue, key: str, identity: str | None, now: float) -> Status:
     return "cancelled" if cancelled else "gone"
 
 
-def find(queue: Queue, key: str, now: float) -> list[JobView]:
+def find(queue: MemoryQueue, key: str, now: float) -> list[JobView]:
     """A key's job wherever there is one."""
     return [view for place in (queue.by_key, queue.morgue) if key in place for view in place[key].views(now)]
 
 
 def listing(
-    queue: Queue,
+    queue: MemoryQueue,
     which: Listing,
     *,
     order: Order | None,
@@ -46,7 +46,7 @@ def listing(
     position = _position_of(order)
     begin = None if after is None else read_position(order, after)
 
-    def is_wanted(job: Job) -> bool:
+    def is_wanted(job: MemoryJob) -> bool:
         if not _SHOWN[which](job, now):
             return False
         here = position(job)
@@ -61,7 +61,7 @@ def listing(
     return Page([job.view(now) for job in page], last)
 
 
-_SHOWN: dict[Listing, Callable[[Job, float], bool]] = {
+_SHOWN: dict[Listing, Callable[[MemoryJob, float], bool]] = {
     "queued": lambda job, _: job.worker is None,
     "delayed": lambda job, now: job.worker is None and job.perform_at > now,
     "retries": lambda job, _: job.worker is None and job.retry_count >= 0,
@@ -70,8 +70,8 @@ _SHOWN: dict[Listing, Callable[[Job, float], bool]] = {
 }
 
 
-def _position_of(order: Order) -> Callable[[Job], Position]:
-    def position(job: Job) -> Position:
+def _position_of(order: Order) -> Callable[[MemoryJob], Position]:
+    def position(job: MemoryJob) -> Position:
         at = job.perform_at if job.updated_at is None else job.updated_at
         value = job.key if order == "key" else job.retry_count if order == "retry_count" else at
         return value, at, job.ref, job.key
@@ -79,7 +79,7 @@ def _position_of(order: Order) -> Callable[[Job], Position]:
     return position
 
 
-def stats(queue: Queue, now: float) -> QueueStats:
+def stats(queue: MemoryQueue, now: float) -> QueueStats:
     """The queue in numbers."""
     queued = [job for job in queue.by_key.values() if job.worker is None]
     aside = [job.next_at for job in queue.by_key.values() if job.next_at is not None]

@@ -32,7 +32,7 @@ from ...jobs.merge import (
 )
 
 
-class Entry(msgspec.Struct):
+class PayloadEntry(msgspec.Struct):
     """One payload as it is kept."""
 
     identity: str
@@ -64,7 +64,7 @@ def _score(position: _Position) -> float:
     return position[0]
 
 
-class Pile:
+class PayloadList:
     """Entries sorted by score: calls then by arrival, values by their bytes. An identity is in it once.
 
     A sorted list and a dict: finding is by halves, and taking from the front or the end moves only pointers.
@@ -72,9 +72,9 @@ class Pile:
 
     __slots__ = ("_by_identity", "_calls", "_order")
 
-    def __init__(self, kind: Kind, entries: Iterable[Entry] = ()) -> None:
+    def __init__(self, kind: Kind, entries: Iterable[PayloadEntry] = ()) -> None:
         self._calls = kind is not Kind.COLLECTING
-        self._by_identity: dict[str, Entry] = {}
+        self._by_identity: dict[str, PayloadEntry] = {}
         self._order: list[_Position] = []
         self.unite(entries)
 
@@ -84,13 +84,13 @@ class Pile:
     def __contains__(self, identity: str) -> bool:
         return identity in self._by_identity
 
-    def __iter__(self) -> Iterator[Entry]:
+    def __iter__(self) -> Iterator[PayloadEntry]:
         return (self._by_identity[identity] for _, _, identity in self._order)
 
-    def get(self, identity: str) -> Entry | None:
+    def get(self, identity: str) -> PayloadEntry | None:
         return self._by_identity.get(identity)
 
-    def first(self, count: int) -> list[Entry]:
+    def first(self, count: int) -> list[PayloadEntry]:
         return list(islice(self, count))
 
     @property
@@ -102,7 +102,7 @@ class Pile:
     def largest(self) -> float | None:
         return self._order[-1][0] if self._order else None
 
-    def unite(self, entries: Iterable[Entry]) -> None:
+    def unite(self, entries: Iterable[PayloadEntry]) -> None:
         """Add entries. What is there already stays, with the smaller score and the more deaths of the two."""
         for entry in entries:
             there = self._by_identity.get(entry.identity)
@@ -113,30 +113,30 @@ class Pile:
                 there.deaths = max(there.deaths, entry.deaths)
                 self.move(there, smaller(there.score, entry.score))
 
-    def move(self, entry: Entry, score: float) -> None:
+    def move(self, entry: PayloadEntry, score: float) -> None:
         """Give an entry of this pile another score."""
         if score != entry.score:
             self._drop(entry)
             entry.score = score
             insort(self._order, self._position(entry))
 
-    def remove(self, identity: str) -> Entry | None:
+    def remove(self, identity: str) -> PayloadEntry | None:
         entry = self._by_identity.pop(identity, None)
         if entry is not None:
             self._drop(entry)
         return entry
 
-    def take(self, count: int, until: float = math.inf) -> list[Entry]:
+    def take(self, count: int, until: float = math.inf) -> list[PayloadEntry]:
         """Take out the first ones, with a score up to `until`."""
         count = min(count, bisect_right(self._order, until, key=_score))
         taken = [self._by_identity.pop(identity) for _, _, identity in self._order[:count]]
         del self._order[:count]
         return taken
 
-    def _drop(self, entry: Entry) -> None:
+    def _drop(self, entry: PayloadEntry) -> None:
         del self._order[bisect_left(self._order, self._position(entry))]
 
-    def _position(self, entry: Entry) -> _Position:
+    def _position(self, entry: PayloadEntry) -> _Position:
         # Texts compare by code points, which is the order of their UTF-8 bytes.
         return entry.score, (entry.seq if self._calls else entry.body), entry.identity
 
@@ -146,7 +146,7 @@ FIND_PAYLOADS = 1_000
 LIST_PAYLOADS = 10
 
 
-class Job(msgspec.Struct, kw_only=True, eq=False):
+class MemoryJob(msgspec.Struct, kw_only=True, eq=False):
     """A key's job in the queue or, with `updated_at`, in the morgue."""
 
     queue: str
@@ -156,9 +156,9 @@ class Job(msgspec.Struct, kw_only=True, eq=False):
     shard: int
     perform_at: float
     #: Queued ones, set aside included, or the dead ones.
-    payloads: Pile
+    payloads: PayloadList
     #: Those of the claim that is held, in its order.
-    running: list[Entry] = []
+    running: list[PayloadEntry] = []
     #: A keyed job rests until then.
     not_before: float | None = None
     #: While it runs: when what was set aside is due; None when nothing was.
@@ -268,7 +268,7 @@ class Job(msgspec.Struct, kw_only=True, eq=False):
             views.append(aside)
         return views
 
-    def _view(self, status: Status, entries: Sequence[Entry], size: int) -> JobView:
+    def _view(self, status: Status, entries: Sequence[PayloadEntry], size: int) -> JobView:
         return JobView(
             queue=self.queue,
             key=self.key,

@@ -6,12 +6,12 @@ import math
 
 from ...jobs.data import Kind
 from ...jobs.merge import HEAD
-from .job import Job
-from .queue import Queue
-from .settle import leave_behind
+from .job import MemoryJob
+from .queue import MemoryQueue
+from .settle import requeue_rest
 
 
-def cancel(queue: Queue, key: str, identity: str | None, now: float) -> bool:
+def cancel(queue: MemoryQueue, key: str, identity: str | None, now: float) -> bool:
     """Queued → gone, and remembered."""
     job = queue.by_key.get(key)
     if job is None or (identity is None and job.worker is not None):
@@ -29,7 +29,7 @@ def cancel(queue: Queue, key: str, identity: str | None, now: float) -> bool:
     return True
 
 
-def _without_one(queue: Queue, job: Job) -> None:
+def _without_one(queue: MemoryQueue, job: MemoryJob) -> None:
     """A payload was cancelled: another one may be the first now."""
     if job.worker is not None:
         if not job.payloads:
@@ -42,11 +42,11 @@ def _without_one(queue: Queue, job: Job) -> None:
         queue.set_due(job, _due(job))
 
 
-def forget_cancelled(queue: Queue, before: float) -> None:
+def forget_cancelled(queue: MemoryQueue, before: float) -> None:
     queue.cancelled = {what: at for what, at in queue.cancelled.items() if at >= before}
 
 
-def reschedule(queue: Queue, key: str, identity: str | None, at: float) -> bool:
+def reschedule(queue: MemoryQueue, key: str, identity: str | None, at: float) -> bool:
     """Have a queued job be due at another time."""
     job = queue.by_key.get(key)
     if job is None or (identity is not None and identity not in job.payloads):
@@ -66,7 +66,7 @@ def reschedule(queue: Queue, key: str, identity: str | None, at: float) -> bool:
     return True
 
 
-def _hasten(job: Job, at: float) -> None:
+def _hasten(job: MemoryJob, at: float) -> None:
     """Have the calls of a key that are due later be due then."""
     for entry in job.payloads.first(len(job.payloads)):
         if entry.score > at:
@@ -75,7 +75,7 @@ def _hasten(job: Job, at: float) -> None:
     job.latest = None if job.latest is None else min(job.latest, at)
 
 
-def _reschedule_aside(job: Job, identity: str, at: float) -> bool:
+def _reschedule_aside(job: MemoryJob, identity: str, at: float) -> bool:
     """The same for what waits while its key is being run."""
     if job.kind is Kind.KEYED:
         entry = job.payloads.get(identity)
@@ -88,7 +88,7 @@ def _reschedule_aside(job: Job, identity: str, at: float) -> bool:
     return True
 
 
-def _reschedule_call(queue: Queue, job: Job, identity: str, at: float) -> None:
+def _reschedule_call(queue: MemoryQueue, job: MemoryJob, identity: str, at: float) -> None:
     entry = job.payloads.get(identity)
     assert entry is not None
     if entry.score == HEAD:
@@ -99,7 +99,7 @@ def _reschedule_call(queue: Queue, job: Job, identity: str, at: float) -> None:
     queue.set_due(job, _due(job))
 
 
-def run_now(queue: Queue, key: str, now: float) -> bool:
+def run_now(queue: MemoryQueue, key: str, now: float) -> bool:
     """Have a queued job be due now, with all its calls; one that is due already keeps its place."""
     job = queue.by_key.get(key)
     if job is None or job.worker is not None:
@@ -111,7 +111,7 @@ def run_now(queue: Queue, key: str, now: float) -> bool:
     return True
 
 
-def end_failed(queue: Queue, key: str, now: float, *, bury: bool) -> bool:
+def end_failed(queue: MemoryQueue, key: str, now: float, *, bury: bool) -> bool:
     """Take what has failed out of a queued job: into the morgue, or away."""
     job = queue.by_key.get(key)
     if job is None or job.worker is not None or job.retry_count < 0:
@@ -119,11 +119,11 @@ def end_failed(queue: Queue, key: str, now: float, *, bury: bool) -> bool:
     ended = job.payloads.take(1 if job.kind is Kind.KEYED else len(job.payloads))
     if bury:
         queue.bury(job, ended, job.retry_count, job.error, now)
-    leave_behind(job, [], now)
+    requeue_rest(job, [], now)
     queue.put_back(job)
     return True
 
 
-def _due(job: Job) -> float:
+def _due(job: MemoryJob) -> float:
     """When a keyed job is due: with its earliest call, but not while it rests."""
     return max(job.payloads.smallest, -math.inf if job.not_before is None else job.not_before)

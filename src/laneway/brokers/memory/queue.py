@@ -24,19 +24,19 @@ from ...jobs.merge import (
 )
 from ...jobs.shards import shard_of
 from ..shared import another_kind
-from .job import Entry, Job, Pile
+from .job import MemoryJob, PayloadEntry, PayloadList
 
 _slots = itertools.count(1)
 
 
-class _Lane(list[tuple[float, int, int, Job]]):
+class _DueHeap(list[tuple[float, int, int, MemoryJob]]):
     """A heap of perform_at, arrival, the number of the entry, and the job."""
 
     #: With more entries it is looked through for those that were left behind.
     most = 64
 
 
-class Lanes:
+class DueHeaps:
     """The queued jobs of a queue by priority, highest first, and shard.
 
     A job that was moved or removed leaves its entry behind; it is dropped when it comes to the top, or when the lane
@@ -44,20 +44,20 @@ class Lanes:
     """
 
     def __init__(self) -> None:
-        self._by_priority: dict[int, dict[int, _Lane]] = {}
+        self._by_priority: dict[int, dict[int, _DueHeap]] = {}
 
-    def put(self, job: Job) -> None:
+    def put(self, job: MemoryJob) -> None:
         """Put a job where it belongs by its priority, shard and due time, and nowhere else."""
         if job.priority not in self._by_priority:
             self._by_priority[job.priority] = {}
             self._by_priority = dict(sorted(self._by_priority.items(), reverse=True))
         job.slot = next(_slots)
-        lane = self._by_priority[job.priority].setdefault(job.shard, _Lane())
+        lane = self._by_priority[job.priority].setdefault(job.shard, _DueHeap())
         heapq.heappush(lane, (job.perform_at, job.ref, job.slot, job))
         if len(lane) > lane.most:
             lane[:] = [entry for entry in lane if entry[3].slot == entry[2]]
             heapq.heapify(lane)
-            lane.most = max(_Lane.most, 2 * len(lane))
+            lane.most = max(_DueHeap.most, 2 * len(lane))
 
     def keep_shards(self, count: int) -> None:
         """Forget the shards from `count` on: all that was in them has moved."""
@@ -65,7 +65,7 @@ class Lanes:
             for shard in [shard for shard in lanes if shard >= count]:
                 del lanes[shard]
 
-    def take(self, shards: Sequence[int], limit: int, batch: int, now: float, *, in_order: bool) -> Iterator[Job]:
+    def take(self, shards: Sequence[int], limit: int, batch: int, now: float, *, in_order: bool) -> Iterator[MemoryJob]:
         """Take out the jobs that are due, `batch` at a time from one shard, highest priority first."""
         for lanes in self._by_priority.values():
             wanted = [lanes[shard] for shard in dict.fromkeys(shards) if shard in lanes]
@@ -80,15 +80,15 @@ class Lanes:
                     job.slot = None
                     yield job
 
-    def _most_overdue(self, lanes: Sequence[_Lane], now: float) -> Iterator[_Lane]:
+    def _most_overdue(self, lanes: Sequence[_DueHeap], now: float) -> Iterator[_DueHeap]:
         while due := [lane for lane in lanes if self._is_due(lane, now)]:
             yield min(due, key=lambda lane: lane[0][:2])
 
-    def _round(self, lanes: Sequence[_Lane], now: float) -> Iterator[_Lane]:
+    def _round(self, lanes: Sequence[_DueHeap], now: float) -> Iterator[_DueHeap]:
         while due := [lane for lane in lanes if self._is_due(lane, now)]:
             yield from due
 
-    def _is_due(self, lane: _Lane, now: float) -> bool:
+    def _is_due(self, lane: _DueHeap, now: float) -> bool:
         at = self._earliest(lane)
         return at is not None and at <= now
 
@@ -106,7 +106,7 @@ class Lanes:
                     dues[shard] = min(at, dues.get(shard, at))
         return dues
 
-    def _earliest(self, lane: _Lane) -> float | None:
+    def _earliest(self, lane: _DueHeap) -> float | None:
         while lane:
             at, _, slot, job = lane[0]
             if job.slot == slot:
@@ -119,7 +119,7 @@ class Lanes:
 _arrivals = itertools.count(1)
 
 
-class Queue:
+class MemoryQueue:
     """One queue."""
 
     def __init__(self, name: str, shards: int) -> None:
@@ -129,12 +129,12 @@ class Queue:
         #: The shard count that it is being changed to; 0 when it is not.
         self.resharding = 0
         #: Those that have still to be moved then, and how many they were at first.
-        self.unmoved: deque[Job] = deque()
+        self.unmoved: deque[MemoryJob] = deque()
         self.to_move = 0
-        self.by_key: dict[str, Job] = {}
-        self.by_ref: dict[int, Job] = {}
-        self.morgue: dict[str, Job] = {}
-        self.lanes = Lanes()
+        self.by_key: dict[str, MemoryJob] = {}
+        self.by_ref: dict[int, MemoryJob] = {}
+        self.morgue: dict[str, MemoryJob] = {}
+        self.lanes = DueHeaps()
         self.paused = False
         self.processed = 0
         self.failed = 0
@@ -163,14 +163,14 @@ class Queue:
 
     def _begin(self, new: NewJob, at: float, now: float) -> None:
         plain = new.kind is Kind.PLAIN
-        job = Job(
+        job = MemoryJob(
             queue=self.name,
             ref=next(_arrivals),
             key=new.key,
             kind=new.kind,
             shard=self.shard_of(new.key),
             perform_at=at,
-            payloads=Pile(new.kind, [_entry(new, at, _first_score(new, at, now))]),
+            payloads=PayloadList(new.kind, [_entry(new, at, _first_score(new, at, now))]),
             priority=new.priority,
             expires=new.expires if plain else None,
             headers=dict(new.headers) if plain and new.headers else None,
@@ -181,7 +181,7 @@ class Queue:
             job.latest = at
         self.insert(job)
 
-    def _add_call(self, job: Job, new: NewJob, at: float) -> None:
+    def _add_call(self, job: MemoryJob, new: NewJob, at: float) -> None:
         if new.identity in job.payloads or any(entry.identity == new.identity for entry in job.running):
             return  # a repeat is harmless
         if not new.timed:
@@ -192,7 +192,7 @@ class Queue:
         else:
             self.set_due(job, due_when_queued(job.kind, job.perform_at, at, not_before=job.not_before))
 
-    def _add_value(self, job: Job, new: NewJob, at: float, now: float) -> None:
+    def _add_value(self, job: MemoryJob, new: NewJob, at: float, now: float) -> None:
         there = job.payloads.get(new.identity)
         if new.score is not None:
             job.payloads.unite([_entry(new, at, new.score)])
@@ -212,12 +212,12 @@ class Queue:
 
     # -- from place to place -----------------------------------------------------------------------------
 
-    def insert(self, job: Job) -> None:
+    def insert(self, job: MemoryJob) -> None:
         """Nothing → queued."""
         self.by_key[job.key] = self.by_ref[job.ref] = job
         self.put_back(job)
 
-    def put_back(self, job: Job) -> None:
+    def put_back(self, job: MemoryJob) -> None:
         """Running → queued; or gone, if nothing is left of it."""
         job.worker, job.running, job.next_at = None, [], None
         if job.payloads:
@@ -225,28 +225,30 @@ class Queue:
         else:
             self.remove(job)
 
-    def set_due(self, job: Job, at: float) -> None:
+    def set_due(self, job: MemoryJob, at: float) -> None:
         """Have a queued job be due at another time."""
         if at != job.perform_at:
             job.perform_at = at
             self.lanes.put(job)
 
-    def remove(self, job: Job) -> None:
+    def remove(self, job: MemoryJob) -> None:
         """Queued or running → gone."""
         job.slot = None
         del self.by_key[job.key], self.by_ref[job.ref]
 
-    def bury(self, job: Job, dead: Iterable[Entry], retry_count: int, error: str | None, now: float) -> None:
+    def bury(
+        self, job: MemoryJob, dead: Iterable[PayloadEntry], retry_count: int, error: str | None, now: float
+    ) -> None:
         """Put payloads of a job into the morgue, to those of its key that are there; a plain job replaces itself."""
         there, attempt = self.morgue.get(job.key), job.attempt
-        pile = Pile(job.kind, () if there is None or job.kind is Kind.PLAIN else there.payloads)
+        pile = PayloadList(job.kind, () if there is None or job.kind is Kind.PLAIN else there.payloads)
         for entry in dead:
             if job.kind is Kind.KEYED:
                 entry.score, attempt = entry.perform_at, entry.attempt
             pile.unite([entry])
         if not pile:
             return
-        self.morgue[job.key] = Job(
+        self.morgue[job.key] = MemoryJob(
             queue=self.name,
             ref=next(_arrivals),
             key=job.key,
@@ -295,7 +297,9 @@ class Queue:
         return True
 
 
-def check_kinds(jobs: Iterable[NewJob], queues: dict[str, Queue], ending: Container[tuple[str, str]] = ()) -> None:
+def check_kinds(
+    jobs: Iterable[NewJob], queues: dict[str, MemoryQueue], ending: Container[tuple[str, str]] = ()
+) -> None:
     """Refuse keyed and collecting jobs whose key belongs to a job of another kind, before any of them is stored.
 
     `ending` are jobs, by queue and key, that will be gone by then.
@@ -309,9 +313,9 @@ def check_kinds(jobs: Iterable[NewJob], queues: dict[str, Queue], ending: Contai
             raise another_kind(new, kind)
 
 
-def _entry(new: NewJob, at: float, score: float) -> Entry:
+def _entry(new: NewJob, at: float, score: float) -> PayloadEntry:
     calls = new.kind is Kind.KEYED
-    return Entry(
+    return PayloadEntry(
         identity="" if new.kind is Kind.PLAIN else new.identity,
         body=new.body,
         score=score,
@@ -330,5 +334,5 @@ def _first_score(new: NewJob, at: float, now: float) -> float:
     return next_score(now, None) if new.score is None else new.score
 
 
-def _last_score(job: Job) -> list[float]:
+def _last_score(job: MemoryJob) -> list[float]:
     return [job.running[-1].score] if job.running else []

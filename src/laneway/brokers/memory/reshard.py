@@ -8,18 +8,18 @@ from itertools import chain
 from ...broker import ReshardProgress
 from ...errors import ConfigError
 from ..shared import check_shards
-from .job import Job
-from .queue import Queue
+from .job import MemoryJob
+from .queue import MemoryQueue
 
 
-def move(queue: Queue, job: Job) -> None:
+def move(queue: MemoryQueue, job: MemoryJob) -> None:
     """Put a job into the shard where it belongs; one that runs gets there when it is settled."""
     job.shard = queue.shard_of(job.key)
     if job.slot is not None:
         queue.lanes.put(job)
 
 
-def reshard(queue: Queue, shards: int, limit: int) -> ReshardProgress:
+def reshard(queue: MemoryQueue, shards: int, limit: int) -> ReshardProgress:
     """Begin, or go on, or finish."""
     check_shards(queue.name, shards)
     if not queue.resharding:
@@ -45,24 +45,24 @@ def reshard(queue: Queue, shards: int, limit: int) -> ReshardProgress:
     return ReshardProgress(total=queue.to_move, moved=queue.to_move - len(queue.unmoved), running=running, done=done)
 
 
-def problems(queue: Queue) -> list[str]:
+def problems(queue: MemoryQueue) -> list[str]:
     """What is unwell with the shards of a queue, a sentence each."""
     if queue.resharding:
         return [
             f"The queue {queue.name} is being changed to {queue.resharding} shards and hands out nothing until then; "
             f"unless somebody is at it, run `laneway reshard {queue.name} {queue.resharding}`."
         ]
-    lost = len(_astray(queue))
+    lost = len(_in_wrong_shard(queue))
     return [f"The queue {queue.name} has keys in a shard that is not theirs: {lost}."] if lost else []
 
 
-def mend(queue: Queue) -> list[str]:
+def repair(queue: MemoryQueue) -> list[str]:
     """Put what is in a wrong shard into the right one."""
-    astray = [] if queue.resharding else _astray(queue)
+    astray = [] if queue.resharding else _in_wrong_shard(queue)
     for job in astray:
         move(queue, job)
     return [f"Keys of the queue {queue.name} put into their own shard: {len(astray)}."] if astray else []
 
 
-def _astray(queue: Queue) -> list[Job]:
+def _in_wrong_shard(queue: MemoryQueue) -> list[MemoryJob]:
     return [job for job in chain(queue.by_key.values(), queue.morgue.values()) if job.shard != queue.shard_of(job.key)]

@@ -8,11 +8,11 @@ from ...jobs.data import Kind
 from ...jobs.merge import HEAD
 from ...jobs.settlement import Settlement
 from ..shared import again_at, storable
-from .job import Entry, Job
-from .queue import Queue
+from .job import MemoryJob, PayloadEntry
+from .queue import MemoryQueue
 
 
-def settle(queue: Queue, job: Job, settlement: Settlement, now: float) -> None:
+def settle(queue: MemoryQueue, job: MemoryJob, settlement: Settlement, now: float) -> None:
     """Running → whatever the settlement says. The first payloads are finished; it is told what becomes of the rest."""
     verdict = settlement.verdict
     done = min(max(settlement.done, 0), len(job.running))
@@ -28,7 +28,7 @@ def settle(queue: Queue, job: Job, settlement: Settlement, now: float) -> None:
             # A plain job is one payload, whatever is said of it.
             count = 1 if job.kind is Kind.PLAIN else max(settlement.buried, 0)
             queue.bury(job, rest[:count], settlement.retry_count, storable(settlement.error), now)
-            leave_behind(job, rest[count:], now)
+            requeue_rest(job, rest[count:], now)
         elif verdict == "release":
             _release_the_rest(job, rest)
         else:
@@ -37,7 +37,7 @@ def settle(queue: Queue, job: Job, settlement: Settlement, now: float) -> None:
         queue.put_back(job)
 
 
-def finish(queue: Queue, job: Job) -> None:
+def finish(queue: MemoryQueue, job: MemoryJob) -> None:
     """All of it succeeded: what was set aside meanwhile is next, as if it had just come."""
     if job.next_at is not None:
         job.become_fresh()
@@ -45,7 +45,7 @@ def finish(queue: Queue, job: Job) -> None:
     queue.put_back(job)
 
 
-def give_back(queue: Queue, job: Job, *, started: bool) -> None:
+def give_back(queue: MemoryQueue, job: MemoryJob, *, started: bool) -> None:
     """Running → queued, as it was before; with what has come meanwhile."""
     if not started:
         job.attempt -= 1
@@ -57,7 +57,7 @@ def give_back(queue: Queue, job: Job, *, started: bool) -> None:
     queue.put_back(job)
 
 
-def leave_behind(job: Job, left: list[Entry], now: float) -> None:
+def requeue_rest(job: MemoryJob, left: list[PayloadEntry], now: float) -> None:
     """The first payloads were buried or deleted: what is left starts anew, and has not failed."""
     _not_started(job, left)
     job.payloads.unite(left)
@@ -69,7 +69,7 @@ def leave_behind(job: Job, left: list[Entry], now: float) -> None:
         job.perform_at = job.payloads.smallest
 
 
-def _run_again(job: Job, rest: list[Entry], settlement: Settlement, now: float) -> None:
+def _run_again(job: MemoryJob, rest: list[PayloadEntry], settlement: Settlement, now: float) -> None:
     """The first of the rest failed, or asked for more time."""
     job.perform_at = again_at(now, settlement.delay_s)
     job.retry_count = settlement.retry_count
@@ -84,7 +84,7 @@ def _run_again(job: Job, rest: list[Entry], settlement: Settlement, now: float) 
     job.payloads.unite(rest)
 
 
-def _release_the_rest(job: Job, rest: list[Entry]) -> None:
+def _release_the_rest(job: MemoryJob, rest: list[PayloadEntry]) -> None:
     """Some are finished, and the rest was never started."""
     _not_started(job, rest)
     job.payloads.unite(rest)
@@ -93,7 +93,7 @@ def _release_the_rest(job: Job, rest: list[Entry]) -> None:
         job.perform_at = job.payloads.smallest
 
 
-def _not_started(job: Job, entries: Iterable[Entry]) -> None:
+def _not_started(job: MemoryJob, entries: Iterable[PayloadEntry]) -> None:
     if job.kind is Kind.KEYED:  # others are not counted one by one
         for entry in entries:
             entry.attempt -= 1

@@ -19,12 +19,12 @@ from ...urls import Url
 from ..shared import REMEMBER_DEAD_S, REMEMBER_ENDED_S, check_jobs, check_shards, due_at, unknown_queue
 from . import enqueue, inspect, operate, repair, reshard
 from .database import Database, read_statements
-from .inspect import Request, listing
-from .queues import Queue, add_priority, queues
+from .inspect import PageRequest, listing
+from .queues import QueueRow, add_priority, queues
 from .queues import to_json as _json
-from .subscriptions import Subscribing
+from .subscriptions import SQLiteSubscriptions
 from .turn import claim, claimed, count_deaths, give_back, next_token, settle
-from .wait import Waiting
+from .wait import DatabaseWait
 
 MAX_TIMEOUT_S = 3_600
 
@@ -32,7 +32,7 @@ _read_ids = msgspec.json.Decoder(list[int]).decode
 _read_keys = msgspec.json.Decoder(list[str]).decode
 
 
-class SQLiteBroker(Subscribing):
+class SQLiteBroker(SQLiteSubscriptions):
     """Jobs in one SQLite file. Survives any crash of a process; of power, with `synchronous="full"`."""
 
     max_body = MAX_BODY
@@ -55,8 +55,8 @@ class SQLiteBroker(Subscribing):
         self._sql = read_statements("queries")
         #: The queues, and the epoch in which they were learned; it changes when the shards of any of them do. One
         #: value, because another thread may learn them anew at any time, and from an older snapshot.
-        self._known: tuple[int, dict[str, Queue]] = (0, {})
-        self._waiting = Waiting(self._db, self._clock)
+        self._known: tuple[int, dict[str, QueueRow]] = (0, {})
+        self._waiting = DatabaseWait(self._db, self._clock)
 
     @classmethod
     def from_url(cls, url: Url) -> SQLiteBroker:
@@ -100,25 +100,25 @@ class SQLiteBroker(Subscribing):
 
     # -- queues known by heart ---------------------------------------------------------------------------
 
-    def _learn_queues(self) -> dict[str, Queue]:
+    def _learn_queues(self) -> dict[str, QueueRow]:
         with self._db.read() as db:
             return self._read_queues(db)
 
-    def _read_queues(self, db: Any) -> dict[str, Queue]:
+    def _read_queues(self, db: Any) -> dict[str, QueueRow]:
         # The epoch first: if it grows in between, the queues are read once too often, not once too rarely.
         epoch: int = db.execute(self._sql["epoch"]).fetchone()[0]
         learned = queues(db, self._sql)
         self._known = (epoch, learned)
         return learned
 
-    def _known_now(self, db: Any, names: Collection[str]) -> dict[str, Queue]:
+    def _known_now(self, db: Any, names: Collection[str]) -> dict[str, QueueRow]:
         """Within a transaction: these queues with their shards as they are now, whoever has changed them."""
         epoch, known = self._known
         if db.execute(self._sql["epoch"]).fetchone()[0] == epoch and known.keys() >= set(names):
             return known
         return self._read_queues(db)
 
-    def _queue(self, name: str) -> Queue:
+    def _queue(self, name: str) -> QueueRow:
         self._db.check_file()
         queue = self._known[1].get(name) or self._learn_queues().get(name)
         if queue is None:
@@ -289,7 +289,7 @@ class SQLiteBroker(Subscribing):
         known = self._learn_queues().get(queue)  # anew: its priorities say where to look
         if known is None:
             raise unknown_queue(queue)
-        request = Request(which, order, reverse, start, after, limit)
+        request = PageRequest(which, order, reverse, start, after, limit)
         with self._db.read() as db, _snapshot(db):
             return listing(db, self._sql, known, request, self._clock.now())
 

@@ -34,13 +34,13 @@ from ..shared import (
     due_at,
 )
 from .queues import (
-    Queue,
+    QueueRow,
     Sql,
     to_json,
 )
 
 
-class _Stored(msgspec.Struct, array_like=True):
+class _KeyRow(msgspec.Struct, array_like=True):
     """A row of key_states. Times come quoted."""
 
     queue: int
@@ -59,14 +59,14 @@ class _Stored(msgspec.Struct, array_like=True):
     size: int
 
 
-_read_states = msgspec.json.Decoder(list[_Stored]).decode
+_read_states = msgspec.json.Decoder(list[_KeyRow]).decode
 _read_known = msgspec.json.Decoder(list[tuple[int, str, int, str]]).decode
 
 
-class _Key:
+class _KeyMerge:
     """What there is of one key, and what is being added to it."""
 
-    def __init__(self, stored: _Stored | None, kind: Kind) -> None:
+    def __init__(self, stored: _KeyRow | None, kind: Kind) -> None:
         self.kind = stored.kind if stored else kind
         self.id = stored.id if stored else None
         self.running = bool(stored and stored.running)
@@ -131,7 +131,7 @@ class _Key:
         self.moved = self.moved or arrived or before != (self.perform_at, self.next_at, self.since)
 
 
-def add(db: Any, sql: Sql, jobs: Sequence[NewJob], known: Mapping[str, Queue], now: float) -> None:
+def add(db: Any, sql: Sql, jobs: Sequence[NewJob], known: Mapping[str, QueueRow], now: float) -> None:
     """Store keyed and collecting jobs, in order."""
     while jobs:
         keys = _read(db, sql, jobs, known)
@@ -143,8 +143,8 @@ def _add(
     db: Any,
     sql: Sql,
     jobs: Sequence[NewJob],
-    keys: dict[tuple[str, str], _Key],
-    known: Mapping[str, Queue],
+    keys: dict[tuple[str, str], _KeyMerge],
+    known: Mapping[str, QueueRow],
     now: float,
 ) -> int:
     """Merge and write jobs, as many as can be decided on what was read; returns how many."""
@@ -200,7 +200,7 @@ def _add(
     return taken
 
 
-def _read(db: Any, sql: Sql, jobs: Sequence[NewJob], known: Mapping[str, Queue]) -> dict[tuple[str, str], _Key]:
+def _read(db: Any, sql: Sql, jobs: Sequence[NewJob], known: Mapping[str, QueueRow]) -> dict[tuple[str, str], _KeyMerge]:
     """What there is of the jobs' keys."""
     names = {queue.id: name for name, queue in known.items()}
     wanted = dict.fromkeys((known[job.queue].id, job.key) for job in jobs)
@@ -209,12 +209,12 @@ def _read(db: Any, sql: Sql, jobs: Sequence[NewJob], known: Mapping[str, Queue])
     stored = {
         (names[row.queue], row.key): row for row in _read_states(db.execute(sql["key_states"], values).fetchone()[0])
     }
-    keys: dict[tuple[str, str], _Key] = {}
+    keys: dict[tuple[str, str], _KeyMerge] = {}
     pairs: list[tuple[int, str]] = []
     for job in jobs:
         place = (job.queue, job.key)
         if place not in keys:
-            keys[place] = _Key(stored.get(place), job.kind)
+            keys[place] = _KeyMerge(stored.get(place), job.kind)
         if place in stored:
             pairs.append((stored[place].id, job.identity))
     if pairs:
@@ -237,7 +237,7 @@ CHUNK = 1_000
 CHUNK_CHARS = 16_000_000
 
 
-def insert(db: Any, sql: Sql, jobs: Sequence[NewJob], known: Mapping[str, Queue], now: float) -> None:
+def insert(db: Any, sql: Sql, jobs: Sequence[NewJob], known: Mapping[str, QueueRow], now: float) -> None:
     """Store jobs, in as few statements as will do."""
     rows: list[tuple[Any, ...]] = []
     merged: list[NewJob] = []
@@ -267,7 +267,7 @@ def insert(db: Any, sql: Sql, jobs: Sequence[NewJob], known: Mapping[str, Queue]
 
 
 def _insert_chunk(
-    db: Any, sql: Sql, rows: list[tuple[Any, ...]], merged: list[NewJob], known: Mapping[str, Queue], now: float
+    db: Any, sql: Sql, rows: list[tuple[Any, ...]], merged: list[NewJob], known: Mapping[str, QueueRow], now: float
 ) -> None:
     if rows:
         db.execute(sql["enqueue"], {"jobs": to_json(rows)})

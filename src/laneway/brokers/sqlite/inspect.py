@@ -33,7 +33,7 @@ from ...jobs.data import (
     WorkerView,
 )
 from .queues import (
-    Queue,
+    QueueRow,
     Sql,
     to_json,
 )
@@ -43,7 +43,7 @@ SHOWN = 1_000
 SHOWN_IN_LISTING = 10
 
 
-class _Row(msgspec.Struct, array_like=True):
+class _ViewRow(msgspec.Struct, array_like=True):
     """A row of job_rows or dead_rows."""
 
     id: int
@@ -113,13 +113,13 @@ def _first_deaths(payloads: Sequence[Payload]) -> int:
     return payloads[0].deaths if payloads else 0
 
 
-_read_row = msgspec.json.Decoder(_Row).decode
+_read_row = msgspec.json.Decoder(_ViewRow).decode
 _read_payloads = msgspec.json.Decoder(list[tuple[str, float, str, int, Headers | None, int]]).decode
 
 QUEUED, RUNNING, DEAD = 0, 1, 2
 
 
-def _payloads(db: Any, sql: Sql, row: _Row, place: int, limit: int) -> tuple[list[Payload], int]:
+def _payloads(db: Any, sql: Sql, row: _ViewRow, place: int, limit: int) -> tuple[list[Payload], int]:
     if row.kind is Kind.PLAIN:
         return [Payload(row.payload, row.score)], 1
     values = {"job": row.id, "place": place, "kind": row.kind, "limit": limit}
@@ -133,7 +133,7 @@ def views(db: Any, sql: Sql, statement: str, queue: str, ids: Sequence[int], now
     return [row.view(queue, now, *_payloads(db, sql, row, _place(row), shown)) for row in rows]
 
 
-def _place(row: _Row) -> int:
+def _place(row: _ViewRow) -> int:
     return DEAD if row.updated_at is not None else RUNNING if row.running else QUEUED
 
 
@@ -248,7 +248,7 @@ Position = tuple[Any, ...]
 _FIRST, _LAST = -(2**62), 2**62
 
 
-class Request(msgspec.Struct):
+class PageRequest(msgspec.Struct):
     """What a page is asked for."""
 
     which: Listing
@@ -259,7 +259,7 @@ class Request(msgspec.Struct):
     limit: int
 
 
-def listing(db: Any, sql: Sql, queue: Queue, request: Request, now: float) -> Page:
+def listing(db: Any, sql: Sql, queue: QueueRow, request: PageRequest, now: float) -> Page:
     """One page."""
     order = check_order(request.which, request.order)
     found = _positions(db, sql, queue, request, order, now)
@@ -284,7 +284,9 @@ def check_order(which: Listing, order: Order | None) -> Order:
     return order
 
 
-def _positions(db: Any, sql: Sql, queue: Queue, request: Request, order: Order, now: float) -> Iterator[Position]:
+def _positions(
+    db: Any, sql: Sql, queue: QueueRow, request: PageRequest, order: Order, now: float
+) -> Iterator[Position]:
     """The positions of a page, in order."""
     which, reverse = request.which, request.reverse
     width = 3 if order == "retry_count" else 2
@@ -335,7 +337,7 @@ def turned(statement: str) -> str:
     return statement.replace(" ASC", " DESC").replace(") > (", ") < (")
 
 
-def _position(request: Request, width: int, *, text: bool) -> Position:
+def _position(request: PageRequest, width: int, *, text: bool) -> Position:
     """Where a page begins: just beyond the one before, or at a value, that itself included."""
     if request.after is not None:
         return _read_position(request.after, width, text=text)

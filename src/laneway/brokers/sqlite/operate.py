@@ -8,13 +8,13 @@ import msgspec
 
 from ...jobs.data import Kind
 from ...jobs.merge import HEAD, LARGEST_SCORE
-from .queues import Queue, Sql, to_json
+from .queues import QueueRow, Sql, to_json
 from .turn import bury, lower, what_is_left
 
 _read_identities = msgspec.json.Decoder(list[str]).decode
 
 
-class _Job(msgspec.Struct):
+class _JobRow(msgspec.Struct):
     id: int
     kind: Kind
     running: bool
@@ -24,9 +24,9 @@ class _Job(msgspec.Struct):
     error: str | None
 
 
-def _job(db: Any, sql: Sql, queue: int, key: str) -> _Job | None:
+def _job(db: Any, sql: Sql, queue: int, key: str) -> _JobRow | None:
     row = db.execute(sql["job_at"], {"queue": queue, "key": key}).fetchone()
-    return None if row is None else _Job(row[0], Kind(row[1]), bool(row[2]), *row[3:])
+    return None if row is None else _JobRow(row[0], Kind(row[1]), bool(row[2]), *row[3:])
 
 
 def cancel(db: Any, sql: Sql, queue: int, key: str, identity: str | None, now: float) -> bool:
@@ -112,7 +112,7 @@ def take_failed(db: Any, sql: Sql, queue: int, key: str, now: float, *, keep: bo
     return True
 
 
-def revive(db: Any, sql: Sql, queue: Queue, key: str, now: float) -> bool:
+def revive(db: Any, sql: Sql, queue: QueueRow, key: str, now: float) -> bool:
     """Dead → queued, or set aside while its key is being run."""
     where = {"queue": queue.id, "key": key}
     dead = db.execute(sql["dead_at"], where).fetchone()

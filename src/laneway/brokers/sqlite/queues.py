@@ -18,7 +18,7 @@ def to_json(value: Any) -> str:
     return msgspec.json.encode(value).decode()
 
 
-class Queue(msgspec.Struct, frozen=True):
+class QueueRow(msgspec.Struct, frozen=True):
     """What the broker knows of a queue by heart."""
 
     name: str
@@ -35,10 +35,10 @@ class Queue(msgspec.Struct, frozen=True):
         return shard_of(key, self.target or self.shards)
 
 
-def queues(db: Any, sql: Sql) -> dict[str, Queue]:
+def queues(db: Any, sql: Sql) -> dict[str, QueueRow]:
     """Every queue by its name."""
     return {
-        name: Queue(name, id, shards, _read_priorities(priorities), epoch, target)
+        name: QueueRow(name, id, shards, _read_priorities(priorities), epoch, target)
         for name, id, shards, priorities, epoch, target in db.execute(sql["queues"]).fetchall()
     }
 

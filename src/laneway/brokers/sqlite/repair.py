@@ -37,7 +37,7 @@ def check(db: Any, sql: Sql, path: Path) -> list[str]:
         (len(db.execute(sql["strays"]).fetchall()), "Queues that are gone and have left jobs behind"),
         (_count(db, sql, "queues_without_shards"), "Queues without shards"),
         (_count(db, sql, "claims_of_nobody"), "Jobs claimed by a worker that does not exist"),
-        (sum(len(rows) for _, rows in _astray(db, sql)), "Jobs in the wrong shard, where no worker looks"),
+        (sum(len(rows) for _, rows in _in_wrong_shard(db, sql)), "Jobs in the wrong shard, where no worker looks"),
         (len(_ids(db, sql, "mistimed")), "Keyed jobs that are not due with their earliest call"),
         (len(_ids(db, sql, "torn")), "Jobs queued and running at once"),
         (len(_ids(db, sql, "hollow")) + len(_ids(db, sql, "hollow_dead")), "Jobs without any payload"),
@@ -70,7 +70,7 @@ def repair(db: Any, sql: Sql, now: float) -> list[str]:
         given_back += len(ids)
     done.append((given_back, "Claims of nobody's given back"))
     moved = 0
-    for statement, rows in _astray(db, sql):
+    for statement, rows in _in_wrong_shard(db, sql):
         db.execute(sql[statement], {"rows": to_json(rows)})
         moved += len(rows)
     done.append((moved, "Jobs moved to the shard that they belong to"))
@@ -104,7 +104,7 @@ def repair(db: Any, sql: Sql, now: float) -> list[str]:
     return [f"{what}: {number}." for number, what in done if number]
 
 
-def _astray(db: Any, sql: Sql) -> Iterator[tuple[str, list[tuple[int, int]]]]:
+def _in_wrong_shard(db: Any, sql: Sql) -> Iterator[tuple[str, list[tuple[int, int]]]]:
     """Jobs in a shard that is not theirs: the statement that moves them, and [id, shard] of each."""
     for queue in queues(db, sql).values():
         if queue.target or queue.shards < 1:

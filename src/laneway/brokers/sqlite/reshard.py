@@ -11,12 +11,12 @@ from typing import Any
 from ...broker import ReshardProgress
 from ...errors import ConfigError
 from ...jobs.shards import shard_of
-from .queues import Queue, Sql, to_json
+from .queues import QueueRow, Sql, to_json
 
 _PHASES = (("reshard_jobs", "reshard_move_jobs"), ("reshard_dead", "reshard_move_dead"))
 
 
-def step(db: Any, sql: Sql, queue: Queue, shards: int, limit: int) -> ReshardProgress:
+def step(db: Any, sql: Sql, queue: QueueRow, shards: int, limit: int) -> ReshardProgress:
     """Begin, go on or finish."""
     values = {"queue": queue.id, "shards": shards}
     if not queue.target:

@@ -9,7 +9,7 @@ from ..shared import check_subscription, read_filter, write_filter
 from .database import Database
 
 
-class Subscribing:
+class SQLiteSubscriptions:
     """The part of the SQLite broker that keeps subscriptions."""
 
     _db: Database

@@ -26,7 +26,7 @@ from ..shared import (
     storable,
 )
 from .queues import (
-    Queue,
+    QueueRow,
     Sql,
     to_json,
 )
@@ -61,7 +61,7 @@ def count_deaths(db: Any, sql: Sql, worker: int, died: Collection[StartedRun]) -
 _read_ids = msgspec.json.Decoder(list[int]).decode
 
 
-class Settled(msgspec.Struct):
+class SettleResult(msgspec.Struct):
     """What came of a turn's settlements."""
 
     #: Keys whose claim belongs to somebody else by now.
@@ -72,9 +72,11 @@ class Settled(msgspec.Struct):
     waits: bool = False
 
 
-def settle(db: Any, sql: Sql, queue: Queue, worker: int, settlements: Sequence[Settlement], now: float) -> Settled:
+def settle(
+    db: Any, sql: Sql, queue: QueueRow, worker: int, settlements: Sequence[Settlement], now: float
+) -> SettleResult:
     """Record the ends of runs whose claim still holds."""
-    settled = Settled()
+    settled = SettleResult()
     gone: list[int] = []
     ran: list[int] = []
     back: list[int] = []
@@ -220,7 +222,7 @@ def next_token(db: Any, sql: Sql, now: float) -> int:
 
 
 def claim(
-    db: Any, sql: Sql, queue: Queue, priorities: Sequence[int], worker: int, token: int, turn: Turn, now: float
+    db: Any, sql: Sql, queue: QueueRow, priorities: Sequence[int], worker: int, token: int, turn: Turn, now: float
 ) -> list[Claim]:
     """Hand out what is due, highest priority first."""
     if turn.limit <= 0 or queue.target or turn.epoch not in (0, queue.epoch):
@@ -255,14 +257,14 @@ def claim(
     return _in_order(claims, turn)
 
 
-def claimed(db: Any, sql: Sql, queue: Queue, worker: int, token: int, turn: Turn) -> list[Claim]:
+def claimed(db: Any, sql: Sql, queue: QueueRow, worker: int, token: int, turn: Turn) -> list[Claim]:
     """What a worker holds under a token."""
     claims = _rows(db, sql, queue, worker, token)
     _fill(db, sql, claims)
     return _in_order(claims, turn)
 
 
-def _rows(db: Any, sql: Sql, queue: Queue, worker: int, token: int) -> list[Claim]:
+def _rows(db: Any, sql: Sql, queue: QueueRow, worker: int, token: int) -> list[Claim]:
     values = {"name": queue.name, "worker": worker, "token": token}
     return _read_claims(db.execute(sql["claimed"], values).fetchone()[0])
 

@@ -20,7 +20,7 @@ from .queues import to_json
 TICK_S = 0.018
 
 
-class Waiting:
+class DatabaseWait:
     """The waiting of one process."""
 
     def __init__(self, db: Database, clock: Clock) -> None:
