@@ -132,7 +132,7 @@ def _aws(url: Url) -> Broker:
 
 
 def _aws_settings(url: Url) -> None:
-    from .brokers.aws.settings import Settings  # without boto3, which whoever only declares tasks may not have
+    from .brokers.aws.settings import Settings  # without boto3: a program that declares tasks may lack it
 
     Settings.from_url(url)
 
@@ -153,9 +153,9 @@ def check_url(text: str) -> None:
     if url.scheme not in _BROKERS:
         _entry_points(url.scheme, "the url given")
     elif _BROKERS[url.scheme] is _redis:
-        from .brokers.redis.settings import Settings  # without redis-py, which whoever only declares tasks may not have
+        from .brokers.redis.settings import RedisSettings  # without redis-py: a program that declares tasks may lack it
 
-        Settings.from_url(url)
+        RedisSettings.from_url(url)
     elif _BROKERS[url.scheme] is _aws:
         _aws_settings(url)
     else:

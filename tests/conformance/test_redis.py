@@ -11,7 +11,7 @@ import redis
 
 from laneway.brokers.redis import RedisBroker
 from laneway.brokers.redis.client.server import Server
-from laneway.brokers.redis.settings import Settings
+from laneway.brokers.redis.settings import RedisSettings
 from laneway.testing.conformance import BrokerConformance
 from laneway.testing.conformance.fixtures import MakeBroker
 from laneway.urls import Url
@@ -45,4 +45,4 @@ class TestRedisBrokerOnACluster(BrokerConformance):
             with node.client() as admin:
                 admin.execute_command(*documented_user(), "+cluster|slots", "+cluster|info")
         url = redis_cluster.url.replace("//", "//laneway:password@")
-        return lambda clock: RedisBroker(Settings.from_url(Url.parse(url), environ={}).open(), clock=clock)
+        return lambda clock: RedisBroker(RedisSettings.from_url(Url.parse(url), environ={}).open(), clock=clock)

@@ -19,7 +19,7 @@ from hypothesis.stateful import run_state_machine_as_test
 from laneway.brokers.memory import MemoryBroker
 from laneway.brokers.redis import RedisBroker, repair
 from laneway.brokers.redis.client.server import Server
-from laneway.brokers.redis.settings import Settings
+from laneway.brokers.redis.settings import RedisSettings
 from laneway.brokers.sqlite import SQLiteBroker
 from laneway.clock import Clock
 from laneway.urls import Url
@@ -90,7 +90,7 @@ def emptied(redis_server: RedisServer) -> Iterator[MakeBroker]:
 
 @pytest.fixture
 def emptied_cluster(redis_cluster: RedisCluster) -> Iterator[MakeBroker]:
-    cluster = Settings.from_url(Url.parse(redis_cluster.url), environ={}).open()
+    cluster = RedisSettings.from_url(Url.parse(redis_cluster.url), environ={}).open()
 
     def on(clock: Clock) -> RedisBroker:
         for server in cluster.servers():

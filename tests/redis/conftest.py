@@ -7,22 +7,22 @@ from typing import Any
 
 import pytest
 
-from laneway.brokers.redis.client.server import Caller
-from laneway.brokers.redis.settings import Settings
+from laneway.brokers.redis.client.server import RedisClient
+from laneway.brokers.redis.settings import RedisSettings
 from laneway.clock import ManualClock
 from laneway.urls import Url
 from tests.servers import RedisServer
 
-Opener = Callable[[str], Caller]
+Opener = Callable[[str], RedisClient]
 
 
 @pytest.fixture
 def open_url() -> Iterator[Opener]:
     """What a URL leads to; closed at the end of the test."""
-    opened: list[Caller] = []
+    opened: list[RedisClient] = []
 
-    def open_one(url: str) -> Caller:
-        opened.append(Settings.from_url(Url.parse(url), environ={}).open())
+    def open_one(url: str) -> RedisClient:
+        opened.append(RedisSettings.from_url(Url.parse(url), environ={}).open())
         return opened[-1]
 
     yield open_one

@@ -20,8 +20,8 @@ from typing import Any
 
 from laneway.brokers.redis import RedisBroker, enqueue
 from laneway.brokers.redis.client.connections import Command
-from laneway.brokers.redis.client.server import Caller, Key, Server
-from laneway.brokers.redis.settings import Settings
+from laneway.brokers.redis.client.server import Key, RedisClient, Server
+from laneway.brokers.redis.settings import RedisSettings
 from laneway.testing.conformance.events import copies
 from laneway.urls import Url
 
@@ -34,10 +34,10 @@ CHUNK = 5
 EVENTS, MANY = [f"event-{n}" for n in range(2)], 2_500
 
 
-class Deadly(Caller):
+class Deadly(RedisClient):
     """A server, or a Cluster, of which one exchange is somebody's death."""
 
-    def __init__(self, inner: Caller, at: int, how: str) -> None:
+    def __init__(self, inner: RedisClient, at: int, how: str) -> None:
         self.inner = inner
         self.is_cluster, self.place = inner.is_cluster, inner.place
         self._left, self._through = at, HOWS[how]
@@ -103,7 +103,7 @@ def main() -> None:
         url, number, word = line.split()
         child = os.fork()
         if child == 0:
-            _publish(Settings.from_url(Url.parse(url), environ={}).open(), int(number), word)
+            _publish(RedisSettings.from_url(Url.parse(url), environ={}).open(), int(number), word)
             os._exit(0)
         if word == "many":
             print(child, flush=True)
@@ -112,7 +112,7 @@ def main() -> None:
         print("killed" if os.WIFSIGNALED(status) else "alive", flush=True)
 
 
-def _publish(server: Caller, at: int, word: str) -> None:
+def _publish(server: RedisClient, at: int, word: str) -> None:
     if word == "many":
         RedisBroker(server).enqueue([copy for n in range(MANY) for copy in copies(f"event-{n}")])
         return

@@ -11,8 +11,8 @@ import pytest
 from redis.crc import key_slot
 
 from laneway.brokers.redis.client.cluster import ClusterServer
-from laneway.brokers.redis.client.errors import RefusedError
-from laneway.brokers.redis.client.server import Caller
+from laneway.brokers.redis.client.errors import ScriptRefusedError
+from laneway.brokers.redis.client.server import RedisClient
 from laneway.brokers.redis.script import Script
 from laneway.errors import BrokerAwayError, BrokerError
 from tests.redis.conftest import Opener
@@ -52,7 +52,7 @@ def test_an_error_is_raised_when_all_have_been_called(redis_cluster: RedisCluste
     with pytest.raises(BrokerError, match="WRONGTYPE"):
         server.run_all([(COUNT, [key], []) for key in KEYS])
     assert server.do_all([("GET", key) for key in KEYS if key != KEYS[7]]) == [b"1"] * 59
-    with pytest.raises(RefusedError, match=r"^moving$"):
+    with pytest.raises(ScriptRefusedError, match=r"^moving$"):
         server.run(Script("no", "return redis.error_reply('LANEWAY moving')"), ["k"], [])
 
 
@@ -190,7 +190,7 @@ def _said_ok(client: Any, *command: object) -> bool:
     return True
 
 
-def _until_answered(server: Caller) -> None:
+def _until_answered(server: RedisClient) -> None:
     until = time.monotonic() + 60
     while True:
         try:

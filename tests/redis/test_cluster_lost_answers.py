@@ -11,8 +11,8 @@ import pytest
 from laneway.broker import Turn
 from laneway.brokers.redis import RedisBroker
 from laneway.brokers.redis.client.connections import Command
-from laneway.brokers.redis.client.server import Caller, Key, Server
-from laneway.brokers.redis.outbox import Outbox
+from laneway.brokers.redis.client.server import Key, RedisClient, Server
+from laneway.brokers.redis.outbox import ClusterOutbox
 from laneway.clock import ManualClock
 from laneway.errors import BrokerAwayError
 from laneway.events.event import copy_key
@@ -38,12 +38,12 @@ JOBS = [
 ]
 
 
-class Cut(Caller):
+class Cut(RedisClient):
     """A Cluster to which the connection is cut once."""
 
     is_cluster = True
 
-    def __init__(self, inner: Caller) -> None:
+    def __init__(self, inner: RedisClient) -> None:
         self.inner = inner
         self.place = inner.place
         #: At which exchange from now on, and how; None: never.
@@ -79,7 +79,7 @@ class Cut(Caller):
 class Scene:
     """A broker on an empty cluster, and a connection to it that can be cut."""
 
-    def __init__(self, cluster: RedisCluster, server: Caller) -> None:
+    def __init__(self, cluster: RedisCluster, server: RedisClient) -> None:
         cluster.flush()
         self.clock = ManualClock()
         self.cut = Cut(server)
@@ -221,7 +221,7 @@ def leave_behind(scene: Scene) -> None:
     claim = scene.hand.one()
     turn = Turn(scene.hand.name, "q", scene.hand.seq + 1, [done(claim, outbox())])
     with pytest.MonkeyPatch.context() as dying:
-        dying.setattr(Outbox, "deliver", lambda *_: None)  # it dies before that
+        dying.setattr(ClusterOutbox, "deliver", lambda *_: None)  # it dies before that
         scene.broker.turn(turn)
     assert keys_in_outboxes(scene) > 0
     assert keys(scene.broker.listing("q", "queued").jobs) == []

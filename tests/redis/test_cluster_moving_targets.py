@@ -10,7 +10,7 @@ import pytest
 from laneway.broker import Turn
 from laneway.brokers.redis import RedisBroker, transfer
 from laneway.brokers.redis.client.connections import Command
-from laneway.brokers.redis.outbox import Outbox
+from laneway.brokers.redis.outbox import ClusterOutbox
 from laneway.clock import ManualClock
 from laneway.errors import BrokerAwayError
 from laneway.jobs.data import NewJob
@@ -80,7 +80,7 @@ def leave_behind(broker: RedisBroker, sent: list[NewJob]) -> tuple[Hand, Turn]:
     hand = Hand(broker)
     turn = Turn(hand.name, "q", 2, [done(hand.one(), sent)])
     with pytest.MonkeyPatch.context() as cut:
-        cut.setattr(Outbox, "deliver", lambda *_: None)
+        cut.setattr(ClusterOutbox, "deliver", lambda *_: None)
         broker.turn(turn)
     return hand, turn
 

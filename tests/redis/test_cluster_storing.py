@@ -12,7 +12,7 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from laneway.broker import Turn
 from laneway.brokers.redis import RedisBroker
 from laneway.brokers.redis.client.connections import Command
-from laneway.brokers.redis.outbox import Outbox
+from laneway.brokers.redis.outbox import ClusterOutbox
 from laneway.clock import ManualClock
 from laneway.errors import BrokerAwayError, EnqueueError
 from laneway.jobs.data import NewJob
@@ -112,7 +112,7 @@ def test_what_cannot_be_stored_any_more_holds_nothing_up(
     hand = Hand(broker)
     claim = hand.one()
     with monkeypatch.context() as dying:
-        dying.setattr(Outbox, "deliver", lambda *_: None)  # it dies before that
+        dying.setattr(ClusterOutbox, "deliver", lambda *_: None)  # it dies before that
         hand.settle(done(claim, [job(free), call(taken, "x"), call(other, "y")]))
     put(broker, taken, body="plain")
     clock.advance(10)

@@ -9,7 +9,7 @@ import pytest
 
 from laneway import Context, Laneway, QueueStats, Worker, failpoints
 from laneway.brokers.redis import RedisBroker, outbox
-from laneway.brokers.redis.outbox import Outbox
+from laneway.brokers.redis.outbox import ClusterOutbox
 from laneway.config import WorkerOptions
 from laneway.jobs.settlement import done
 from laneway.testing.conformance.fixtures import Hand, job, put
@@ -59,14 +59,14 @@ def test_it_goes_on_until_all_that_runs_have_sent_is_stored(
     def child() -> None:
         ran.append("child")
 
-    deliver, delivered = Outbox.deliver, list[int]()
+    deliver, delivered = ClusterOutbox.deliver, list[int]()
 
-    def away_at_first(self: Outbox, entries: list[outbox.Entry]) -> None:
+    def away_at_first(self: ClusterOutbox, entries: list[outbox.OutboxEntry]) -> None:
         delivered.append(len(entries))
         if sum(delivered) > 1:
             deliver(self, entries)
 
-    monkeypatch.setattr(Outbox, "deliver", away_at_first)
+    monkeypatch.setattr(ClusterOutbox, "deliver", away_at_first)
     monkeypatch.setattr(outbox, "LEFT_BEHIND_S", 0.3)
     parent.enqueue()
     assert Worker(app, WorkerOptions(until_empty=True)).run() == 0
@@ -105,7 +105,7 @@ def test_whose_worker_goes_on(broker: RedisBroker) -> None:
     claim = hand.one()
     assert not broker.undelivered(["q", "far", "other"])
     with pytest.MonkeyPatch.context() as away:
-        away.setattr(Outbox, "deliver", lambda *_: None)
+        away.setattr(ClusterOutbox, "deliver", lambda *_: None)
         hand.settle(done(claim, [job("child", queue="far")]))
     assert [broker.undelivered([queue]) for queue in ("q", "far", "other", "r")] == [True, True, False, False]
     with pytest.MonkeyPatch.context() as full:

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from laneway.brokers.redis.client.server import Caller
+from laneway.brokers.redis.client.server import RedisClient
 from laneway.brokers.redis.repair import problems
 from laneway.brokers.redis.script import Script
-from laneway.brokers.redis.settings import Settings
+from laneway.brokers.redis.settings import RedisSettings
 from laneway.errors import BrokerAwayError, BrokerError, ConfigError, LanewayError
 from laneway.urls import Url
 from tests.redis.conftest import Opener
@@ -46,17 +46,17 @@ CANARY = "canary"
 )
 def test_urls_that_are_wrong(url: str) -> None:
     with pytest.raises(ConfigError) as caught:
-        Settings.from_url(Url.parse(url), {"LANEWAY_REDIS_PASSWORD": CANARY})
+        RedisSettings.from_url(Url.parse(url), {"LANEWAY_REDIS_PASSWORD": CANARY})
     assert CANARY not in "".join(traceback.format_exception(caught.value))
     assert CANARY not in str(caught.value)
 
 
 def test_what_is_printed_for_a_developer() -> None:
     url = Url.parse("redis+cluster://canary:canary@a,b?prefix=x")
-    it = Settings.from_url(url, {})
+    it = RedisSettings.from_url(url, {})
     assert it.password == CANARY
     opened = it.open()
-    single = Settings.from_url(Url.parse("redis://canary:canary@a"), {}).open()
+    single = RedisSettings.from_url(Url.parse("redis://canary:canary@a"), {}).open()
     for thing in (url, it, opened, single, opened.place, single.place, vars(single)["connections"].address):
         assert CANARY not in repr(thing)
         assert CANARY not in str(thing)
@@ -75,7 +75,7 @@ def test_servers_that_refuse(
         assert sentence in str(caught.value)
         said.append("".join(traceback.format_exception(caught.value)))
 
-    def both(kind: type[LanewayError], caller: Caller, sentence: str) -> None:
+    def both(kind: type[LanewayError], caller: RedisClient, sentence: str) -> None:
         refused(kind, lambda: caller.do("GET", "k"), sentence)
         refused(kind, lambda: caller.run(Script("x", "return 1"), ["k"], []), sentence)
         refused(kind, lambda: caller.wait(["k"], 0.1), sentence)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from laneway.brokers.redis.settings import Settings
+from laneway.brokers.redis.settings import RedisSettings
 from laneway.errors import BrokerAwayError, BrokerError, ConfigError
 from laneway.urls import Url
 from tests.certificates import TlsServer, make_certificate, make_expired_certificate
@@ -149,7 +149,7 @@ def test_a_server_that_is_silent_is_away(tmp_path: Path, open_url: Opener) -> No
 )
 def test_files_that_cannot_be_used_are_told_without_a_server(folder: Path, options: str, sentence: str) -> None:
     with pytest.raises(ConfigError) as caught:
-        Settings.from_url(Url.parse(f"rediss://no-such-host.invalid?{options.format(folder)}"), {})
+        RedisSettings.from_url(Url.parse(f"rediss://no-such-host.invalid?{options.format(folder)}"), {})
     assert sentence in str(caught.value)
 
 

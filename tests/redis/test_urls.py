@@ -13,7 +13,7 @@ import valkey
 
 from laneway import Laneway
 from laneway.brokers.redis import RedisBroker
-from laneway.brokers.redis.settings import Settings
+from laneway.brokers.redis.settings import RedisSettings
 from laneway.errors import ConfigError
 from laneway.urls import Url, open_broker
 from tests.redis.conftest import Opener
@@ -22,42 +22,45 @@ from tests.servers import RedisServer, servers
 pytestmark = pytest.mark.unit
 
 
-def settings(url: str, **environ: str) -> Settings:
-    return Settings.from_url(Url.parse(url), environ)
+def settings(url: str, **environ: str) -> RedisSettings:
+    return RedisSettings.from_url(Url.parse(url), environ)
 
 
 @pytest.mark.parametrize(
     ("url", "expected"),
     [
-        ("redis://", Settings()),
-        ("redis:///", Settings()),
-        ("valkey://localhost:6379/0", Settings()),
-        ("redis://example.org", Settings(hosts=(("example.org", 6379),))),
-        ("redis://:7000/3", Settings(hosts=(("localhost", 7000),), database=3)),
-        ("redis://[::1]:7000/15", Settings(hosts=(("::1", 7000),), database=15)),
-        ("redis://[fe80::1%25eth0]", Settings(hosts=(("fe80::1%eth0", 6379),))),
-        ("redis://[fe80::1%eth0]", Settings(hosts=(("fe80::1%eth0", 6379),))),
-        ("rediss://a.b-c_d", Settings(hosts=(("a.b-c_d", 6379),), tls=True)),
-        ("valkeys://a?verify=no", Settings(hosts=(("a", 6379),), tls=True, verify=False)),
-        ("redis+cluster://a,b:7001,[::1]", Settings(hosts=(("a", 6379), ("b", 7001), ("::1", 6379)), cluster=True)),
-        ("valkey+cluster://a/0", Settings(hosts=(("a", 6379),), cluster=True)),
-        ("rediss+cluster://a", Settings(hosts=(("a", 6379),), cluster=True, tls=True)),
-        ("valkeys+cluster://a", Settings(hosts=(("a", 6379),), cluster=True, tls=True)),
-        ("redis+unix:///run/a%20b.sock", Settings(hosts=(), path="/run/a b.sock")),
-        ("valkey+unix:///run/a@b.sock", Settings(hosts=(), path="/run/a@b.sock")),
-        ("unix://me:pw@/run/a.sock", Settings(hosts=(), path="/run/a.sock", username="me", password="pw")),
-        ("redis://me:pw@a", Settings(hosts=(("a", 6379),), username="me", password="pw")),
-        ("redis://:pw@a/1", Settings(hosts=(("a", 6379),), password="pw", database=1)),
-        ("redis://me@a", Settings(hosts=(("a", 6379),), username="me")),
-        ("redis://m%3Ae:p%40%2F%3F%25w@a", Settings(hosts=(("a", 6379),), username="m:e", password="p@/?%w")),
-        ("redis://:p/w@x@a", Settings(hosts=(("a", 6379),), password="p/w@x")),
+        ("redis://", RedisSettings()),
+        ("redis:///", RedisSettings()),
+        ("valkey://localhost:6379/0", RedisSettings()),
+        ("redis://example.org", RedisSettings(hosts=(("example.org", 6379),))),
+        ("redis://:7000/3", RedisSettings(hosts=(("localhost", 7000),), database=3)),
+        ("redis://[::1]:7000/15", RedisSettings(hosts=(("::1", 7000),), database=15)),
+        ("redis://[fe80::1%25eth0]", RedisSettings(hosts=(("fe80::1%eth0", 6379),))),
+        ("redis://[fe80::1%eth0]", RedisSettings(hosts=(("fe80::1%eth0", 6379),))),
+        ("rediss://a.b-c_d", RedisSettings(hosts=(("a.b-c_d", 6379),), tls=True)),
+        ("valkeys://a?verify=no", RedisSettings(hosts=(("a", 6379),), tls=True, verify=False)),
+        (
+            "redis+cluster://a,b:7001,[::1]",
+            RedisSettings(hosts=(("a", 6379), ("b", 7001), ("::1", 6379)), cluster=True),
+        ),
+        ("valkey+cluster://a/0", RedisSettings(hosts=(("a", 6379),), cluster=True)),
+        ("rediss+cluster://a", RedisSettings(hosts=(("a", 6379),), cluster=True, tls=True)),
+        ("valkeys+cluster://a", RedisSettings(hosts=(("a", 6379),), cluster=True, tls=True)),
+        ("redis+unix:///run/a%20b.sock", RedisSettings(hosts=(), path="/run/a b.sock")),
+        ("valkey+unix:///run/a@b.sock", RedisSettings(hosts=(), path="/run/a@b.sock")),
+        ("unix://me:pw@/run/a.sock", RedisSettings(hosts=(), path="/run/a.sock", username="me", password="pw")),
+        ("redis://me:pw@a", RedisSettings(hosts=(("a", 6379),), username="me", password="pw")),
+        ("redis://:pw@a/1", RedisSettings(hosts=(("a", 6379),), password="pw", database=1)),
+        ("redis://me@a", RedisSettings(hosts=(("a", 6379),), username="me")),
+        ("redis://m%3Ae:p%40%2F%3F%25w@a", RedisSettings(hosts=(("a", 6379),), username="m:e", password="p@/?%w")),
+        ("redis://:p/w@x@a", RedisSettings(hosts=(("a", 6379),), password="p/w@x")),
         (
             "redis://?prefix=shop.eu_1-a&pool=9&pool_timeout=1.5&timeout=0.25",
-            Settings(prefix="shop.eu_1-a", pool=9, pool_timeout_s=1.5, timeout_s=0.25),
+            RedisSettings(prefix="shop.eu_1-a", pool=9, pool_timeout_s=1.5, timeout_s=0.25),
         ),
     ],
 )
-def test_what_a_url_says(url: str, expected: Settings) -> None:
+def test_what_a_url_says(url: str, expected: RedisSettings) -> None:
     assert settings(url) == expected
 
 

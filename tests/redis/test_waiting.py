@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from laneway.brokers.redis.client.server import Caller
+from laneway.brokers.redis.client.server import RedisClient
 from laneway.errors import BrokerAwayError
 from tests.redis.conftest import Opener
 from tests.servers import RedisServer, servers, wait_until
@@ -28,7 +28,7 @@ class Waits:
         self.ends: queue.Queue[object] = queue.Queue()
         self.threads: list[threading.Thread] = []
 
-    def begin(self, caller: Caller, *keys: str, timeout_s: float = LONG_S) -> None:
+    def begin(self, caller: RedisClient, *keys: str, timeout_s: float = LONG_S) -> None:
         def wait() -> None:
             try:
                 self.ends.put(caller.wait(keys, timeout_s))

@@ -325,10 +325,10 @@ def in_memory() -> Connect:
 def on_redis(url: str) -> Connect:
     """A Redis or Valkey server, with connections of its own for every participant. The URL's prefix must be unused."""
     from laneway.brokers.redis import RedisBroker
-    from laneway.brokers.redis.settings import Settings
+    from laneway.brokers.redis.settings import RedisSettings
     from laneway.urls import Url
 
-    settings = Settings.from_url(Url.parse(url))
+    settings = RedisSettings.from_url(Url.parse(url))
     return lambda clock: RedisBroker(settings.open(), prefix=settings.prefix, clock=clock)
 
 

@@ -21,52 +21,52 @@ from ...urls import Url
 from ..shared import REMEMBER_DEAD_S, check_jobs, check_shards
 from . import inspect, operate, repair, reshard
 from .client.cluster import ClusterServer
-from .client.server import Caller, Server
-from .cluster_enqueue import ClusterStoring
-from .cluster_turn import ClusterTurning
-from .enqueue import Storing
+from .client.server import RedisClient, Server
+from .cluster_enqueue import ClusterJobWriter
+from .cluster_turn import ClusterTurns
+from .enqueue import JobWriter
 from .inspect import listing
 from .keys import Keys
 from .layout import Layout, Layouts
-from .outbox import ClusterPublishing, Outbox
+from .outbox import ClusterEnqueuer, ClusterOutbox
 from .script import load
-from .settings import Settings, check_pool
-from .subscriptions import Subscribing
-from .turn import Turning, dead
-from .wakeup import ring_all
+from .settings import RedisSettings, check_pool
+from .subscriptions import RedisSubscriptions
+from .turn import ServerTurns, dead
+from .wakeup import wake_all
 
 #: Idle workers are woken; in case that whoever was woken died of it, the others look by themselves this often.
 LOOK_S = 2.0
 
 
-class RedisBroker(Subscribing):
+class RedisBroker(RedisSubscriptions):
     """Jobs in Redis; any number of threads may use it."""
 
     max_body = MAX_BODY
     shared = True
     remote = True
 
-    def __init__(self, server: Caller, *, prefix: str = "laneway", clock: Clock | None = None) -> None:
+    def __init__(self, server: RedisClient, *, prefix: str = "laneway", clock: Clock | None = None) -> None:
         self._server = server
         self._keys = Keys(prefix)
         self._layouts = Layouts(server, self._keys, clock)
-        self._storing: Storing | ClusterPublishing
-        self._turning: Turning | ClusterTurning
-        self._outbox: Outbox | None = None
+        self._storing: JobWriter | ClusterEnqueuer
+        self._turning: ServerTurns | ClusterTurns
+        self._outbox: ClusterOutbox | None = None
         if server.is_cluster:
-            storing = ClusterStoring(self._layouts)
-            self._outbox = Outbox(self._layouts, storing)
-            self._storing = ClusterPublishing(self._layouts, storing, self._outbox)
-            self._turning = ClusterTurning(self._layouts, storing, self._outbox)
+            storing = ClusterJobWriter(self._layouts)
+            self._outbox = ClusterOutbox(self._layouts, storing)
+            self._storing = ClusterEnqueuer(self._layouts, storing, self._outbox)
+            self._turning = ClusterTurns(self._layouts, storing, self._outbox)
         else:
-            self._storing = Storing(self._layouts)
-            self._turning = Turning(self._layouts, self._storing)
+            self._storing = JobWriter(self._layouts)
+            self._turning = ServerTurns(self._layouts, self._storing)
         self._nudges = 0
 
     @classmethod
     def from_url(cls, url: Url) -> RedisBroker:
         """redis://, rediss://, redis+cluster://, redis+unix:// and the same with valkey; see `urls`."""
-        settings = Settings.from_url(url)
+        settings = RedisSettings.from_url(url)
         return cls(settings.open(), prefix=settings.prefix)
 
     @classmethod
@@ -74,7 +74,7 @@ class RedisBroker(Subscribing):
         """On the server, or the Cluster, of a ready redis-py client."""
         check_pool(pool)
         Keys(prefix)
-        _see_client(client)
+        _ensure_client(client)
         if isinstance(client, redis.RedisCluster):
             return cls(ClusterServer.of(client, pool=pool), prefix=prefix)
         return cls(Server.of(client, pool=pool), prefix=prefix)
@@ -230,7 +230,7 @@ class RedisBroker(Subscribing):
             calls.append((load("give_back"), group, [args]))
         counts = [int(count) for count in self._server.run_all(calls)]
         if self._server.is_cluster:
-            ring_all(self._layouts, {home[tag].queue for (tag,), count in zip(groups, counts, strict=True) if count})
+            wake_all(self._layouts, {home[tag].queue for (tag,), count in zip(groups, counts, strict=True) if count})
         return sum(counts)
 
     def _forget(self, workers: Sequence[str]) -> None:
@@ -347,7 +347,7 @@ class RedisBroker(Subscribing):
         self._server.close()
 
 
-def _see_client(client: object) -> None:
+def _ensure_client(client: object) -> None:
     """See that it is a client that threads can use."""
     if isinstance(client, (redis.Redis, redis.RedisCluster)):
         return

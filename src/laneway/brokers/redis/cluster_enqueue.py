@@ -30,13 +30,13 @@ from ...jobs.data import (
 )
 from ...jobs.shards import DEFAULT_SHARDS
 from ..shared import another_kind
-from .client.server import Caller
+from .client.server import RedisClient
 from .codec import new_job
 from .enqueue import (
     CHUNK,
-    Columns,
-    Senders,
-    told_of,
+    JobColumns,
+    SenderNumbers,
+    column_args,
 )
 from .layout import (
     Layout,
@@ -44,22 +44,22 @@ from .layout import (
     outdated,
 )
 from .script import load
-from .wakeup import ring_all
+from .wakeup import wake_all
 
 #: So many are told at once when they have come together. They are told no later than the worker's next renewal.
 MANY = 500
 
 
-def mark(parcel: str, number: int, key: str) -> str:
+def delivery_mark(parcel: str, number: int, key: str) -> str:
     """The name of one job of a parcel, or of the copy of an event (-1); see `undelivered` in scripts/enqueue.lua."""
     return f"{parcel}:{number}\0{key}" if number >= 0 else f"\0{key}"
 
 
-class Delivered:
+class DeliveryMarks:
     """What has been delivered and removed from its outbox, and was not yet told where it was delivered to."""
 
     def __init__(self, layouts: Layouts) -> None:
-        self._server: Caller = layouts.server
+        self._server: RedisClient = layouts.server
         self._lock = threading.Lock()
         #: By tag.
         self._marks: dict[str, list[str]] = {}
@@ -88,7 +88,7 @@ _NAMED = 5
 Ending = Mapping[str, Sequence[object]]
 
 
-class Arrivals:
+class ArrivalNumbers:
     """What came before what, across shards whose servers do not know of each other: microseconds that only grow."""
 
     def __init__(self) -> None:
@@ -103,7 +103,7 @@ class Arrivals:
 
 
 @dataclass(slots=True)
-class Parcel:
+class EnqueueGroup:
     """Jobs that are stored together, as far as they are in the same shard."""
 
     jobs: Sequence[NewJob]
@@ -126,7 +126,7 @@ class Parcel:
         self.left = list(range(len(self.jobs)))
 
     def marked_by(self, numbers: Sequence[int]) -> list[int]:
-        """The numbers by which jobs are remembered; see `mark`."""
+        """The numbers by which jobs are remembered; see `delivery_mark`."""
         return [-1 if self.jobs[number].event else number for number in numbers]
 
     def fail(self, numbers: Sequence[int], trouble: BrokerError) -> None:
@@ -142,26 +142,26 @@ class Parcel:
 
 
 @dataclass(slots=True)
-class _Part:
+class _ShardCall:
     """What one call of the script is about."""
 
-    parcel: Parcel
+    parcel: EnqueueGroup
     tag: str
     present: bool
     numbers: list[int]
     sender: tuple[str, int] | None = None
 
 
-class ClusterStoring:
+class ClusterJobWriter:
     """The verb `enqueue`, and what runs have sent."""
 
     def __init__(self, layouts: Layouts) -> None:
         self._layouts = layouts
-        self._senders = Senders()
-        self.arrivals = Arrivals()
+        self._senders = SenderNumbers()
+        self.arrivals = ArrivalNumbers()
 
     def enqueue(self, jobs: Sequence[NewJob]) -> None:
-        chunks = [Parcel(jobs[n : n + CHUNK], self.arrivals.take(CHUNK)) for n in range(0, len(jobs), CHUNK)]
+        chunks = [EnqueueGroup(jobs[n : n + CHUNK], self.arrivals.take(CHUNK)) for n in range(0, len(jobs), CHUNK)]
         several = len({(job.queue, job.key) for job in jobs}) > 1
         for chunk in chunks:
             if several and any(job.kind is not Kind.PLAIN for job in chunk.jobs):
@@ -176,9 +176,9 @@ class ClusterStoring:
                 raise _in_part(error, jobs, left) from error
             raise
         finally:
-            ring_all(self._layouts, woken)
+            wake_all(self._layouts, woken)
 
-    def _carry_out(self, chunk: Parcel, woken: set[str], *, check: bool = False) -> None:
+    def _carry_out(self, chunk: EnqueueGroup, woken: set[str], *, check: bool = False) -> None:
         """Store a chunk, or see whether it can be stored."""
         for _ in range(_TRIES):
             stale = self.round([chunk], woken, check=check)
@@ -194,7 +194,7 @@ class ClusterStoring:
 
     def check(self, jobs: Sequence[NewJob], worker: str, ending: Ending) -> tuple[int, Kind] | None:
         """Which of these jobs cannot be stored, once those runs of the worker have ended; the first that is found."""
-        parcel = Parcel(jobs, 0)
+        parcel = EnqueueGroup(jobs, 0)
         for _ in range(_TRIES):
             stale = self.round([parcel], set(), check=True, worker=worker, ending=ending)
             if parcel.trouble:
@@ -207,7 +207,7 @@ class ClusterStoring:
 
     def round(
         self,
-        parcels: Sequence[Parcel],
+        parcels: Sequence[EnqueueGroup],
         woken: set[str],
         *,
         check: bool = False,
@@ -237,7 +237,7 @@ class ClusterStoring:
                     if parcel.name:
                         marks = parcel.marks.setdefault(part.tag, [])
                         found = zip(parcel.marked_by(numbers), numbers, strict=True)
-                        marks += [mark(parcel.name, by, parcel.jobs[number].key) for by, number in found]
+                        marks += [delivery_mark(parcel.name, by, parcel.jobs[number].key) for by, number in found]
                     if part.present:
                         self._move_on(parcel, [numbers[place - 1] for place in answer[2:]], direct, used)
         if check:
@@ -246,13 +246,13 @@ class ClusterStoring:
         return [used[queue] for queue in outdated_queues]
 
     def _spread(
-        self, parcels: Sequence[Parcel], used: dict[str, Layout], check: bool
-    ) -> tuple[list[_Part], list[_Part]]:
+        self, parcels: Sequence[EnqueueGroup], used: dict[str, Layout], check: bool
+    ) -> tuple[list[_ShardCall], list[_ShardCall]]:
         """The calls that store what is left of the parcels: those for good, and those that must be made before them."""
-        direct: list[_Part] = []
-        moving: list[_Part] = []
+        direct: list[_ShardCall] = []
+        moving: list[_ShardCall] = []
         for parcel in parcels:
-            parts: dict[tuple[str, bool], _Part] = {}
+            parts: dict[tuple[str, bool], _ShardCall] = {}
             for number in sorted(parcel.left):
                 job = parcel.jobs[number]
                 layout = used.get(job.queue)
@@ -261,7 +261,7 @@ class ClusterStoring:
                 home = layout.homes(job.key)[0], layout.record.resharding > 0
                 part = parts.get(home)
                 if part is None:
-                    part = parts[home] = _Part(parcel, *home, [])
+                    part = parts[home] = _ShardCall(parcel, *home, [])
                 part.numbers.append(number)
             parcel.left = []
             for part in parts.values():
@@ -270,19 +270,21 @@ class ClusterStoring:
         return direct, moving
 
     @staticmethod
-    def _move_on(parcel: Parcel, absent: Sequence[int], direct: list[_Part], used: Mapping[str, Layout]) -> None:
+    def _move_on(
+        parcel: EnqueueGroup, absent: Sequence[int], direct: list[_ShardCall], used: Mapping[str, Layout]
+    ) -> None:
         """What is not where it would have been before the queue began to move goes where it is moved to."""
-        parts: dict[str, _Part] = {}
+        parts: dict[str, _ShardCall] = {}
         for number in absent:
             job = parcel.jobs[number]
             tag = used[job.queue].homes(job.key)[1]
             part = parts.get(tag)
             if part is None:
-                part = parts[tag] = _Part(parcel, tag, False, [])
+                part = parts[tag] = _ShardCall(parcel, tag, False, [])
                 direct.append(part)
             part.numbers.append(number)
 
-    def _call(self, parts: Sequence[_Part], check: bool, worker: str, ending: Ending) -> list[Any]:
+    def _call(self, parts: Sequence[_ShardCall], check: bool, worker: str, ending: Ending) -> list[Any]:
         calls = []
         for part in parts:
             parcel = part.parcel
@@ -292,7 +294,7 @@ class ClusterStoring:
                     "jobs": [new_job(parcel.jobs[n], 1, None, parcel.first + n) for n in part.numbers],
                 }
             else:
-                args = told_of([columns], parcel.jobs[part.numbers[0]].kind) | {"first": parcel.first}
+                args = column_args([columns], parcel.jobs[part.numbers[0]].kind) | {"first": parcel.first}
             if check:
                 args |= {"check": True, "worker": worker, "ending": ending.get(part.tag, ())}
             elif parcel.name:
@@ -312,9 +314,9 @@ class ClusterStoring:
         return answers
 
     @staticmethod
-    def _columns(part: _Part, check: bool) -> Columns | None:
+    def _columns(part: _ShardCall, check: bool) -> JobColumns | None:
         """The jobs of a call, if they are all simple."""
-        parcel, columns = part.parcel, Columns()
+        parcel, columns = part.parcel, JobColumns()
         if check or parcel.name or part.present:
             return None
         kind = parcel.jobs[part.numbers[0]].kind
@@ -336,7 +338,7 @@ def _in_part(error: BrokerError | EnqueueError, jobs: Sequence[NewJob], left: li
     return told
 
 
-def by_home(jobs: Iterable[NewJob], layouts: Layouts) -> list[list[NewJob]]:
+def by_shard(jobs: Iterable[NewJob], layouts: Layouts) -> list[list[NewJob]]:
     """Jobs that can be stored in one call each, as far as is known now; in order within a key."""
     groups: dict[str, list[NewJob]] = {}
     for job in jobs:

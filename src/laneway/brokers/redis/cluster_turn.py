@@ -35,13 +35,13 @@ from ...jobs.data import (
 )
 from ...jobs.settlement import Settlement
 from ..shared import another_kind
-from .client.errors import Stale
-from .cluster_enqueue import ClusterStoring
+from .client.errors import StaleLayoutError
+from .cluster_enqueue import ClusterJobWriter
 from .codec import claim_of
 from .layout import Layout, Layouts
 from .outbox import (
-    Entry,
-    Outbox,
+    ClusterOutbox,
+    OutboxEntry,
     text_of,
 )
 from .script import load
@@ -52,7 +52,7 @@ from .turn import (
     late,
     take_turn,
 )
-from .wakeup import rings
+from .wakeup import wake_calls
 
 #: Priority, due time and arrival of a job.
 Due = tuple[int, float, int]
@@ -67,14 +67,14 @@ def choose(shards: Sequence[Sequence[Due]], limit: int, batch: int, in_order: bo
     by_priority = [{level: list(jobs) for level, jobs in groupby(shard, itemgetter(0))} for shard in shards]
     taken = 0
     for level in sorted({level for shard in by_priority for level in shard}, reverse=True):
-        lanes = [_Lane(shard.get(level, ()), mine) for shard, mine in zip(by_priority, places, strict=True)]
+        lanes = [_DueJobs(shard.get(level, ()), mine) for shard, mine in zip(by_priority, places, strict=True)]
         while taken < limit and (due := [lane for lane in lanes if lane.head is not None]):
-            for lane in due if in_order else [min(due, key=_Lane.urgency)]:
+            for lane in due if in_order else [min(due, key=_DueJobs.urgency)]:
                 taken += lane.take(min(max(batch, 1), limit - taken), taken)
     return places
 
 
-class _Lane:
+class _DueJobs:
     """What one shard has of one priority."""
 
     def __init__(self, due: Iterable[Due], places: list[int]) -> None:
@@ -102,7 +102,7 @@ _CLAIM_CHARS = 16_000_000
 _read_due = msgspec.msgpack.Decoder(list[float]).decode
 
 
-class _Told:
+class _ShardRequest:
     """What a turn says to one shard."""
 
     def __init__(self, tag: str, *, is_gone: bool = False) -> None:
@@ -115,7 +115,7 @@ class _Told:
         #: What the others were made from: their places among the settlements of the turn.
         self.sources: list[int] = []
         #: What is sent by them.
-        self.outbox: list[Entry] = []
+        self.outbox: list[OutboxEntry] = []
 
     def keys(self) -> list[bytes]:
         """All that are spoken of."""
@@ -129,7 +129,7 @@ class _Told:
         }
 
 
-class _Said:
+class _ShardReply:
     """What a shard answered to the first step."""
 
     def __init__(self, answer: Sequence[Any]) -> None:
@@ -138,10 +138,10 @@ class _Said:
         self.due: list[Due] = [(int(level), at, int(seq)) for level, at, seq in zip(told, told, told, strict=True)]
 
 
-class ClusterTurning:
+class ClusterTurns:
     """Turns on a Cluster."""
 
-    def __init__(self, layouts: Layouts, storing: ClusterStoring, outbox: Outbox) -> None:
+    def __init__(self, layouts: Layouts, storing: ClusterJobWriter, outbox: ClusterOutbox) -> None:
         self._layouts = layouts
         self._storing = storing
         self._outbox = outbox
@@ -175,7 +175,7 @@ class ClusterTurning:
         # What is stored may be newer than what a shard has been told.
         resharding = max(layout.record.resharding, *(said[tag].resharding for tag in {first, *wanted}))
         if resharding and not layout.next_tags and not is_fresh:
-            raise Stale  # it is not known which shards must remember this
+            raise StaleLayoutError  # it is not known which shards must remember this
         token, claims = self._claim(turn, layout, said, wanted, 0 if resharding else limit, woken)
         return Answer(
             claims,
@@ -188,9 +188,9 @@ class ClusterTurning:
 
     # -- the first step --------------------------------------------------------------------------------
 
-    def _told(self, turn: Turn, first: str, used: dict[str, Layout]) -> dict[str, _Told]:
+    def _told(self, turn: Turn, first: str, used: dict[str, Layout]) -> dict[str, _ShardRequest]:
         """What is said to each shard."""
-        told = {first: _Told(first)}
+        told = {first: _ShardRequest(first)}
         arrival = self._storing.arrivals.take(len(turn.settlements))
         for number, settlement in enumerate(turn.settlements):
             claim = settlement.claim
@@ -200,7 +200,7 @@ class ClusterTurning:
             tag = self._layouts.keys.tag(claim.queue, claim.ref, claim.shard)
             shard = told.get(tag)
             if shard is None:
-                shard = told[tag] = _Told(tag, is_gone=tag not in layout.tags)
+                shard = told[tag] = _ShardRequest(tag, is_gone=tag not in layout.tags)
             if settlement.verdict == "done" and not settlement.outbox:
                 shard.groups.setdefault(claim.token, []).append(claim.key)
                 continue
@@ -210,7 +210,7 @@ class ClusterTurning:
             shard.others.append(_settlement(settlement, entries, arrival + number))
         return told
 
-    def _refused_before(self, turn: Turn, gone: Sequence[_Told]) -> list[bytes]:
+    def _refused_before(self, turn: Turn, gone: Sequence[_ShardRequest]) -> list[bytes]:
         """The keys that are refused of those whose shard does not exist any more. Either this turn was taken while it
         did, and is repeated; or somebody has taken the claims back before the queue was resharded."""
         args = {shard.tag: {**shard.args(), "floor": 0, "peek": 0} for shard in gone}
@@ -224,7 +224,7 @@ class ClusterTurning:
                 refused += answer[1] if answer[0] == b"closed" else shard.keys()
         return refused
 
-    def _check(self, turn: Turn, told: Mapping[str, _Told]) -> None:
+    def _check(self, turn: Turn, told: Mapping[str, _ShardRequest]) -> None:
         """Refuse the turn, before anything of it is settled, if something that its runs have sent cannot be stored."""
         ignored: set[int] = set()
         while True:
@@ -250,7 +250,7 @@ class ClusterTurning:
             # It was settled before, or never will be: what it has sent is not sent now.
             ignored.add(number)
 
-    def _is_held(self, turn: Turn, told: Mapping[str, _Told], number: int) -> bool:
+    def _is_held(self, turn: Turn, told: Mapping[str, _ShardRequest], number: int) -> bool:
         for tag, shard in told.items():
             if number in shard.sources and not shard.is_gone:
                 args = {**shard.args(), "look": True, "floor": 0, "peek": 0}
@@ -259,8 +259,8 @@ class ClusterTurning:
         return False
 
     def _settle(
-        self, turn: Turn, told: Mapping[str, _Told], wanted: Sequence[str], limit: int, first: str
-    ) -> tuple[dict[str, _Said], set[str]]:
+        self, turn: Turn, told: Mapping[str, _ShardRequest], wanted: Sequence[str], limit: int, first: str
+    ) -> tuple[dict[str, _ShardReply], set[str]]:
         """Settle, and find out what is due, including what the runs have sent, which is delivered in between. Also
         returns the queues into which something was put back."""
         outbox = [entry for shard in told.values() for entry in shard.outbox]
@@ -271,19 +271,19 @@ class ClusterTurning:
         nothing = {"finished": (), "settlements": ()}
         if not outbox:
             calls |= {tag: {**nothing, **shared} for tag in wanted if tag not in told}
-        said = {tag: _Said(answer) for tag, answer in self._call("settle", turn, calls).items()}
+        said = {tag: _ShardReply(answer) for tag, answer in self._call("settle", turn, calls).items()}
         woken = {_queue(tag) for tag, shard in said.items() if shard.woken}
         if outbox:
             self._deliver(turn, told, said)
             # What was settled just now is remembered: this only looks.
             looks = {tag: {**nothing, "floor": self._token, "peek": limit} for tag in dict.fromkeys((first, *wanted))}
             for tag, answer in self._call("settle", turn, looks).items():
-                now = _Said(answer)
+                now = _ShardReply(answer)
                 now.refused = said[tag].refused if tag in said else []
                 said[tag] = now
         return said, woken
 
-    def _deliver(self, turn: Turn, told: Mapping[str, _Told], said: Mapping[str, _Said]) -> None:
+    def _deliver(self, turn: Turn, told: Mapping[str, _ShardRequest], said: Mapping[str, _ShardReply]) -> None:
         """Deliver what the runs have sent that are settled now, in the order of the settlements."""
         ids: list[tuple[str, str]] = []
         try:
@@ -300,7 +300,13 @@ class ClusterTurning:
     # -- the second step -------------------------------------------------------------------------------
 
     def _claim(
-        self, turn: Turn, layout: Layout, said: Mapping[str, _Said], wanted: Sequence[str], limit: int, woken: set[str]
+        self,
+        turn: Turn,
+        layout: Layout,
+        said: Mapping[str, _ShardReply],
+        wanted: Sequence[str],
+        limit: int,
+        woken: set[str],
     ) -> tuple[int, list[Claim]]:
         """The token of the turn, and its claims in order."""
         claimed = {tag: shard for tag, shard in said.items() if shard.claimed}
@@ -367,7 +373,7 @@ class ClusterTurning:
                 if isinstance(answer, BrokerError):
                     raise answer
                 if answer[0] in (b"stale", b"closed"):
-                    raise Stale
+                    raise StaleLayoutError
                 if answer[0] == b"late":
                     raise late(turn.worker)
                 if answer[0] != b"unknown":
@@ -387,7 +393,7 @@ class ClusterTurning:
         """What a script answers for each tag, or the BrokerError in its place."""
         packed = [self._layouts.args(worker=turn.worker, seq=turn.seq, **args) for args in calls.values()]
         asked = [(load(script), [tag], [args]) for tag, args in zip(calls, packed, strict=True)]
-        return self._layouts.server.try_all([*asked, *rings(self._layouts, woken)])[: len(asked)]
+        return self._layouts.server.try_all([*asked, *wake_calls(self._layouts, woken)])[: len(asked)]
 
 
 def _wanted(turn: Turn, tags: Sequence[str]) -> list[str]:
@@ -396,7 +402,7 @@ def _wanted(turn: Turn, tags: Sequence[str]) -> list[str]:
     return [tags[shard] for shard in shards if 0 <= shard < len(tags)]
 
 
-def _settlement(settlement: Settlement, entries: Sequence[Entry], arrival: int) -> Sequence[object]:
+def _settlement(settlement: Settlement, entries: Sequence[OutboxEntry], arrival: int) -> Sequence[object]:
     """A settlement as the script takes it."""
     return (*end_of(settlement, 1), None, [part for entry in entries for part in (entry.id, text_of(entry))], arrival)
 
@@ -406,7 +412,7 @@ def _sender(turn: Turn) -> str:
     return f"{turn.worker}:{turn.queue}:{turn.seq}:"
 
 
-def _place(entry: Entry) -> tuple[int, int]:
+def _place(entry: OutboxEntry) -> tuple[int, int]:
     """Where an entry stands among all that a turn sends."""
     *_, settlement, part, _ = entry.id.split(":")
     return int(settlement), int(part)

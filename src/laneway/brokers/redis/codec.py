@@ -14,7 +14,7 @@ _write_headers = msgspec.json.Encoder().encode
 _read_headers = msgspec.json.Decoder(dict[str, str]).decode
 
 
-class Entry(msgspec.Struct, array_like=True, gc=False):
+class RecordPayload(msgspec.Struct, array_like=True, gc=False):
     """A payload as it is stored in a claim or shown in a view; False is what Lua has for nothing."""
 
     body: str
@@ -37,7 +37,7 @@ class Entry(msgspec.Struct, array_like=True, gc=False):
         )
 
 
-class Record(msgspec.Struct, array_like=True, gc=False):
+class JobRecord(msgspec.Struct, array_like=True, gc=False):
     """What follows the first 16 bytes of a job's record; see scripts/parts/records.lua."""
 
     #: Of the payload that is alone.
@@ -61,10 +61,10 @@ class Record(msgspec.Struct, array_like=True, gc=False):
     call_seq: int | bool = False
     floor: float | bool = False
     updated_at: float | bool = False
-    entries: list[Entry] | bool = False
+    entries: list[RecordPayload] | bool = False
 
 
-class View(msgspec.Struct, array_like=True):
+class ViewRecord(msgspec.Struct, array_like=True):
     """A job as scripts show it; see scripts/parts/views.lua."""
 
     key: str
@@ -80,7 +80,7 @@ class View(msgspec.Struct, array_like=True):
     updated_at: float | bool
     worker: str | bool
     size: int
-    entries: list[Entry]
+    entries: list[RecordPayload]
 
     @property
     def buried_at(self) -> float | None:
@@ -108,7 +108,7 @@ class View(msgspec.Struct, array_like=True):
 
 
 _pack = msgspec.msgpack.Encoder().encode
-_read_record = msgspec.msgpack.Decoder(Record).decode
+_read_record = msgspec.msgpack.Decoder(JobRecord).decode
 _stamp = struct.Struct(">Bd").unpack_from
 _KINDS = tuple(Kind)
 _KEYED = Kind.KEYED

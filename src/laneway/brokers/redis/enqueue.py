@@ -45,7 +45,7 @@ MOST_COPIES = 10_000
 MOST_CHARS = 100_000_000
 
 
-def undivided(jobs: Sequence[NewJob], most: int, chars: int) -> list[Sequence[NewJob]]:
+def split_keeping_events(jobs: Sequence[NewJob], most: int, chars: int) -> list[Sequence[NewJob]]:
     """Jobs in portions of so many, or that are full with so many characters; copies of one event stand together."""
     portions: list[Sequence[NewJob]] = []
     portion: list[NewJob] = []
@@ -85,7 +85,7 @@ CHUNK_CHARS = 16_000_000
 _TRIES = 20
 
 
-class Senders:
+class SenderNumbers:
     """Who sends, and how many calls that one has made: so that Redis knows a repeated call.
 
     A sender makes one call after the other. There are as many as there are calls at the same time.
@@ -112,7 +112,7 @@ class Senders:
             self._idle.append((name, last))
 
 
-_all_senders: weakref.WeakSet[Senders] = weakref.WeakSet()
+_all_senders: weakref.WeakSet[SenderNumbers] = weakref.WeakSet()
 
 
 def _forget_all() -> None:
@@ -123,7 +123,7 @@ def _forget_all() -> None:
 os.register_at_fork(after_in_child=_forget_all)
 
 
-class Tags:
+class TagList:
     """The tags of one call: each once, in the order in which they were first named."""
 
     def __init__(self, *names: str) -> None:
@@ -139,7 +139,7 @@ class Tags:
         return place
 
 
-class Columns:
+class JobColumns:
     """Simple jobs of one tag, see scripts/parts/simple.lua."""
 
     __slots__ = ("keys", "numbers", "records")
@@ -172,17 +172,17 @@ class Columns:
         return b"".join(self.records)
 
 
-def told_of(columns: Sequence[Columns], kind: Kind) -> dict[str, object]:
+def column_args(columns: Sequence[JobColumns], kind: Kind) -> dict[str, object]:
     """Simple jobs as arguments of the script."""
     return {"simple": [each.told() for each in columns], "kind": +kind}
 
 
-class Storing:
+class JobWriter:
     """The verb `enqueue`, and what a run has sent."""
 
     def __init__(self, layouts: Layouts) -> None:
         self._layouts = layouts
-        self._senders = Senders()
+        self._senders = SenderNumbers()
         #: Of each tag that something was put into.
         self._bells: dict[str, str] = {}
 
@@ -240,20 +240,20 @@ class Storing:
         seq: int,
         after: tuple[str, str, int] | None = None,
     ) -> Call:
-        tags = Tags()
+        tags = TagList()
         columns = self._columns(jobs, tags, used)
         if columns is None:
             told: dict[str, object] = {"jobs": self.encode(jobs, tags, used)}
         else:
-            told = told_of(columns, jobs[0].kind)
+            told = column_args(columns, jobs[0].kind)
         if after is not None:
             told["after"] = after
         args = self._layouts.args(**told, sender=name, seq=seq, bells=self.bells(tags))
         return load("enqueue"), tags.names, [args, *(each.text for each in columns or ())]
 
-    def _columns(self, jobs: Sequence[NewJob], tags: Tags, used: dict[str, Layout]) -> list[Columns] | None:
+    def _columns(self, jobs: Sequence[NewJob], tags: TagList, used: dict[str, Layout]) -> list[JobColumns] | None:
         """Jobs by tag, if they are all simple; that makes the most of enqueue_many."""
-        columns: dict[str, Columns] = {}
+        columns: dict[str, JobColumns] = {}
         kind, queue, layout = jobs[0].kind, None, None
         for number, job in enumerate(jobs):
             if job.queue != queue or layout is None:
@@ -264,7 +264,7 @@ class Storing:
             tag = layout.tags[shard_of(job.key, layout.shards)]
             there = columns.get(tag)
             if there is None:
-                there = columns[tag] = Columns()
+                there = columns[tag] = JobColumns()
             if not there.add(job, number, kind):
                 return None
         if not all(each.differ() for each in columns.values()):
@@ -273,14 +273,14 @@ class Storing:
             tags.place(tag)
         return list(columns.values())
 
-    def bells(self, tags: Tags) -> list[str]:
+    def bells(self, tags: TagList) -> list[str]:
         """What is to be rung for each tag."""
         for tag in tags.names:
             if tag not in self._bells:
                 self._bells[tag] = self._layouts.keys.bell(tag.split(":")[1])
         return [self._bells[tag] for tag in tags.names]
 
-    def encode(self, jobs: Sequence[NewJob], tags: Tags, used: dict[str, Layout]) -> list[Sequence[object]]:
+    def encode(self, jobs: Sequence[NewJob], tags: TagList, used: dict[str, Layout]) -> list[Sequence[object]]:
         """New jobs as a script takes them. Queues that nobody has declared are made."""
         news = []
         for job in jobs:
@@ -298,7 +298,7 @@ class Storing:
 def chunks_of(jobs: Sequence[NewJob]) -> list[Sequence[NewJob]]:
     """Jobs in the portions in which they are stored."""
     if any(job.event for job in jobs):
-        return undivided(jobs, CHUNK, CHUNK_CHARS)
+        return split_keeping_events(jobs, CHUNK, CHUNK_CHARS)
     chunks, first, chars = [], 0, 0
     for n, job in enumerate(jobs):
         if n - first == CHUNK or (chars > CHUNK_CHARS and n > first):

@@ -36,9 +36,9 @@ from ..page_cursor import (
     read_position,
     write_position,
 )
-from .client.errors import Stale, fresh
-from .client.server import Caller
-from .codec import View
+from .client.errors import StaleLayoutError, ensure_current
+from .client.server import RedisClient
+from .codec import ViewRecord
 from .layout import Layout, Layouts
 from .script import load
 
@@ -51,13 +51,13 @@ def ask(layouts: Layouts, script: str, tag: str, *, identity: str | None, **args
     found: list[bytes] = []
     packed = layouts.args(identity=identity, **args)
     while True:
-        answer: list[Any] = fresh(layouts.server.run(load(script), [tag], [packed, *found]))
+        answer: list[Any] = ensure_current(layouts.server.run(load(script), [tag], [packed, *found]))
         if answer[0] != b"search" or identity is None:
             return answer
         found += [answer[1], _search(layouts.server, answer[1], identity.encode())]
 
 
-def _search(server: Caller, name: bytes, identity: bytes) -> bytes:
+def _search(server: RedisClient, name: bytes, identity: bytes) -> bytes:
     """The member of a sorted set that is the value with an identity; empty if there is none."""
     ending = b"\0" + identity + struct.pack(">H", len(identity))
     cursor, count = b"0", FEW
@@ -72,7 +72,7 @@ def _search(server: Caller, name: bytes, identity: bytes) -> bytes:
 FIND_SHOWN = 1_000
 SHOWN_BYTES = 32_000_000
 
-_read_views = msgspec.msgpack.Decoder(list[View]).decode
+_read_views = msgspec.msgpack.Decoder(list[ViewRecord]).decode
 _read_status = msgspec.msgpack.Decoder[Status](Status).decode
 _read_lag = msgspec.msgpack.Decoder(float | bool).decode
 _read_worker = msgspec.json.Decoder(WorkerView).decode
@@ -117,7 +117,7 @@ def _ask(layouts: Layouts, layout: Layout, script: str, tag: str, **args: object
 # -- numbers -------------------------------------------------------------------------------------------
 
 
-class _Numbers(msgspec.Struct, array_like=True):
+class _ShardStats(msgspec.Struct, array_like=True):
     """A shard in numbers."""
 
     length: int
@@ -130,7 +130,7 @@ class _Numbers(msgspec.Struct, array_like=True):
     lag: float | bool
 
 
-_read_numbers = msgspec.msgpack.Decoder(_Numbers).decode
+_read_numbers = msgspec.msgpack.Decoder(_ShardStats).decode
 
 
 def stats(layouts: Layouts) -> list[QueueStats]:
@@ -146,15 +146,15 @@ def stats(layouts: Layouts) -> list[QueueStats]:
     for layout in known:
         try:
             found.append(_sum(layout, said[layout.queue]))
-        except Stale:
+        except StaleLayoutError:
             found.append(layouts.attempt(layout.queue, again))
     return found
 
 
 def _sum(layout: Layout, answers: Sequence[Any]) -> QueueStats:
-    parts = [_read_numbers(fresh(answer)[1]) for answer in answers]
+    parts = [_read_numbers(ensure_current(answer)[1]) for answer in answers]
 
-    def total(number: Callable[[_Numbers], float]) -> int:
+    def total(number: Callable[[_ShardStats], float]) -> int:
         return int(sum(map(number, parts)))
 
     length, retries = total(lambda part: part.length), total(lambda part: part.retries)
@@ -180,7 +180,7 @@ def lags(layouts: Layouts, queue: str) -> dict[int, float]:
     def step(layout: Layout) -> dict[int, float]:
         found: dict[int, float] = {}
         for tag, answer in zip(layout.all_tags, _ask_all(layouts, [layout], "lags"), strict=True):
-            shard, lag = layout.shard(tag), _read_lag(fresh(answer)[1])
+            shard, lag = layout.shard(tag), _read_lag(ensure_current(answer)[1])
             if not isinstance(lag, bool) and shard < layout.shards:
                 found[shard] = max(lag, found.get(shard, 0.0))
         return dict(sorted(found.items()))
@@ -245,7 +245,7 @@ _LAST, _LARGEST = 2**53, 1.7e308
 Found = tuple[Position, JobView]
 
 
-class Request(msgspec.Struct):
+class PageRequest(msgspec.Struct):
     """What a page is asked for."""
 
     which: Listing
@@ -255,7 +255,7 @@ class Request(msgspec.Struct):
     place: Position | None
     limit: int
 
-    def position(self, view: View) -> Position:
+    def position(self, view: ViewRecord) -> Position:
         """Where a job stands."""
         if self.order == "key":
             return view.key, 0.0, 0, view.key  # two places of one key are the same
@@ -266,15 +266,15 @@ class Request(msgspec.Struct):
         return one > other if self.reverse else one < other
 
 
-class _Part(msgspec.Struct, array_like=True):
+class _PageReply(msgspec.Struct, array_like=True):
     """What the script says."""
 
-    views: list[View]
+    views: list[ViewRecord]
     #: It has looked at all up to this one; False at the end, True if it is not ready to look yet.
     reached: tuple[float | str, float, int, str] | bool
 
 
-_read_part = msgspec.msgpack.Decoder(_Part).decode
+_read_part = msgspec.msgpack.Decoder(_PageReply).decode
 
 
 def listing(
@@ -292,7 +292,7 @@ def listing(
     order = check_order(which, order)
     check_start(order, start)
     place = _begin(order, reverse, start, None if after is None else read_position(order, after))
-    request = Request(which, order, reverse, place, limit)
+    request = PageRequest(which, order, reverse, place, limit)
 
     def step(layout: Layout) -> Page:
         found = _first(layouts, layout, layout.tags, request)
@@ -318,24 +318,24 @@ def _begin(order: Order, reverse: bool, start: float | str | None, after: Positi
     return edge if after is None else min(edge, after) if reverse else max(edge, after)
 
 
-def _merged(found: list[Found], more: list[Found], request: Request) -> list[Found]:
+def _merged(found: list[Found], more: list[Found], request: PageRequest) -> list[Found]:
     """Of two pages, one: each key once, in order, and no more than are wanted."""
     keys = {view.key for _, view in found}
     found += [each for each in more if each[1].key not in keys]
     return sorted(found, key=lambda each: each[0], reverse=request.reverse)[: request.limit]
 
 
-class _Lane:
+class _ShardPages:
     """What one shard has to show, as far as it has been read."""
 
     def __init__(self, tag: str) -> None:
         self.tag = tag
-        self.views: deque[tuple[Position, View]] = deque()
+        self.views: deque[tuple[Position, ViewRecord]] = deque()
         #: All up to this one have been read; None: none.
         self.reached: Position | None = None
         self.ended = False
 
-    def take(self, part: _Part, request: Request) -> None:
+    def take(self, part: _PageReply, request: PageRequest) -> None:
         self.views.extend((request.position(view), view) for view in part.views)
         if isinstance(part.reached, bool):
             self.ended = not part.reached
@@ -343,9 +343,9 @@ class _Lane:
             self.reached = part.reached
 
 
-def _first(layouts: Layouts, layout: Layout, tags: Sequence[str], request: Request) -> list[Found]:
+def _first(layouts: Layouts, layout: Layout, tags: Sequence[str], request: PageRequest) -> list[Found]:
     """The first jobs of some shards, in order."""
-    lanes = [_Lane(tag) for tag in tags]
+    lanes = [_ShardPages(tag) for tag in tags]
     found: list[Found] = []
     keys: set[str] = set()
     while len(found) < request.limit:
@@ -363,16 +363,16 @@ def _first(layouts: Layouts, layout: Layout, tags: Sequence[str], request: Reque
     return found
 
 
-def _best(lanes: Sequence[_Lane], request: Request) -> _Lane | None:
+def _best(lanes: Sequence[_ShardPages], request: PageRequest) -> _ShardPages | None:
     """The lane whose next job comes first."""
-    best: _Lane | None = None
+    best: _ShardPages | None = None
     for lane in lanes:
         if lane.views and (best is None or request.precedes(lane.views[0][0], best.views[0][0])):
             best = lane
     return best
 
 
-def _may_precede(lane: _Lane, best: _Lane | None, request: Request) -> bool:
+def _may_precede(lane: _ShardPages, best: _ShardPages | None, request: PageRequest) -> bool:
     """Whether a lane must be read on before it is known what comes next."""
     if lane.views or lane.ended:
         return False
@@ -380,7 +380,12 @@ def _may_precede(lane: _Lane, best: _Lane | None, request: Request) -> bool:
 
 
 def _feed(
-    layouts: Layouts, layout: Layout, lanes: Sequence[_Lane], hungry: Sequence[_Lane], request: Request, wanted: int
+    layouts: Layouts,
+    layout: Layout,
+    lanes: Sequence[_ShardPages],
+    hungry: Sequence[_ShardPages],
+    request: PageRequest,
+    wanted: int,
 ) -> None:
     """Read on in the lanes that are hungry: as much of each as is likely to be needed."""
     share = wanted / len(lanes)
@@ -401,4 +406,4 @@ def _feed(
         )
         calls.append((load("listing"), [lane.tag], [args]))
     for lane, answer in zip(hungry, layouts.server.run_all(calls), strict=True):
-        lane.take(_read_part(fresh(answer)[1]), request)
+        lane.take(_read_part(ensure_current(answer)[1]), request)

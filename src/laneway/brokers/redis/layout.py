@@ -18,8 +18,8 @@ from ...errors import BrokerError
 from ...jobs.shards import shard_of
 from ..shared import unknown_queue
 from . import transfer
-from .client.errors import Stale, fresh
-from .client.server import Caller
+from .client.errors import StaleLayoutError, ensure_current
+from .client.server import RedisClient
 from .keys import Keys
 from .script import load
 
@@ -29,7 +29,7 @@ _T = TypeVar("_T")
 _TRIES = 20
 
 
-class Record(msgspec.Struct, array_like=True):
+class QueueRecord(msgspec.Struct, array_like=True):
     """A queue as it is stored."""
 
     shards: int
@@ -48,13 +48,13 @@ class Record(msgspec.Struct, array_like=True):
     failed: int = 0
 
 
-_read_record = msgspec.msgpack.Decoder(Record).decode
+_read_record = msgspec.msgpack.Decoder(QueueRecord).decode
 
 
 class Layout:
     """A queue's shards as tags: what the keys of a shard begin with."""
 
-    def __init__(self, keys: Keys, queue: str, record: Record) -> None:
+    def __init__(self, keys: Keys, queue: str, record: QueueRecord) -> None:
         self.keys = keys
         self.queue = queue
         self.record = record
@@ -89,7 +89,7 @@ class Layout:
 class Layouts:
     """The layouts of all queues, remembered until they prove outdated."""
 
-    def __init__(self, server: Caller, keys: Keys, clock: Clock | None) -> None:
+    def __init__(self, server: RedisClient, keys: Keys, clock: Clock | None) -> None:
         self.server = server
         self.keys = keys
         self.clock = clock
@@ -165,7 +165,7 @@ class Layouts:
             layout = self.get(queue)
             try:
                 return step(layout)
-            except Stale:
+            except StaleLayoutError:
                 self.refresh(layout)
         raise outdated(queue)
 
@@ -183,13 +183,13 @@ class Layouts:
             on_their_way = self.server.do_all([("EXISTS", f"{tag}:leaving") for tag in found.tags])
             for tag, is_left in zip(found.tags, on_their_way, strict=True):
                 if is_left:
-                    with suppress(Stale):  # somebody has finished it
-                        transfer.carry(self, tag, found.next_home, leaving_only=True)
+                    with suppress(StaleLayoutError):  # somebody has finished it
+                        transfer.transfer_keys(self, tag, found.next_home, leaving_only=True)
 
     def ask(self, script: str, tag: str, **args: object) -> list[Any]:
         """What a script says about one shard."""
         answer: list[Any] = self.server.run(load(script), [tag], [self.args(**args)])
-        return fresh(answer)
+        return ensure_current(answer)
 
 
 def outdated(queue: str) -> BrokerError:

@@ -11,11 +11,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..shared import due_at
-from .client.errors import Stale
+from .client.errors import StaleLayoutError
 from .inspect import ask
 from .layout import Layout, Layouts
 from .script import load
-from .wakeup import bells_for, ring, ring_after
+from .wakeup import wake, wake_on_cluster, wakeup_keys_for
 
 #: Thousands of keys at once must not stop the server.
 CHUNK = 500
@@ -51,7 +51,7 @@ def _act(layouts: Layouts, queue: str, script: str, key: str, identity: str | No
 
     acted = layouts.attempt(queue, step)
     if acted:
-        ring_after(layouts, queue)
+        wake_on_cluster(layouts, queue)
     return acted
 
 
@@ -97,12 +97,12 @@ def _act_on_all(
                     count += answer[1]
                     asked += [part[place - 1] for place in answer[2:]]
         if left:
-            raise Stale
+            raise StaleLayoutError
 
     if left:
         layouts.attempt(queue, step)
     if count:
-        ring_after(layouts, queue)
+        wake_on_cluster(layouts, queue)
     return count
 
 
@@ -130,7 +130,7 @@ def _ask_all(
 
 def _context(layouts: Layouts, layout: Layout, tags: int = 1) -> dict[str, object]:
     """What each of these scripts must know of the queue."""
-    return {"moving": layout.record.resharding > 0, "bells": bells_for(layouts, layout.queue, tags)}
+    return {"moving": layout.record.resharding > 0, "bells": wakeup_keys_for(layouts, layout.queue, tags)}
 
 
 # -- queues --------------------------------------------------------------------------------------------
@@ -160,5 +160,5 @@ def _set_paused(layouts: Layouts, queue: str, *, paused: bool) -> bool:
         if (true.record.paused, true.all_tags) == (told.record.paused, told.all_tags):
             break
     if not paused:
-        ring(layouts, queue)
+        wake(layouts, queue)
     return bool(changed)

@@ -35,10 +35,10 @@ from ...jobs.data import NewJob
 from ...jobs.shards import DEFAULT_SHARDS
 from ..shared import another_kind
 from .cluster_enqueue import (
-    ClusterStoring,
-    Delivered,
-    Parcel,
-    by_home,
+    ClusterJobWriter,
+    DeliveryMarks,
+    EnqueueGroup,
+    by_shard,
 )
 from .enqueue import (
     chunks_of,
@@ -49,7 +49,7 @@ from .layout import (
     outdated,
 )
 from .script import load
-from .wakeup import ring_all
+from .wakeup import wake_all
 
 #: What has lain in an outbox for so many seconds was left behind.
 LEFT_BEHIND_S = 5.0
@@ -64,7 +64,7 @@ _write = msgspec.json.Encoder().encode  # a text, because scripts cannot be give
 _read = msgspec.json.Decoder(list[NewJob]).decode
 
 
-class Entry:
+class OutboxEntry:
     """What lies in the outbox of a shard under one id, which ends with the queue that it goes to: what a run has sent
     to one shard, as they were then, or copies of events for one queue."""
 
@@ -78,35 +78,35 @@ class Entry:
         self.sent_at: float | None = None
 
 
-class Outbox:
+class ClusterOutbox:
     """The outboxes of all shards."""
 
-    def __init__(self, layouts: Layouts, storing: ClusterStoring) -> None:
+    def __init__(self, layouts: Layouts, storing: ClusterJobWriter) -> None:
         self._layouts = layouts
         self._storing = storing
-        self.delivered = Delivered(layouts)
+        self.delivered = DeliveryMarks(layouts)
 
-    def entries(self, tag: str, name: str, jobs: Iterable[NewJob]) -> list[Entry]:
+    def entries(self, tag: str, name: str, jobs: Iterable[NewJob]) -> list[OutboxEntry]:
         """What a run has sent, as it will lie in the outbox of its shard; `name` is never used for another run."""
-        groups = by_home(jobs, self._layouts)
-        return [Entry(tag, f"{name}:{n}:{group[0].queue}", group) for n, group in enumerate(groups)]
+        groups = by_shard(jobs, self._layouts)
+        return [OutboxEntry(tag, f"{name}:{n}:{group[0].queue}", group) for n, group in enumerate(groups)]
 
     def ids(self, tag: str, start: str) -> list[str]:
         """What lies in the outbox of a shard and begins so."""
         names: list[bytes] = self._layouts.server.do("HKEYS", f"{tag}:outbox")
         return [name.decode() for name in names if name.startswith(start.encode())]
 
-    def still_there(self, ids: Sequence[tuple[str, str]]) -> list[Entry]:
+    def still_there(self, ids: Sequence[tuple[str, str]]) -> list[OutboxEntry]:
         """Those, by tag and id, that nobody has delivered yet: as they are stored."""
         found = self._layouts.server.do_all([("HGET", f"{tag}:outbox", id) for tag, id in ids])
         return [_stored(tag, id, value) for (tag, id), value in zip(ids, found, strict=True) if value is not None]
 
-    def deliver(self, entries: Sequence[Entry]) -> None:
+    def deliver(self, entries: Sequence[OutboxEntry]) -> None:
         """Store what lies there, in order, and remove it. What cannot be stored now stays for a later sweep.
 
         A job whose key has come to belong to another kind is given up: its run is settled and cannot fail any more.
         """
-        parcels = {entry.id: Parcel(entry.jobs, 0, entry.id, entry.sent_at) for entry in entries}
+        parcels = {entry.id: EnqueueGroup(entry.jobs, 0, entry.id, entry.sent_at) for entry in entries}
         for parcel in parcels.values():
             parcel.first = self._storing.arrivals.take(len(parcel.jobs))
         woken: set[str] = set()
@@ -126,7 +126,7 @@ class Outbox:
         try:
             self._layouts.server.do_all([("HDEL", f"{tag}:outbox", *ids) for tag, ids in delivered.items()])
         finally:
-            ring_all(self._layouts, woken)
+            wake_all(self._layouts, woken)
         for parcel in parcels.values():
             if not parcel.left:
                 self.delivered.add(parcel.marks)
@@ -135,7 +135,7 @@ class Outbox:
                 _log.warning("What was sent is kept, and will be stored later: %s", parcel.trouble)
 
     @staticmethod
-    def _give_up(parcel: Parcel) -> None:
+    def _give_up(parcel: EnqueueGroup) -> None:
         if parcel.refused is not None:
             number, kind = parcel.refused
             parcel.left.remove(number)
@@ -158,7 +158,7 @@ class Outbox:
         """Deliver what others have left behind."""
         tags = [tag for layout in self._layouts.read_all() for tag in layout.all_tags]
         while tags:
-            left: list[Entry] = []
+            left: list[OutboxEntry] = []
             found = self._layouts.server.do_all([("HRANDFIELD", f"{tag}:outbox", _SOME, "WITHVALUES") for tag in tags])
             stored = [
                 (tag, rows[n].decode(), rows[n + 1])
@@ -180,7 +180,7 @@ class Outbox:
             gone = {entry.tag for entry in left if self._is_gone(entry)} if left else set()
             tags = [tag for tag, rows in zip(tags, found, strict=True) if len(rows) >= 2 * _SOME and tag in gone]
 
-    def _is_gone(self, entry: Entry) -> bool:
+    def _is_gone(self, entry: OutboxEntry) -> bool:
         return not self._layouts.server.do("HEXISTS", f"{entry.tag}:outbox", entry.id)
 
     def _living(self, workers: set[bytes]) -> set[bytes]:
@@ -191,23 +191,23 @@ class Outbox:
         return {name for name, counter in zip(names, counters, strict=True) if counter is not None}
 
 
-def _stored(tag: str, id: str, value: bytes) -> Entry:
+def _stored(tag: str, id: str, value: bytes) -> OutboxEntry:
     """An entry as it lies in the outbox: when and by whom it was sent, and what."""
     sent_at, _, text = value.split(b"\n", 2)
-    entry = Entry(tag, id, _read(text))
+    entry = OutboxEntry(tag, id, _read(text))
     entry.sent_at = float(sent_at)
     return entry
 
 
-def text_of(entry: Entry) -> str:
+def text_of(entry: OutboxEntry) -> str:
     """An entry's jobs as they are stored."""
     return _write(entry.jobs).decode()
 
 
-class ClusterPublishing:
+class ClusterEnqueuer:
     """Jobs and copies of events on their way in."""
 
-    def __init__(self, layouts: Layouts, storing: ClusterStoring, outbox: Outbox) -> None:
+    def __init__(self, layouts: Layouts, storing: ClusterJobWriter, outbox: ClusterOutbox) -> None:
         self._layouts = layouts
         self._storing = storing
         self._outbox = outbox
@@ -241,7 +241,7 @@ class ClusterPublishing:
             error.add_note("Of the events that were to be stored with them none was.")
             raise
 
-    def _post(self, copies: Sequence[NewJob]) -> list[Entry]:
+    def _post(self, copies: Sequence[NewJob]) -> list[OutboxEntry]:
         """Put copies of whole events into an outbox, that of a shard to which one of them goes."""
         name = new_id()
         for _ in range(_TRIES):
@@ -257,16 +257,16 @@ class ClusterPublishing:
             self._layouts.refresh(layout)
         raise outdated(copies[0].queue)
 
-    def _deliver(self, entries: Sequence[Entry]) -> None:
+    def _deliver(self, entries: Sequence[OutboxEntry]) -> None:
         try:
             self._outbox.deliver(entries)
         except BrokerError:
             pass  # they are in the outbox: whoever sweeps next delivers them
 
 
-def _entries(tag: str, name: str, copies: Sequence[NewJob]) -> list[Entry]:
+def _entries(tag: str, name: str, copies: Sequence[NewJob]) -> list[OutboxEntry]:
     """One for each queue, so that what goes there arrives in its order."""
     by_queue: dict[str, list[NewJob]] = {}
     for copy in copies:
         by_queue.setdefault(copy.queue, []).append(copy)
-    return [Entry(tag, f"{name}:{n}:{queue}", some) for n, (queue, some) in enumerate(by_queue.items())]
+    return [OutboxEntry(tag, f"{name}:{n}:{queue}", some) for n, (queue, some) in enumerate(by_queue.items())]

@@ -32,11 +32,11 @@ from . import (
     reshard,
     transfer,
 )
-from .client.errors import Stale, fresh
-from .client.server import Caller, Server
+from .client.errors import StaleLayoutError, ensure_current
+from .client.server import RedisClient, Server
 from .layout import Layout, Layouts
 from .script import load
-from .wakeup import bells_for
+from .wakeup import wakeup_keys_for
 
 #: The oldest Redis that has every command of ours. Every Valkey has.
 OLDEST = (6, 2)
@@ -44,7 +44,7 @@ OLDEST = (6, 2)
 NEARLY_FULL = 0.9
 
 
-def problems(caller: Caller) -> list[str]:
+def problems(caller: RedisClient) -> list[str]:
     """Every problem, of every server."""
     found: list[str] = []
     for server in caller.servers():
@@ -156,7 +156,7 @@ _read_levels = msgspec.msgpack.Decoder(list[int]).decode
 
 
 @dataclass
-class Survey:
+class ShardSurvey:
     """What was found in a shard."""
 
     tag: str
@@ -178,8 +178,8 @@ class Survey:
     leaving: int = 0
 
 
-def survey(layouts: Layouts, tag: str) -> Survey:
-    """Look through a shard; raises Stale for one that is being left, or is none."""
+def survey(layouts: Layouts, tag: str) -> ShardSurvey:
+    """Look through a shard; raises StaleLayoutError for one that is being left, or is none."""
     found = survey_claims(layouts, tag)
     fresh_jobs: set[bytes] = set()
     for what, text in _walk(layouts, tag, ":jobs"):
@@ -197,9 +197,9 @@ def survey(layouts: Layouts, tag: str) -> Survey:
     return found
 
 
-def survey_claims(layouts: Layouts, tag: str) -> Survey:
+def survey_claims(layouts: Layouts, tag: str) -> ShardSurvey:
     """Look at the claims of a shard only; it may be one that is being left."""
-    found = Survey(tag)
+    found = ShardSurvey(tag)
     for what, text in _walk(layouts, tag, ":running"):
         if what == b"unlisted":
             found.unlisted.add(text.decode())
@@ -238,7 +238,7 @@ def _not_in_list(layouts: Layouts, tag: str, entries: set[bytes]) -> set[str]:
     if not left:
         return set()
     answer = layouts.server.run(load("survey_ready"), [tag], [layouts.args(), *left])
-    return {key.decode() for key in fresh(answer)[1:]}
+    return {key.decode() for key in ensure_current(answer)[1:]}
 
 
 #: Keys that are mended in one step, and names that are looked through in one.
@@ -251,10 +251,10 @@ GiveBack = Callable[[Sequence[str]], int]
 
 
 @dataclass
-class Findings:
+class RepairFindings:
     """What was found in all queues."""
 
-    surveys: list[tuple[Layout, Survey]] = field(default_factory=list)
+    surveys: list[tuple[Layout, ShardSurvey]] = field(default_factory=list)
     #: Claims, by their worker: of those that are dead, and of those that nobody knows.
     dead: dict[str, int] = field(default_factory=dict)
     nobodys: dict[str, int] = field(default_factory=dict)
@@ -263,7 +263,7 @@ class Findings:
     orphans: dict[str, tuple[list[str], list[str]]] = field(default_factory=dict)
     orphan_count: int = 0
 
-    def count(self, of: Callable[[Survey], int]) -> int:
+    def count(self, of: Callable[[ShardSurvey], int]) -> int:
         return sum(of(each) for _, each in self.surveys)
 
 
@@ -301,18 +301,18 @@ def repair(layouts: Layouts, give_back: GiveBack) -> list[str]:
     closed = sum(reshard.close(layouts, layout) for layout in queues if layout.record.closing)
     found = _look(layouts, queues)
     for layout, each in found.surveys:
-        with suppress(Stale):  # it is being resharded since
-            _mend(layouts, layout, each)
+        with suppress(StaleLayoutError):  # it is being resharded since
+            _repair(layouts, layout, each)
     # After the lists of workers, by which claims are given back.
     given_back = give_back([*found.dead, *found.nobodys]) if found.dead or found.nobodys else 0
     arrived = moved = 0
     for layout, each in found.surveys:
-        with suppress(Stale):
+        with suppress(StaleLayoutError):
             if each.leaving:
-                arrived += transfer.carry(layouts, each.tag, _home(layout), leaving_only=True, mends=True)
+                arrived += transfer.transfer_keys(layouts, each.tag, _tag_of_key(layout), leaving_only=True, mends=True)
             for keys in _pages(found.astray.get(each.tag, [])):
-                moved += transfer.carry(layouts, each.tag, _home(layout), only=keys, mends=True)
-    saved = sum(_see_orphans(layouts, tag, keys, mend=True) for tag, keys in found.orphans.items())
+                moved += transfer.transfer_keys(layouts, each.tag, _tag_of_key(layout), only=keys, mends=True)
+    saved = sum(_check_orphans(layouts, tag, keys, mend=True) for tag, keys in found.orphans.items())
     done = [
         (closed, "Queues whose former shards are closed now"),
         (found.count(lambda each: len(each.unlisted)), "Claims put into the list of their worker"),
@@ -330,12 +330,12 @@ def repair(layouts: Layouts, give_back: GiveBack) -> list[str]:
 # -- looking -------------------------------------------------------------------------------------------
 
 
-def _look(layouts: Layouts, queues: Sequence[Layout]) -> Findings:
-    found = Findings()
+def _look(layouts: Layouts, queues: Sequence[Layout]) -> RepairFindings:
+    found = RepairFindings()
     for layout in queues:
         try:
             looks = [(survey_claims if layout.record.resharding else survey)(layouts, tag) for tag in layout.tags]
-        except Stale:  # it is being resharded since, or has never been used
+        except StaleLayoutError:  # it is being resharded since, or has never been used
             continue
         for each in looks:
             found.surveys.append((layout, each))
@@ -348,14 +348,14 @@ def _look(layouts: Layouts, queues: Sequence[Layout]) -> Findings:
     return found
 
 
-def _sort_claims(layouts: Layouts, found: Findings) -> None:
+def _sort_claims(layouts: Layouts, found: RepairFindings) -> None:
     """Whose claims are of workers that do not live? Asked twice, because a worker may have left in between."""
     living, dead = _workers(layouts)
     for _, each in found.surveys:
         suspicious = {claim for claim in each.claims if claim[0] not in living}
         if not suspicious:
             continue
-        with suppress(Stale):
+        with suppress(StaleLayoutError):
             suspicious &= survey_claims(layouts, each.tag).claims
         for worker, _, _ in suspicious:
             whose = found.dead if worker in dead else found.nobodys
@@ -368,11 +368,11 @@ def _workers(layouts: Layouts) -> tuple[set[str], set[str]]:
     return {name.decode() for name in living}, {name.decode() for name in dead}
 
 
-def _find_orphans(layouts: Layouts, queues: Sequence[Layout], found: Findings) -> None:
+def _find_orphans(layouts: Layouts, queues: Sequence[Layout], found: RepairFindings) -> None:
     tags = {tag for layout in queues for tag in layout.tags}
     for tag, queued, dead in _spilled(layouts, tags):
-        with suppress(Stale):
-            if count := _see_orphans(layouts, tag, (queued, dead)):
+        with suppress(StaleLayoutError):
+            if count := _check_orphans(layouts, tag, (queued, dead)):
                 found.orphan_count += count
                 known = found.orphans.setdefault(tag, ([], []))
                 known[0].extend(queued)
@@ -402,7 +402,7 @@ def _literally(text: str) -> str:
     return "".join("\\" + char if char in "*?[]\\^" else char for char in text)
 
 
-def _see_orphans(layouts: Layouts, tag: str, keys: tuple[list[str], list[str]], *, mend: bool = False) -> int:
+def _check_orphans(layouts: Layouts, tag: str, keys: tuple[list[str], list[str]], *, mend: bool = False) -> int:
     count: int = layouts.ask("orphans", tag, queued=keys[0], buried=keys[1], mend=mend, error=_FOUND)[1]
     return count
 
@@ -414,12 +414,12 @@ def _pages(things: list[_T]) -> list[list[_T]]:
 # -- mending -------------------------------------------------------------------------------------------
 
 
-def _home(layout: Layout) -> Callable[[str], str]:
+def _tag_of_key(layout: Layout) -> Callable[[str], str]:
     return lambda key: layout.tags[shard_of(key, layout.shards)]
 
 
-def _mend(layouts: Layouts, layout: Layout, found: Survey) -> None:
-    bells = bells_for(layouts, layout.queue)
+def _repair(layouts: Layouts, layout: Layout, found: ShardSurvey) -> None:
+    bells = wakeup_keys_for(layouts, layout.queue)
     todo: list[tuple[str, Any]] = [
         *(("stray", each) for each in found.strays),
         *(("unlisted", key) for key in found.unlisted),
@@ -430,4 +430,4 @@ def _mend(layouts: Layouts, layout: Layout, found: Survey) -> None:
         named = {kind: [each for what, each in page if what == kind] for kind in ("jobs", "graves", "unlisted")}
         strays = [part for what, each in page if what == "stray" for part in each]
         answer = layouts.server.run(load("repair"), [found.tag], [layouts.args(bells=bells, **named), *strays])
-        fresh(answer)
+        ensure_current(answer)

@@ -19,10 +19,10 @@ from ...broker import ReshardProgress
 from ...errors import ConfigError
 from ..shared import check_shards, unknown_queue
 from . import transfer
-from .client.errors import Stale, fresh
+from .client.errors import StaleLayoutError, ensure_current
 from .layout import Layout, Layouts, outdated
 from .script import load
-from .wakeup import ring
+from .wakeup import wake
 
 _TRIES = 20
 #: What was cancelled is moved so much at a time, and in one step no more than so many times.
@@ -49,7 +49,7 @@ def reshard(layouts: Layouts, queue: str, shards: int, limit: int) -> ReshardPro
             if layout.record.to_move < 0:
                 _prepare(layouts, layout)
             return _step(layouts, layout, limit)
-        except Stale:  # somebody has finished it meanwhile, or a shard has never been opened
+        except StaleLayoutError:  # somebody has finished it meanwhile, or a shard has never been opened
             layouts.refresh(layout)
     raise outdated(queue)
 
@@ -71,22 +71,22 @@ def _prepare(layouts: Layouts, layout: Layout) -> None:
     layouts.open(layout)
     args = [layouts.args(shards=layout.record.resharding)]
     counts = layouts.server.run_all([(load("reshard_mark"), [tag], args) for tag in layout.tags])
-    _note(layouts, layout, to_move=sum(fresh(count)[1] for count in counts))
-    ring(layouts, layout.queue)
+    _note(layouts, layout, to_move=sum(ensure_current(count)[1] for count in counts))
+    wake(layouts, layout.queue)
 
 
 def _note(layouts: Layouts, layout: Layout, **what: object) -> tuple[int, int]:
     args = layouts.args(queue=layout.queue, epoch=layout.epoch, **what)
     noted = layouts.server.run(load("reshard_note"), [layouts.keys.queues], [args])
     if noted is None:
-        raise Stale
+        raise StaleLayoutError
     return noted[0], noted[1]
 
 
 def _step(layouts: Layouts, layout: Layout, limit: int) -> ReshardProgress:
     left = max(limit, 1)
     for tag, (there, _, _) in zip(layout.tags, _look(layouts, layout), strict=True):
-        while there > 0 and left > 0 and (count := transfer.carry(layouts, tag, layout.next_home, left)):
+        while there > 0 and left > 0 and (count := transfer.transfer_keys(layouts, tag, layout.next_home, left)):
             left -= count
     counts = _look(layouts, layout)
     total, moved = _note(layouts, layout, left=sum(there for there, _, _ in counts))
@@ -101,7 +101,7 @@ def _look(layouts: Layouts, layout: Layout) -> list[tuple[int, int, bool]]:
     """Of each old shard: how many jobs are still to be moved, how many run, and whether nothing is left."""
     args = [layouts.args()]
     answers = layouts.server.run_all([(load("reshard_look"), [tag], args) for tag in layout.tags])
-    return [(there, claims, bool(is_empty)) for _, there, claims, is_empty in map(fresh, answers)]
+    return [(there, claims, bool(is_empty)) for _, there, claims, is_empty in map(ensure_current, answers)]
 
 
 def _move_marks(layouts: Layouts, layout: Layout) -> bool:
@@ -146,7 +146,7 @@ def _finish(layouts: Layouts, layout: Layout) -> None:
     server = layouts.server
     states = [_pairs(found) for found in server.do_all([("HGETALL", f"{tag}:meta") for tag in layout.tags])]
     if any(b"open" not in state for state in states):
-        raise Stale
+        raise StaleLayoutError
     args = layouts.args(
         sources=[f"{layout.epoch}:{shard}" for shard in range(layout.shards)],
         seq=max(int(state.get(b"seq", 0)) for state in states),
@@ -155,7 +155,7 @@ def _finish(layouts: Layouts, layout: Layout) -> None:
     turns = _last_turns(states, server.is_cluster)
     settled = server.run_all([(load("reshard_settle"), [tag], [args, *turns]) for tag in layout.next_tags])
     for answer in settled:
-        fresh(answer)
+        ensure_current(answer)
     args = layouts.args(
         queue=layout.queue,
         epoch=layout.epoch,
@@ -166,7 +166,7 @@ def _finish(layouts: Layouts, layout: Layout) -> None:
     layouts.forget(layout.queue)
     # If we die here, whoever reshards the queue next, or repairs it, closes them.
     close(layouts, layouts.get(layout.queue))
-    ring(layouts, layout.queue)
+    wake(layouts, layout.queue)
 
 
 def _last_turns(states: Sequence[Mapping[bytes, bytes]], is_cluster: bool) -> list[bytes]:

@@ -36,7 +36,7 @@ _QUOTED = "special characters in a user or password must be percent-quoted, such
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class RedisSettings:
     """What a redis: URL says."""
 
     #: Host and port; several only for a Cluster, none for a Unix socket.
@@ -62,7 +62,7 @@ class Settings:
     verify: bool = True
 
     @classmethod
-    def from_url(cls, url: Url, environ: Mapping[str, str] = os.environ) -> Settings:
+    def from_url(cls, url: Url, environ: Mapping[str, str] = os.environ) -> RedisSettings:
         """The settings of redis://, rediss://, redis+cluster://, redis+unix:// and their valkey cousins."""
         base, _, way = url.scheme.partition("+")
         unix, cluster, tls = "unix" in (base, way), way == "cluster", base in ("rediss", "valkeys")

@@ -14,7 +14,7 @@ from .layout import Layouts
 from .script import load
 
 
-class Subscribing:
+class RedisSubscriptions:
     """The part of the Redis broker that keeps subscriptions."""
 
     _layouts: Layouts

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from .client.errors import fresh
+from .client.errors import ensure_current
 from .script import load
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ BYTES = 1_000_000
 PIECES = 20
 
 
-def carry(
+def transfer_keys(
     layouts: Layouts,
     source: str,
     home: Callable[[str], str],
@@ -38,7 +38,7 @@ def carry(
 ) -> int:
     """Bring a batch of keys from the shard `source` to where each has its `home`. Returns how many those were."""
     how = {"limit": min(limit, BATCH), "bytes": BYTES, "only": only, "leaving_only": leaving_only}
-    _, seq, token, batch, *found = fresh(_run(layouts, "reshard_take", source, **how))
+    _, seq, token, batch, *found = ensure_current(_run(layouts, "reshard_take", source, **how))
     if not found:
         return 0
     taken = list(zip(found[::3], found[1::3], found[2::3], strict=True))
@@ -87,4 +87,4 @@ def _run(layouts: Layouts, script: str, tag: str, **args: object) -> list[Any]:
 
 def _run_all(layouts: Layouts, calls: Sequence[Call]) -> None:
     for answer in layouts.server.run_all(calls):
-        fresh(answer)
+        ensure_current(answer)

@@ -11,9 +11,9 @@ from ...errors import BrokerError, EnqueueError, LeaseLost
 from ...jobs.data import Kind, NewJob
 from ...jobs.settlement import Settlement
 from ..shared import another_kind, check_jobs, storable
-from .client.errors import Stale
+from .client.errors import StaleLayoutError
 from .codec import claim_of
-from .enqueue import Storing, Tags
+from .enqueue import JobWriter, TagList
 from .layout import Layout, Layouts, outdated
 from .script import load
 
@@ -22,7 +22,7 @@ OUTBOX_CHARS = 100_000_000
 _TRIES = 20
 
 
-class _Told:
+class _SettlementArgs:
     """The settlements of a turn as its script takes them."""
 
     def __init__(self) -> None:
@@ -48,7 +48,7 @@ def take_turn(layouts: Layouts, turn: Turn, take: Take) -> Answer:
     sending = [settlement.outbox for settlement in turn.settlements if settlement.outbox]
     for outbox in sending:
         check_jobs(outbox)
-    _see_not_too_much(sending)
+    _ensure_size(sending)
     for attempt in range(_TRIES):
         layout = layouts.get(turn.queue)
         used = {turn.queue: layout}
@@ -56,13 +56,13 @@ def take_turn(layouts: Layouts, turn: Turn, take: Take) -> Answer:
             if not attempt:
                 _expect_known_epochs(layouts, turn.settlements, used)
             return take(turn, layout, used, attempt > 0)
-        except Stale:
+        except StaleLayoutError:
             for each in used.values():
                 layouts.refresh(each)
     raise outdated(turn.queue)
 
 
-def _see_not_too_much(sending: Sequence[Sequence[NewJob]]) -> None:
+def _ensure_size(sending: Sequence[Sequence[NewJob]]) -> None:
     """Refuse what Redis would not take: it reads half a gigabyte at once, and a turn is one step."""
     sent = [(sum(len(job.body) for job in outbox), outbox) for outbox in sending]
     if sum(chars for chars, _ in sent) > OUTBOX_CHARS:
@@ -82,13 +82,13 @@ def _expect_known_epochs(layouts: Layouts, settlements: Sequence[Settlement], us
         if layout is None:
             layout = used[claim.queue] = layouts.get(claim.queue)
         if claim.ref > layout.epoch:
-            raise Stale
+            raise StaleLayoutError
 
 
-class Turning:
+class ServerTurns:
     """Turns on one server."""
 
-    def __init__(self, layouts: Layouts, storing: Storing) -> None:
+    def __init__(self, layouts: Layouts, storing: JobWriter) -> None:
         self._layouts = layouts
         self._storing = storing
         #: The largest token that this process was given.
@@ -98,7 +98,7 @@ class Turning:
         return take_turn(self._layouts, turn, self._take)
 
     def _take(self, turn: Turn, layout: Layout, used: dict[str, Layout], is_fresh: bool) -> Answer:
-        tags = Tags(*layout.tags)  # all must agree that nothing moves
+        tags = TagList(*layout.tags)  # all must agree that nothing moves
         heir = tags.place(layout.next_tags[0]) if layout.next_tags else None
         told = self._told(turn.settlements, tags, used)
         limit = turn.limit if turn.epoch in (0, layout.epoch) else 0
@@ -129,7 +129,7 @@ class Turning:
         if answer[0] == b"unknown":
             raise dead(turn.worker)
         if answer[0] == b"stale":
-            raise Stale
+            raise StaleLayoutError
         if answer[0] == b"late":
             raise late(turn.worker)
         if answer[0] == b"kind":
@@ -150,9 +150,9 @@ class Turning:
             resharding,
         )
 
-    def _told(self, settlements: Sequence[Settlement], tags: Tags, used: dict[str, Layout]) -> _Told:
+    def _told(self, settlements: Sequence[Settlement], tags: TagList, used: dict[str, Layout]) -> _SettlementArgs:
         """Settlements as the script takes them."""
-        told = _Told()
+        told = _SettlementArgs()
         for settlement in settlements:
             claim = settlement.claim
             layout = used.get(claim.queue)

@@ -22,7 +22,7 @@ from redis.exceptions import MovedError, RedisError, TryAgainError
 from ....errors import BrokerAwayError, BrokerError
 from .connections import Address, Command, Connection, receive, send
 from .errors import explain, is_away, is_lost, redirection
-from .server import Caller, Key, Server, is_stale, pauses_from
+from .server import Key, RedisClient, Server, is_stale, pauses_from
 
 if TYPE_CHECKING:
     from redis.cluster import RedisCluster
@@ -34,7 +34,7 @@ _MOST_MOVES = 16
 Place = tuple[str, int]
 
 
-class ClusterServer(Caller):
+class ClusterServer(RedisClient):
     """The servers of a Cluster."""
 
     is_cluster = True
@@ -206,7 +206,7 @@ class ClusterServer(Caller):
     # -- waiting ---------------------------------------------------------------------------------------
 
     def wait(self, keys: Sequence[Key], timeout_s: float, unless: Callable[[], bool] | None = None) -> bytes | None:
-        """See Caller; all keys must lie in one slot."""
+        """See RedisClient; all keys must lie in one slot."""
         nudges = self._nudges
         for _ in range(_MOST_MOVES):
             try:

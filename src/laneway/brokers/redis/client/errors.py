@@ -18,14 +18,14 @@ from ....errors import (
 from . import tls
 
 
-class Stale(Exception):
+class StaleLayoutError(Exception):
     """A shard was not open, or a key on its way to another one: the layout that was gone by is outdated, or will be."""
 
 
-def fresh(answer: list[Any]) -> list[Any]:
+def ensure_current(answer: list[Any]) -> list[Any]:
     """An answer, unless it is that one."""
     if answer and answer[0] == b"stale":
-        raise Stale
+        raise StaleLayoutError
     return answer
 
 
@@ -53,7 +53,7 @@ _WRAPPED = re.compile(r"^(?:ERR )?Error running script .*?: -?(?=[A-Z]+ )")
 _WHERE = re.compile(r"\.? script: (?:[0-9a-f]{40},? ?)?on @?\w+:\d+\.?$")
 
 
-class RefusedError(BrokerError):
+class ScriptRefusedError(BrokerError):
     """A script of ours answered with an error of ours: `redis.error_reply("LANEWAY " .. reason)`."""
 
     def __init__(self, reason: str) -> None:
@@ -89,7 +89,7 @@ def explain(error: Exception, place: str) -> BrokerError:
     word = _word(text)
     about = text.rstrip(".") or type(error).__name__
     if word == "LANEWAY":
-        return RefusedError(text.removeprefix("LANEWAY").strip())
+        return ScriptRefusedError(text.removeprefix("LANEWAY").strip())
     if sentence := tls.sentence(error, place):
         return BrokerError(sentence)
     if isinstance(error, redis_errors.ReadOnlyError) or word == "READONLY":

@@ -52,7 +52,7 @@ from .errors import (
     is_lost,
 )
 from .tls_probe import mistake
-from .wait import Waiting
+from .wait import BlockingWaits
 
 if TYPE_CHECKING:
     import redis
@@ -68,7 +68,7 @@ def nothing() -> None:
     """What is done when a call is on its way, unless somebody has something to do then."""
 
 
-class Caller(ABC):
+class RedisClient(ABC):
     """A server, or a Cluster of them, for any number of threads.
 
     Whatever is called must be harmless when it is called again: after a lost connection nobody knows whether a call
@@ -175,7 +175,7 @@ PAUSES_S = (0.1, 0.4)
 PATIENCE_S = 1.0
 
 
-class Server(Caller):
+class Server(RedisClient):
     """One Redis server."""
 
     is_cluster = False
@@ -183,7 +183,7 @@ class Server(Caller):
     def __init__(self, address: Address, *, pool: int = 5, pool_timeout_s: float = 5.0, guard_s: float = 5.0) -> None:
         self.place = address.place
         self.connections = Connections(address, pool, pool_timeout_s)
-        self._waiting = Waiting(address, guard_s)
+        self._waiting = BlockingWaits(address, guard_s)
         #: Whether it has ever answered: if not, the URL is more likely to be wrong than the server to come back.
         self._known = False
         self._client: Any = None

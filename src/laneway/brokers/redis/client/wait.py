@@ -29,7 +29,7 @@ _LEAST_S = 0.01
 _AGAIN_S = 0.02
 
 
-class Waiting:
+class BlockingWaits:
     """The waits of one process on one server."""
 
     def __init__(self, address: Address, guard_s: float) -> None:
@@ -37,8 +37,8 @@ class Waiting:
         #: Seconds that Redis may be late.
         self._guard_s = guard_s
         self._lock = threading.Lock()
-        self._idle: list[_Line] = []
-        self._lines: set[_Line] = set()
+        self._idle: list[_WaitConnection] = []
+        self._lines: set[_WaitConnection] = set()
         _waitings.add(self)
 
     def forget(self) -> None:
@@ -81,19 +81,19 @@ class Waiting:
         for line in idle:
             line.close()
 
-    def _take(self) -> _Line:
+    def _take(self) -> _WaitConnection:
         while True:
             with self._lock:
                 line = self._idle.pop() if self._idle else None
                 if line is None:
-                    line = _Line(self._address)
+                    line = _WaitConnection(self._address)
                     self._lines.add(line)
                     return line
             if line.is_usable():
                 return line
             self._drop(line)
 
-    def _give(self, line: _Line) -> None:
+    def _give(self, line: _WaitConnection) -> None:
         with self._lock:
             if line in self._lines and line.is_free:
                 if line.was_rung:  # nobody rings just now: that takes our lock
@@ -103,13 +103,13 @@ class Waiting:
                 return
         self._drop(line)
 
-    def _drop(self, line: _Line) -> None:
+    def _drop(self, line: _WaitConnection) -> None:
         with self._lock:
             self._lines.discard(line)
         line.close()
 
 
-class _Line:
+class _WaitConnection:
     """The connection of one wait, the pipe that ends it, and the connection that tells Redis so."""
 
     def __init__(self, address: Address) -> None:
@@ -225,7 +225,7 @@ class _Line:
     __del__ = close
 
 
-_waitings: weakref.WeakSet[Waiting] = weakref.WeakSet()
+_waitings: weakref.WeakSet[BlockingWaits] = weakref.WeakSet()
 
 
 def _forget_all() -> None:
