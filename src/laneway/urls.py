@@ -132,9 +132,9 @@ def _aws(url: Url) -> Broker:
 
 
 def _aws_settings(url: Url) -> None:
-    from .brokers.aws.settings import Settings  # without boto3: a program that declares tasks may lack it
+    from .brokers.aws.settings import AWSSettings  # without boto3: a program that declares tasks may lack it
 
-    Settings.from_url(url)
+    AWSSettings.from_url(url)
 
 
 _BROKERS: dict[str, Callable[[Url], Broker]] = {

@@ -7,7 +7,7 @@ from typing import Any
 
 from laneway.brokers.aws.clients import Clients
 from laneway.brokers.aws.errors import DeniedError
-from laneway.brokers.aws.settings import Settings
+from laneway.brokers.aws.settings import AWSSettings
 from tests.aws.places import ACCOUNT, REGION, Place
 
 
@@ -47,7 +47,7 @@ class Guarded(Clients):
             raise DeniedError(f"AWS forbids these credentials {action} on {where}.", code="AccessDenied")
 
 
-def guarded(place: Place, settings: Settings, policy: dict[str, Any]) -> Guarded:
+def guarded(place: Place, settings: AWSSettings, policy: dict[str, Any]) -> Guarded:
     """The clients of somebody who has this policy and no other."""
     clients = Guarded.of(settings, **place.clients)
     assert isinstance(clients, Guarded)

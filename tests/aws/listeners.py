@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from laneway import Laneway
-from laneway.brokers.aws.admin.create import Creation, Step
+from laneway.brokers.aws.admin.create import CreateStep, Creation
 from laneway.brokers.aws.admin.resources import needs_of
 from laneway.brokers.aws.broker import AWSBroker
 from laneway.events.event import FilterPolicy
@@ -26,6 +26,6 @@ def shop(broker: AWSBroker, filter: FilterPolicy | None = None) -> Laneway:
     return app
 
 
-def create(broker: AWSBroker, app: Laneway, *, dry_run: bool = False, **options: Any) -> list[Step]:
+def create(broker: AWSBroker, app: Laneway, *, dry_run: bool = False, **options: Any) -> list[CreateStep]:
     """What `laneway aws create` does, without a table."""
     return list(Creation(broker, dry_run=dry_run).carry_out(needs_of(app), tables=False, **options))

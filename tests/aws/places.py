@@ -13,7 +13,7 @@ from urllib.parse import urlencode
 import boto3
 from botocore.config import Config
 
-from laneway.brokers.aws.settings import Settings
+from laneway.brokers.aws.settings import AWSSettings
 
 REGION, ACCOUNT = "us-east-1", "123456789012"
 #: For tests and for processes that they start: credentials that open nothing, and no looking for others.
@@ -45,9 +45,9 @@ class Place:
         """Whose queues and topics they are."""
         return ACCOUNT
 
-    def settings(self, **options: Any) -> Settings:
+    def settings(self, **options: Any) -> AWSSettings:
         """Laneway's settings for this server, and whatever is said beyond that."""
-        return Settings(**{"region": REGION, "endpoint": self.endpoint, "wait_s": WAIT_S, **options})
+        return AWSSettings(**{"region": REGION, "endpoint": self.endpoint, "wait_s": WAIT_S, **options})
 
     def url(self, name: str = "", **options: Any) -> str:
         """The same as a URL, for programs."""

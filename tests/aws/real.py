@@ -24,7 +24,7 @@ import pytest
 from botocore.config import Config
 from botocore.exceptions import ClientError
 
-from laneway.brokers.aws.settings import Settings
+from laneway.brokers.aws.settings import AWSSettings
 from tests.aws.places import WAIT_S, Place
 
 #: SQS counts its messages right only a while after the last of them was sent.
@@ -149,8 +149,8 @@ class RealPlace(Place):
         self._session = boto3.session.Session()
         assert self._session.region_name, "Set AWS_DEFAULT_REGION, or a profile that has a region (AWS_PROFILE)."
 
-    def settings(self, **options: Any) -> Settings:
-        return Settings(**{"region": self._session.region_name, "wait_s": WAIT_S, **options})
+    def settings(self, **options: Any) -> AWSSettings:
+        return AWSSettings(**{"region": self._session.region_name, "wait_s": WAIT_S, **options})
 
     def client(self, service: str, **config: Any) -> Any:
         config = {"retries": {"mode": "standard", "total_max_attempts": 5}, "max_pool_connections": 20, **config}

@@ -11,11 +11,11 @@ import pytest
 
 from laneway.broker import Answer, Turn
 from laneway.brokers.aws.clients import Clients
-from laneway.brokers.aws.dynamodb.heartbeat import Reporter
+from laneway.brokers.aws.dynamodb.heartbeat import Heartbeat
 from laneway.brokers.aws.dynamodb.tables import Tables
-from laneway.brokers.aws.sqs.queues import Channels
-from laneway.brokers.aws.sqs.send import Sender
-from laneway.brokers.aws.sqs.turn import Turns
+from laneway.brokers.aws.sqs.queues import SQSQueues
+from laneway.brokers.aws.sqs.send import MessageSender
+from laneway.brokers.aws.sqs.turn import SQSTurns
 from laneway.clock import Clock, ManualClock, SystemClock
 from laneway.errors import BrokerAwayError
 from laneway.jobs.data import NewJob, WorkerView
@@ -51,13 +51,13 @@ class Rig:
         # The place's own clients: making one takes longer than most of these tests.
         self.clients = Watched.of(self.settings, **place.clients)
         assert isinstance(self.clients, Watched)
-        self.channels = Channels(self.clients, self.settings, self.clock)
+        self.channels = SQSQueues(self.clients, self.settings, self.clock)
         self.tables = Tables(self.clients, self.settings, self.clock)
-        self.sender = Sender(self.clients, self.channels, self.tables, self.settings, self.clock)
-        self.reporter = Reporter(self.tables, self.clock)
+        self.sender = MessageSender(self.clients, self.channels, self.tables, self.settings, self.clock)
+        self.reporter = Heartbeat(self.tables, self.clock)
         self.counts: list[tuple[str, int, int]] = []
         self.reporter.counted = lambda *counts: self.counts.append(counts)  # type: ignore[method-assign]
-        self.turns = Turns(
+        self.turns = SQSTurns(
             self.clients,
             self.channels,
             self.tables,

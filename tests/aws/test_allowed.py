@@ -11,9 +11,9 @@ import pytest
 
 from laneway import Laneway
 from laneway.brokers.aws import AWSBroker
-from laneway.brokers.aws.admin.iam import Found, Role, policy
-from laneway.brokers.aws.admin.iam import Place as Somewhere
-from laneway.brokers.aws.admin.resources import Need, needs_of
+from laneway.brokers.aws.admin.iam import AccountLocation as Somewhere
+from laneway.brokers.aws.admin.iam import QueueARNs, Role, policy
+from laneway.brokers.aws.admin.resources import QueueRequirement, needs_of
 from laneway.cli.findings import examine
 from laneway.errors import BrokerError
 from laneway.testing.conformance.fixtures import call, job
@@ -30,9 +30,9 @@ DAY = 86_400.0
 def allowed(place: Place, role: Role, *queues: str, inline: bool = True, **options: Any) -> Iterator[AWSBroker]:
     """A broker of somebody who may do what is printed for a role of an app with these queues."""
     settings = place.settings(**{"table": TABLE, **options})
-    needs = {queue: Need(queue) for queue in queues}
+    needs = {queue: QueueRequirement(queue) for queue in queues}
     with opened(place, **options) as other:
-        made = policy(role, needs, other, Somewhere(REGION, ACCOUNT), Found())
+        made = policy(role, needs, other, Somewhere(REGION, ACCOUNT), QueueARNs())
     broker = AWSBroker(settings, clients=guarded(place, settings, made), inline=inline)
     try:
         yield broker
@@ -108,7 +108,7 @@ def test_a_worker_hears_and_publishes(fake: Place, caplog: pytest.LogCaptureFixt
     with opened(fake, table=None) as broker:
         create(broker, shop(broker), publishes=["eventboss-shop-shipped-test"])
         needs = needs_of(shop(broker))
-        made = policy("worker", needs, broker, Somewhere(REGION, ACCOUNT), Found(), ["eventboss-shop-*-test"])
+        made = policy("worker", needs, broker, Somewhere(REGION, ACCOUNT), QueueARNs(), ["eventboss-shop-*-test"])
     settings = fake.settings(table=None)
     broker = AWSBroker(settings, clients=guarded(fake, settings, made))
     app, tally = Laneway(broker=broker, name="shop", env="test"), Tally()

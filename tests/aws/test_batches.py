@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from laneway.brokers.aws.errors import RefusedError
+from laneway.brokers.aws.errors import BatchRefusedError
 from laneway.brokers.aws.sqs.send_batch import MOST, PAUSES_S, rounds, send_batch, split
 from laneway.errors import BrokerAwayError
 
@@ -82,7 +82,7 @@ def test_entries_that_are_wrong_are_named_and_not_tried_again() -> None:
     queue = Queue(m1=(99, FAULT), m2=(1, AGAIN), m3=(99, FAULT))
     sent: list[int] = []
     entries = {number: {"Id": str(number)} for number in range(5)}
-    with pytest.raises(RefusedError) as caught:
+    with pytest.raises(BatchRefusedError) as caught:
         send_batch(queue, "url", entries, sent.append)  # type: ignore[arg-type]
     assert (caught.value.entries, caught.value.code, sent) == ([1, 3], "InvalidMessageContents", [0, 4])
     assert len(queue.asked) == 1

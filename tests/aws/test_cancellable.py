@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from laneway.brokers.aws import AWSBroker
-from laneway.brokers.aws.dynamodb.forward import Forwarded
+from laneway.brokers.aws.dynamodb.forward import ForwardResult
 from laneway.brokers.aws.dynamodb.poller import Poller
 from laneway.clock import ManualClock
 from laneway.errors import BrokerAwayError
@@ -206,7 +206,7 @@ def test_a_job_that_is_stored_while_a_round_reads_is_not_late(
     waiters.table().put([waiting("p", NOW)])
     send = waiters.forwarder.forward
 
-    def forward(*args: Any) -> Forwarded:
+    def forward(*args: Any) -> ForwardResult:
         waiters.sender.enqueue([job("a", 25)])
         return send(*args)
 

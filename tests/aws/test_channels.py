@@ -20,8 +20,8 @@ from laneway.brokers.aws.errors import (
     MissingQueueError,
     explain,
 )
-from laneway.brokers.aws.settings import Settings
-from laneway.brokers.aws.sqs.queues import Channels
+from laneway.brokers.aws.settings import AWSSettings
+from laneway.brokers.aws.sqs.queues import SQSQueues
 from laneway.clock import ManualClock
 from laneway.errors import BrokerAwayError
 from laneway.urls import Url
@@ -40,17 +40,17 @@ def _closing() -> Iterator[None]:
         _clients.popitem()[1].close()
 
 
-def clients_of(settings: Settings) -> Clients:
+def clients_of(settings: AWSSettings) -> Clients:
     """Clients that tests share: making them takes longer than a test."""
     clients = _clients.setdefault(settings.endpoint or "", Clients(settings))
     clients.requests.clear()
     return clients
 
 
-def channels_of(server: AWS, clock: ManualClock | None = None, **options: Any) -> tuple[Channels, Clients]:
+def channels_of(server: AWS, clock: ManualClock | None = None, **options: Any) -> tuple[SQSQueues, Clients]:
     settings = server.settings(**options)
     clients = clients_of(settings)
-    return Channels(clients, settings, clock or ManualClock()), clients
+    return SQSQueues(clients, settings, clock or ManualClock()), clients
 
 
 def test_a_queue_is_the_sqs_queue_of_its_name(aws: AWS) -> None:
@@ -101,10 +101,10 @@ def test_what_aws_says_is_gone_is_looked_for_again(fake: FakeServer) -> None:
 def test_the_queue_of_the_url_is_default_and_is_not_looked_up(fake: FakeServer) -> None:
     fake.create_queue("jobs")
     url = fake.create_queue("jobs.fifo")
-    settings = Settings.from_url(Url.parse(url.replace("localhost", "127.0.0.1")), {})
+    settings = AWSSettings.from_url(Url.parse(url.replace("localhost", "127.0.0.1")), {})
     assert (settings.account, settings.endpoint) == (ACCOUNT, fake.endpoint)
     clients = clients_of(settings)
-    channels = Channels(clients, settings, ManualClock())
+    channels = SQSQueues(clients, settings, ManualClock())
     assert channels.of("default", True).url == settings.default_url
     assert not clients.requests
     assert channels.of("default", False).name == "jobs"
@@ -211,7 +211,7 @@ def test_what_was_signed_is_not_repeated() -> None:
 
 def test_a_server_that_is_not_there_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("laneway.brokers.aws.clients.ATTEMPTS", 1)
-    clients = Clients(Settings(region="us-east-1", endpoint="http://127.0.0.1:1"))
+    clients = Clients(AWSSettings(region="us-east-1", endpoint="http://127.0.0.1:1"))
     with pytest.raises(BrokerAwayError) as caught:
         clients.sqs("get_queue_url", QueueName="a")
     assert str(caught.value).startswith("SQS at http://127.0.0.1:1 is away; see that it can be reached from here")
@@ -222,12 +222,15 @@ def test_a_server_that_is_not_there_is_away(monkeypatch: pytest.MonkeyPatch) -> 
 @pytest.mark.parametrize(
     ("settings", "sentence"),
     [
-        (Settings(region="eu-west-1"), "There are no AWS credentials for SQS in eu-west-1; set AWS_ACCESS_KEY_ID and"),
-        (Settings(), "No AWS region is set; give the URL region=…, or set AWS_REGION"),
+        (
+            AWSSettings(region="eu-west-1"),
+            "There are no AWS credentials for SQS in eu-west-1; set AWS_ACCESS_KEY_ID and",
+        ),
+        (AWSSettings(), "No AWS region is set; give the URL region=…, or set AWS_REGION"),
     ],
 )
 def test_what_boto3_does_not_find_is_told(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, settings: Settings, sentence: str
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, settings: AWSSettings, sentence: str
 ) -> None:
     for name in [name for name in os.environ if name.startswith("AWS_")]:
         monkeypatch.delenv(name)
@@ -278,8 +281,8 @@ def test_the_child_of_a_fork_has_clients_of_its_own(fake: FakeServer) -> None:
     program = (
         "import os, sys\n"
         "from laneway.brokers.aws.clients import Clients\n"
-        "from laneway.brokers.aws.settings import Settings\n"
-        "clients = Clients(Settings(region='us-east-1', endpoint=sys.argv[1]))\n"
+        "from laneway.brokers.aws.settings import AWSSettings\n"
+        "clients = Clients(AWSSettings(region='us-east-1', endpoint=sys.argv[1]))\n"
         "clients.sqs('get_queue_url', QueueName='mail')\n"
         "mine = clients._clients['sqs']\n"
         "clients._lock.acquire()\n"  # as another thread may have, at that moment

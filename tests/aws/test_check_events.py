@@ -7,8 +7,8 @@ import json
 import pytest
 
 from laneway import Laneway
-from laneway.brokers.aws.admin.iam import Found, policy
-from laneway.brokers.aws.admin.iam import Place as Somewhere
+from laneway.brokers.aws.admin.iam import AccountLocation as Somewhere
+from laneway.brokers.aws.admin.iam import QueueARNs, policy
 from laneway.brokers.aws.admin.resources import needs_of
 from laneway.brokers.aws.broker import AWSBroker
 from laneway.brokers.aws.errors import AWSError
@@ -130,7 +130,7 @@ def test_what_is_not_allowed_is_told(fake: Place, lacking: str) -> None:
     with opened(fake, table=None) as broker:
         app = shop(broker)
         create(broker, app)
-        allowed = policy("worker", needs_of(app), broker, Somewhere(REGION, ACCOUNT), Found())
+        allowed = policy("worker", needs_of(app), broker, Somewhere(REGION, ACCOUNT), QueueARNs())
     text = json.dumps(allowed).replace(lacking, "sns:Nothing")
     settings = fake.settings(table=None, wait_s=0)
     worker = AWSBroker(settings, clients=guarded(fake, settings, json.loads(text)), inline=True)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from laneway.brokers.aws.sqs.message import Channel, again, as_it_came, entry_of, read, unwrapped
+from laneway.brokers.aws.sqs.message import SQSQueue, as_it_came, entry_of, read, resend_of, unwrapped
 from laneway.jobs.settlement import buried, done, failed, postponed
 from laneway.testing.conformance.fixtures import Hand, bodies, job, keys, numbers
 from tests.aws.fake.server import FakeServer
@@ -134,7 +134,7 @@ def test_more_attributes_than_sqs_takes_come_in_an_envelope_and_stay(aws: Place)
         hand.settle(buried(hand.one(MAILER), "no"), queue=MAILER)
         assert broker.revive(MAILER, [key]) == 1
         (message,) = aws.receive_all(MAILER)
-    found = read(Channel(MAILER, MAILER, ""), message, 0.0, 30.0)
+    found = read(SQSQueue(MAILER, MAILER, ""), message, 0.0, 30.0)
     assert found.attributes == {**many, "blob": {"DataType": "Binary", "BinaryValue": b"\xff\x00"}}
     assert len(message["MessageAttributes"]) == 10
 
@@ -185,8 +185,8 @@ def test_an_envelope_that_was_published_stays_one(aws: Place) -> None:
 def test_what_has_no_room_for_a_note_is_buried_with_as_many_attributes_as_sqs_takes() -> None:
     many = {f"a{n:02}": {"Type": "String", "Value": "x"} for n in range(14)}
     raw = {"MessageId": "m1", "ReceiptHandle": "r", "Body": json.dumps({**ENVELOPE, "MessageAttributes": many})}
-    message = read(Channel(MAILER, MAILER, ""), raw, 0.0, 30.0)
-    entry = entry_of(as_it_came(message, again(message)), "0", message.channel, 0)
+    message = read(SQSQueue(MAILER, MAILER, ""), raw, 0.0, 30.0)
+    entry = entry_of(as_it_came(message, resend_of(message)), "0", message.channel, 0)
     assert (entry["MessageBody"], list(entry["MessageAttributes"])) == ('{"id":7}', [f"a{n:02}" for n in range(10)])
 
 

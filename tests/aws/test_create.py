@@ -7,14 +7,14 @@ import json
 import pytest
 from botocore.exceptions import ClientError
 
-from laneway.brokers.aws.admin.create import Creation, Step
-from laneway.brokers.aws.admin.resources import Need
+from laneway.brokers.aws.admin.create import CreateStep, Creation
+from laneway.brokers.aws.admin.resources import QueueRequirement
 from tests.aws.operators import opened
 from tests.aws.places import Place
 
 NEEDS = {
-    "default": Need("default", plain=["resize"], runs={False: 26}),
-    "mail": Need("mail", plain=["send"], keyed=["sync"], runs={False: 4, True: 6}),
+    "default": QueueRequirement("default", plain=["resize"], runs={False: 26}),
+    "mail": QueueRequirement("mail", plain=["send"], keyed=["sync"], runs={False: 4, True: 6}),
 }
 NAMES = [
     *("shop", "shop-deadletter", "shop.fifo", "shop-deadletter.fifo"),
@@ -22,12 +22,14 @@ NAMES = [
 ]
 
 
-def create(place: Place, needs: dict[str, Need] = NEEDS, *, dry_run: bool = False, **options: object) -> list[Step]:
+def create(
+    place: Place, needs: dict[str, QueueRequirement] = NEEDS, *, dry_run: bool = False, **options: object
+) -> list[CreateStep]:
     with opened(place, **{"default": "shop", "prefix": "x-", **options}) as broker:
         return list(Creation(broker, dry_run=dry_run).carry_out(needs))
 
 
-def levels(steps: list[Step]) -> list[str]:
+def levels(steps: list[CreateStep]) -> list[str]:
     return [step.level for step in steps]
 
 
@@ -111,7 +113,7 @@ def test_what_exists_is_told_and_left_alone(aws: Place) -> None:
 def test_a_redrive_policy_that_names_another_queue_is_kept(fake: Place) -> None:
     policy = {"deadLetterTargetArn": fake.arn(fake.create_queue("graves")), "maxReceiveCount": 3}
     fake.create_queue("x-mail", RedrivePolicy=json.dumps(policy), MessageRetentionPeriod=1_209_600)
-    steps = create(fake, {"mail": Need("mail", plain=["send"], runs={False: 4})})
+    steps = create(fake, {"mail": QueueRequirement("mail", plain=["send"], runs={False: 4})})
     assert [step.text[:46] for step in steps if step.level == "problem"] == [
         "The SQS queue graves forgets messages after 4 ",
         "The SQS queue x-mail moves a message to its de",
@@ -126,12 +128,12 @@ def test_dead_letters_that_were_deleted_are_made_again(moto: Place, fifo: str) -
     policy = {"deadLetterTargetArn": moto.arn(url), "maxReceiveCount": 1000}
     moto.create_queue(f"x-mail{fifo}", RedrivePolicy=json.dumps(policy), MessageRetentionPeriod=1_209_600)
     moto.sqs_client.delete_queue(QueueUrl=url)
-    dry = [step for step in create(moto, {"mail": Need("mail")}, dry_run=True) if "graves" in step.text]
+    dry = [step for step in create(moto, {"mail": QueueRequirement("mail")}, dry_run=True) if "graves" in step.text]
     assert levels(dry) == ["missing"]
-    made = [step for step in create(moto, {"mail": Need("mail")}) if "graves" in step.text]
+    made = [step for step in create(moto, {"mail": QueueRequirement("mail")}) if "graves" in step.text]
     assert levels(made) == ["made"]
     assert attributes(moto, f"graves{fifo}")["MessageRetentionPeriod"] == "1209600"
-    assert set(levels(create(moto, {"mail": Need("mail")}))) == {"exists"}
+    assert set(levels(create(moto, {"mail": QueueRequirement("mail")}))) == {"exists"}
 
 
 def test_larger_messages_are_told_to_sqs(fake: Place) -> None:
@@ -143,7 +145,7 @@ def test_larger_messages_are_told_to_sqs(fake: Place) -> None:
 
 def test_a_name_that_is_too_long_is_told(fake: Place) -> None:
     name = "q" * 70
-    steps = create(fake, {name: Need(name, plain=["send"])}, prefix="")
+    steps = create(fake, {name: QueueRequirement(name, plain=["send"])}, prefix="")
     assert levels(steps).count("problem") == 2
     assert "give the queue" in steps[0].text
 
@@ -161,6 +163,6 @@ def test_a_table_is_waited_for(fake: Place, monkeypatch: pytest.MonkeyPatch) -> 
             return answer
 
         monkeypatch.setattr(broker.clients, "dynamodb", slow)
-        steps = list(Creation(broker, pause=pauses.append).carry_out({"q": Need("q")}))
+        steps = list(Creation(broker, pause=pauses.append).carry_out({"q": QueueRequirement("q")}))
     assert steps[-1].level == "made"
     assert len(pauses) == 2

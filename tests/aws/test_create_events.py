@@ -10,7 +10,7 @@ import pytest
 from botocore.exceptions import ClientError
 
 from laneway import Laneway
-from laneway.brokers.aws.admin.create import Step
+from laneway.brokers.aws.admin.create import CreateStep
 from laneway.brokers.aws.broker import AWSBroker
 from laneway.brokers.aws.clients import Clients
 from laneway.events.event import Subscription
@@ -20,7 +20,7 @@ from tests.aws.places import Place
 from tests.aws.working import Tally, running
 
 
-def levels(steps: list[Step]) -> list[str]:
+def levels(steps: list[CreateStep]) -> list[str]:
     return [step.level for step in steps]
 
 

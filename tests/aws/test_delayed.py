@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from laneway.brokers.aws.sqs.dead_letters import Morgue
+from laneway.brokers.aws.sqs.dead_letters import DeadLetterMorgue
 from laneway.clock import ManualClock
 from laneway.errors import BrokerError, EnqueueError
 from laneway.jobs.data import Kind, NewJob
@@ -198,7 +198,9 @@ def test_running_now_sends_plain_jobs_and_all_calls_of_a_key(waiters: Waiters) -
 def test_failed_jobs_are_buried_or_deleted_and_others_left_alone(waiters: Waiters, server: FakeServer) -> None:
     waiters.table().put([waiting(id, NOW + DAY_S, retry_count=3, error="Boom") for id in ("a", "b", "c")])
     waiters.table().put([waiting("fresh", NOW + DAY_S)])
-    morgue = Morgue(waiters.clients, waiters.channels, waiters.tables, waiters.sender, waiters.settings, waiters.clock)
+    morgue = DeadLetterMorgue(
+        waiters.clients, waiters.channels, waiters.tables, waiters.sender, waiters.settings, waiters.clock
+    )
     acting = waiters.acting()
     assert acting.bury_failed("q", ["a", "b", "fresh", "none"], morgue) == 2
     assert acting.delete_failed("q", ["c", "fresh", "none"]) == 1
@@ -214,7 +216,9 @@ def test_a_job_that_cannot_be_buried_stays(fake: Place, clock: ManualClock) -> N
     waiters.make_queues("q")
     waiters.make_table()
     waiters.table().put([waiting("a", NOW + DAY_S, retry_count=3, error="Boom")])
-    morgue = Morgue(waiters.clients, waiters.channels, waiters.tables, waiters.sender, waiters.settings, waiters.clock)
+    morgue = DeadLetterMorgue(
+        waiters.clients, waiters.channels, waiters.tables, waiters.sender, waiters.settings, waiters.clock
+    )
     with pytest.raises(BrokerError, match="laneway aws create"):
         waiters.acting().bury_failed("q", ["a"], morgue)
     item = waiters.table().get("a")

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from laneway.brokers.aws.sqs.inflight import Groups, Held
-from laneway.brokers.aws.sqs.message import Channel, Message, Note
+from laneway.brokers.aws.sqs.inflight import FifoGroups, HeldMessage
+from laneway.brokers.aws.sqs.message import Message, MessageNote, SQSQueue
 from laneway.jobs.data import Claim, Kind
 from laneway.jobs.settlement import Settlement, buried, done, failed, postponed, released
 from laneway.testing.conformance.fixtures import attempts, bodies, call, calls, keys
@@ -22,12 +22,12 @@ __all__ = ["bench", "virtual_server"]
 
 
 def test_a_group_keeps_its_messages_in_order_whatever_came_first() -> None:
-    channel = Channel("q", "q.fifo", "url", fifo=True)
-    groups = Groups()
+    channel = SQSQueue("q", "q.fifo", "url", fifo=True)
+    groups = FifoGroups()
     for sequence in (3, 1, 2):
-        note = Note(str(sequence), key="k")
+        note = MessageNote(str(sequence), key="k")
         message = Message(channel, "r", str(sequence), "", note, {}, Kind.KEYED, 1, 0.0, sequence)
-        group = groups.add(Held(message))
+        group = groups.add(HeldMessage(message))
     assert [held.id for held in group.take(2)] == ["1", "2"]
     assert not groups.tidy(group)  # claimed: the rest waits
     assert groups.freed(group)

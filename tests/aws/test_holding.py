@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from laneway.brokers.aws.sqs import inflight
-from laneway.brokers.aws.sqs.inflight import Held, Holding
-from laneway.brokers.aws.sqs.message import Channel, Message, Note, again
+from laneway.brokers.aws.sqs.inflight import HeldMessage, HeldMessages
+from laneway.brokers.aws.sqs.message import Message, MessageNote, SQSQueue, resend_of
 from laneway.clock import ManualClock
 from laneway.errors import BrokerAwayError
 from laneway.jobs.data import Kind
@@ -244,7 +244,7 @@ def test_a_later_version_of_a_job_is_not_taken_for_a_repeat_of_it(bench: Bench) 
     hand = rig.hand()
     claim = hand.one()
     message = rig.turns._stock.claims[claim.ref].held[0].message
-    rig.sender.send(message.channel, [(again(message, attempt=1, retry_count=0), 0)])
+    rig.sender.send(message.channel, [(resend_of(message, attempt=1, retry_count=0), 0)])
     assert hand.claim() == []
     assert server.counts("q") == (0, 2, 0)
     hand.settle(released(claim))
@@ -303,19 +303,21 @@ def test_a_job_that_was_buried_and_revived_runs(bench: Bench) -> None:
     claim = hand.one()
     message = rig.turns._stock.claims[claim.ref].held[0].message
     hand.settle(buried(claim, "no"))
-    rig.sender.send(message.channel, [(again(message, retry_count=-1), 0)])
+    rig.sender.send(message.channel, [(resend_of(message, retry_count=-1), 0)])
     assert keys(hand.claim()) == ["a"]
 
 
 def _message(id: str, message_id: str = "m", receipt: str = "r", hop: int = 0) -> Message:
-    channel = Channel("q", "q", "url")
-    return Message(channel, receipt, message_id, "", Note(id, hop=hop), {}, Kind.PLAIN, 1, 0.0, hidden_until=30.0)
+    channel = SQSQueue("q", "q", "url")
+    return Message(
+        channel, receipt, message_id, "", MessageNote(id, hop=hop), {}, Kind.PLAIN, 1, 0.0, hidden_until=30.0
+    )
 
 
 def test_ended_jobs_are_remembered_for_ten_minutes(monkeypatch: pytest.MonkeyPatch) -> None:
     """And so many at most: the oldest go first."""
     clock = ManualClock()
-    held = Holding(clock)
+    held = HeldMessages(clock)
     held.end(_message("a"))
     clock.advance(599)
     held.end(_message("b"))
@@ -330,7 +332,7 @@ def test_ended_jobs_are_remembered_for_ten_minutes(monkeypatch: pytest.MonkeyPat
 
 
 def test_the_newest_receipt_is_the_one_that_counts() -> None:
-    held = Held(_message("a", receipt="old"))
+    held = HeldMessage(_message("a", receipt="old"))
     newer = _message("a", receipt="new")
     newer.hidden_until = 60.0
     held.meet(newer)

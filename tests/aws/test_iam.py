@@ -13,15 +13,15 @@ from laneway.brokers.aws.admin.iam import (
     ACTIONS,
     EVENTS,
     PUBLISHES,
-    Found,
+    QueueARNs,
     Role,
     caller_of,
     look,
     place_of,
     policy,
 )
-from laneway.brokers.aws.admin.iam import Place as Somewhere
-from laneway.brokers.aws.admin.resources import Need, needs_of
+from laneway.brokers.aws.admin.iam import AccountLocation as Somewhere
+from laneway.brokers.aws.admin.resources import QueueRequirement, needs_of
 from laneway.brokers.aws.broker import AWSBroker
 from laneway.errors import BrokerError, ConfigError
 from laneway.events.event import Subscription
@@ -33,7 +33,7 @@ from tests.aws.operators import opened, ready
 from tests.aws.places import ACCOUNT, REGION, Place
 
 DAY = 86_400.0
-NEEDS = {"q": Need("q", plain=["send"])}
+NEEDS = {"q": QueueRequirement("q", plain=["send"])}
 
 
 @pytest.fixture
@@ -192,8 +192,8 @@ def test_the_policy_for_events_is_what_the_code_calls(fake: Place, role: Role, m
 def test_a_policy_names_the_very_topics(fake: Place) -> None:
     with opened(fake, prefix="x-") as broker:
         needs, place = needs_of(shop(broker)), Somewhere(REGION, ACCOUNT)
-        made = {role: policy(role, needs, broker, place, Found(), ["eventboss-shop-*"]) for role in ACTIONS}
-        assert "sns:" not in str(policy("producer", needs, broker, place, Found()))
+        made = {role: policy(role, needs, broker, place, QueueARNs(), ["eventboss-shop-*"]) for role in ACTIONS}
+        assert "sns:" not in str(policy("producer", needs, broker, place, QueueARNs()))
     statements = {role: {each["Sid"]: each for each in made[role]["Statement"]} for role in made}
     heard, told = (f"arn:aws:sns:{REGION}:{ACCOUNT}:x-{name}" for name in (TOPIC, "eventboss-shop-*"))
     assert statements["worker"]["LanewayListeners"]["Resource"] == [heard]
@@ -212,9 +212,9 @@ def test_a_policy_names_the_very_topics(fake: Place) -> None:
 
 
 def test_a_policy_names_the_very_queues_and_tables(fake: Place) -> None:
-    needs = {"default": Need("default"), "mail": Need("mail")}
+    needs = {"default": QueueRequirement("default"), "mail": QueueRequirement("mail")}
     with opened(fake, default="shop", prefix="x-") as broker:
-        found = policy("worker", needs, broker, Somewhere("eu-central-1", ACCOUNT), Found())
+        found = policy("worker", needs, broker, Somewhere("eu-central-1", ACCOUNT), QueueARNs())
     queues, letters, tables = found["Statement"]
     start = f"arn:aws:sqs:eu-central-1:{ACCOUNT}:"
     assert queues["Resource"] == [start + name for name in ("shop", "shop.fifo", "x-mail", "x-mail.fifo")]
@@ -234,7 +234,7 @@ def test_a_listener_has_no_fifo_queue(fake: Place) -> None:
         @app.task(queue="mail")
         def send() -> None: ...
 
-        made = policy("worker", needs_of(app), broker, Somewhere(REGION, ACCOUNT), Found())["Statement"]
+        made = policy("worker", needs_of(app), broker, Somewhere(REGION, ACCOUNT), QueueARNs())["Statement"]
     statements = {each["Sid"]: each for each in made}
     found = [*statements["LanewayQueues"]["Resource"], *statements["LanewayDeadLetters"]["Resource"]]
     names = [each.rpartition(":")[2] for each in found]
@@ -261,7 +261,7 @@ def test_without_an_account_it_is_asked_for(fake: Place, monkeypatch: pytest.Mon
     with opened(fake) as broker:
         monkeypatch.setattr(broker.clients, "sqs", _away)
         found = look(broker.channels, NEEDS)
-        assert found == Found()
+        assert found == QueueARNs()
         assert place_of(broker.settings, found, None, lambda: caller_of(broker.clients)).account == ACCOUNT
         monkeypatch.setattr(broker.clients, "sts", _away)
         with pytest.raises(ConfigError, match="--account"):

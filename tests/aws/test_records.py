@@ -15,7 +15,7 @@ from laneway import Key
 from laneway.brokers.aws.broker import AWSBroker
 from laneway.brokers.aws.dynamodb.delayed_jobs import Table
 from laneway.brokers.aws.dynamodb.heartbeat import LONGEST_TOLD, MOST_TOLD
-from laneway.brokers.aws.dynamodb.job_history import LONGEST_ID, Record
+from laneway.brokers.aws.dynamodb.job_history import LONGEST_ID, HistoryRow
 from laneway.errors import BrokerAwayError, BrokerError
 from laneway.jobs.data import Status, WorkerView
 from laneway.jobs.settlement import buried, done, failed, postponed
@@ -178,8 +178,8 @@ def test_what_is_not_over_has_no_record(fake: Place) -> None:
 def test_a_job_that_was_revived_and_has_ended_already_is_not_taken_for_queued(aws: Place) -> None:
     with recording(aws) as broker:
         table, died_at = table_of(broker), time.time() - 60
-        table.record("q", {"dead": Record("dead", died_at), "done": Record("done", died_at + 1)})
-        table.record("q", {"again": Record("dead", died_at + 1)})
+        table.record("q", {"dead": HistoryRow("dead", died_at), "done": HistoryRow("done", died_at + 1)})
+        table.record("q", {"again": HistoryRow("dead", died_at + 1)})
         table.amend_dead("q", dict.fromkeys(("dead", "done", "again", "unrecorded"), died_at), "queued")
         found = {id: record.status for id in ("dead", "done", "again", "unrecorded") if (record := table.record_of(id))}
         assert found == {"dead": "queued", "done": "done", "again": "dead", "unrecorded": "queued"}

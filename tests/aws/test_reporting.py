@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from laneway.brokers.aws.dynamodb.heartbeat import Reporter
+from laneway.brokers.aws.dynamodb.heartbeat import Heartbeat
 from laneway.clock import ManualClock
 from laneway.errors import BrokerAwayError, BrokerError
 from laneway.jobs.data import StartedRun, WorkerView
@@ -31,8 +31,8 @@ def view(id: str = "w1", *queues: str) -> WorkerView:
     )
 
 
-def reporter_of(waiters: Waiters) -> Reporter:
-    return Reporter(waiters.tables, waiters.clock)
+def reporter_of(waiters: Waiters) -> Heartbeat:
+    return Heartbeat(waiters.tables, waiters.clock)
 
 
 def away(*_: object, **__: object) -> dict[str, object]:

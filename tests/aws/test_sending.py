@@ -11,11 +11,20 @@ import pytest
 
 from laneway.brokers.aws.clients import Clients
 from laneway.brokers.aws.dynamodb.tables import Tables
-from laneway.brokers.aws.errors import MissingError, RefusedError
+from laneway.brokers.aws.errors import BatchRefusedError, MissingError
 from laneway.brokers.aws.sqs import send_batch
-from laneway.brokers.aws.sqs.message import ROOM, Message, Note, Outgoing, again, outgoing_of, read, size_of
-from laneway.brokers.aws.sqs.queues import Channels
-from laneway.brokers.aws.sqs.send import Dispatch, Sender
+from laneway.brokers.aws.sqs.message import (
+    ROOM,
+    Message,
+    MessageNote,
+    OutgoingMessage,
+    outgoing_of,
+    read,
+    resend_of,
+    size_of,
+)
+from laneway.brokers.aws.sqs.queues import SQSQueues
+from laneway.brokers.aws.sqs.send import MessageSender, TimedMessage
 from laneway.clock import ManualClock, SystemClock
 from laneway.errors import BrokerAwayError, BrokerError, EnqueueError
 from laneway.jobs.data import Kind, NewJob
@@ -67,8 +76,8 @@ class Rig:
         settings = server.settings(**options)
         self.clients = _clients.setdefault(server.endpoint, Flaky(settings))  # making one takes longer than a test
         self.clients.reset()
-        self.channels = Channels(self.clients, settings, self.clock)
-        self.sender = Sender(
+        self.channels = SQSQueues(self.clients, settings, self.clock)
+        self.sender = MessageSender(
             self.clients, self.channels, Tables(self.clients, settings, self.clock), settings, self.clock
         )
         for name in ("q", "q.fifo", "other"):
@@ -126,7 +135,7 @@ def test_jobs_are_sent_in_tens(aws: AWS) -> None:
     assert sorted(rig.ids()) == sorted(f"k{n}" for n in range(25))
     assert rig.ids("other") == ["o"]
     (message,) = rig.messages("q.fifo")
-    assert (message.note, message.body) == (Note("c1", "key", headers={"a": "b"}), TICKET)
+    assert (message.note, message.body) == (MessageNote("c1", "key", headers={"a": "b"}), TICKET)
     assert list(map(len, rig.clients.batches)) == [10, 10, 5, 1, 1]
     assert [id for batch in rig.clients.batches[:3] for id in batch] == [f"k{n}" for n in range(25)]
     rig.sender.enqueue([])
@@ -149,8 +158,8 @@ def test_the_largest_that_is_not_refused_is_stored_and_can_be_sent_on(aws: AWS) 
         rig.sender.enqueue([job("k", "b" * (size + 1))])
     rig.sender.enqueue([job("k", "b" * size)])
     (message,) = rig.messages()
-    later = again(message, retry_count=24, attempt=25, deaths=2, error="x" * 100_000, hop=99_999)
-    rig.sender.dispatch([Dispatch("q", False, later, None)])
+    later = resend_of(message, retry_count=24, attempt=25, deaths=2, error="x" * 100_000, hop=99_999)
+    rig.sender.dispatch([TimedMessage("q", False, later, None)])
     assert [len(found.body) for found in rig.messages()] == [size]
 
 
@@ -308,9 +317,9 @@ def test_what_sqs_refuses_is_named(rig: Rig) -> None:
 
 def test_refused_entries_have_their_numbers_in_the_call(rig: Rig) -> None:
     rig.clients.failed = {"c1": FAULT}
-    items = [Dispatch("q", False, Outgoing(TICKET, Note("p")), None)]
-    items += [Dispatch("q", True, Outgoing(TICKET, Note(f"c{n}", f"k{n}")), None) for n in range(3)]
-    with pytest.raises(RefusedError) as caught:
+    items = [TimedMessage("q", False, OutgoingMessage(TICKET, MessageNote("p")), None)]
+    items += [TimedMessage("q", True, OutgoingMessage(TICKET, MessageNote(f"c{n}", f"k{n}")), None) for n in range(3)]
+    with pytest.raises(BatchRefusedError) as caught:
         rig.sender.dispatch(items)
     assert caught.value.entries == [2]
     assert caught.value.code == "InvalidMessageContents"
@@ -382,8 +391,8 @@ def test_sqs_that_stays_away_is_told(fake: FakeServer, monkeypatch: pytest.Monke
 def test_what_is_sent_by_itself_is_named_too(rig: Rig) -> None:
     rig.clients.failed = {"k1": FAULT}
     channel = rig.channels.of("q", False)
-    with pytest.raises(RefusedError) as caught:
-        rig.sender.send(channel, [(Outgoing(TICKET, Note(f"k{n}")), 0) for n in range(3)])
+    with pytest.raises(BatchRefusedError) as caught:
+        rig.sender.send(channel, [(OutgoingMessage(TICKET, MessageNote(f"k{n}")), 0) for n in range(3)])
     assert str(caught.value) == (
         "1 of 3 jobs was not stored, the job 'k1': SQS does not take the job 'k1' "
         "(InvalidMessageContents: Bad character)."
@@ -467,15 +476,15 @@ def test_a_hop_keeps_its_time_until_it_is_due(later: Rig) -> None:
         assert at == int(NOW) + 2_001
         if at <= clock.now():
             break
-        rig.sender.dispatch([Dispatch("q", False, again(message), at)])
+        rig.sender.dispatch([TimedMessage("q", False, resend_of(message), at)])
     assert waited == [900, 900, 201]
 
 
 def test_a_time_that_is_too_late_is_taken_out_of_a_ticket(later: Rig) -> None:
     rig, entries = later, later.clients.entries
     body = TICKET[:-1] + f',"_execute_after":{int(NOW) + 5_000}}}'
-    outgoing = Outgoing(body, Note("k"))
-    rig.sender.dispatch([Dispatch("q", False, outgoing, None), Dispatch("q", False, outgoing, NOW + 10)])
+    outgoing = OutgoingMessage(body, MessageNote("k"))
+    rig.sender.dispatch([TimedMessage("q", False, outgoing, None), TimedMessage("q", False, outgoing, NOW + 10)])
     assert [entry["MessageBody"] for entry in entries] == [TICKET, TICKET]
     assert (outgoing.body, outgoing.note.due) == (body, None)
 

@@ -10,9 +10,9 @@ from zlib import crc32
 import pytest
 
 from laneway.brokers.aws.dynamodb.delayed_jobs import CLAIM_S
-from laneway.brokers.aws.dynamodb.items import INDEX, LARGEST_ITEM, RUBY, Waiting
-from laneway.brokers.aws.dynamodb.retry_state import State
-from laneway.brokers.aws.sqs.message import Note
+from laneway.brokers.aws.dynamodb.items import INDEX, LARGEST_ITEM, RUBY, DelayedItem
+from laneway.brokers.aws.dynamodb.retry_state import RetryState
+from laneway.brokers.aws.sqs.message import MessageNote
 from laneway.clock import ManualClock
 from laneway.errors import BrokerAwayError, BrokerError, EnqueueError
 from laneway.jobs.data import WorkerView
@@ -244,7 +244,7 @@ def test_an_item_that_cannot_be_read_is_told_of_once_and_left(
 # -- claiming ------------------------------------------------------------------------------------------
 
 
-def held(waiters: Waiters, id: str = "a") -> Waiting:
+def held(waiters: Waiters, id: str = "a") -> DelayedItem:
     found = waiters.table().get(id)
     assert found is not None
     return found
@@ -315,7 +315,7 @@ def test_moving_changes_the_time_in_the_message_too(waiters: Waiters) -> None:
     assert table.move("a", NOW + 99.5, NOW)
     item = held(waiters)
     assert item.perform_at == NOW + 99.5
-    assert item.outgoing.note == Note("a", due=NOW + 99.5, headers={"h": "1"})
+    assert item.outgoing.note == MessageNote("a", due=NOW + 99.5, headers={"h": "1"})
 
 
 # -- listing -------------------------------------------------------------------------------------------
@@ -355,7 +355,7 @@ def test_states_of_jobs(waiters: Waiters) -> None:
     waiters.make_table()
     table = waiters.table()
     assert table.states([]) == {}
-    state = State(retry_count=2, attempt=4, deaths=1, error="Boom", not_before=NOW + 5.5)
+    state = RetryState(retry_count=2, attempt=4, deaths=1, error="Boom", not_before=NOW + 5.5)
     table.save_state("a", state)
     assert table.states(["a", "b", "a"]) == {"a": state}
     for _ in range(2):  # the answer was lost
@@ -370,7 +370,7 @@ def test_states_of_jobs(waiters: Waiters) -> None:
 def test_no_other_row_is_taken_for_a_job(waiters: Waiters, clock: ManualClock) -> None:
     waiters.make_table()
     table = waiters.table()
-    table.save_state("a", State())
+    table.save_state("a", RetryState())
     table.count_runs("q", 1, 1)
     table.save_worker(view("w"), NOW)
     assert table.hold("fifo", "me", NOW, 10)

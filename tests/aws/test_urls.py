@@ -9,7 +9,7 @@ import pytest
 
 from laneway import Laneway
 from laneway.brokers.aws import AWSBroker
-from laneway.brokers.aws.settings import Settings
+from laneway.brokers.aws.settings import AWSSettings
 from laneway.errors import ConfigError
 from laneway.urls import Url, check_url, resolve_url, without_secrets
 
@@ -20,51 +20,51 @@ ARN = "arn:aws:sqs:eu-central-1:123456789012:jobs"
 LOCAL = "http://localhost:4566/000000000000/jobs"
 
 
-def settings(url: str, **environ: str) -> Settings:
-    return Settings.from_url(Url.parse(url), environ)
+def settings(url: str, **environ: str) -> AWSSettings:
+    return AWSSettings.from_url(Url.parse(url), environ)
 
 
 @pytest.mark.parametrize(
     ("url", "expected"),
     [
-        ("sqs://", Settings()),
-        ("sqs:///", Settings()),
-        ("SQS://jobs", Settings(default="jobs")),
-        ("sqs://jobs.fifo", Settings(default="jobs")),
-        ("sqs://jobs?region=us-gov-west-1", Settings(default="jobs", region="us-gov-west-1")),
-        ("sqs://?account=123456789012&prefix=shop-", Settings(account="123456789012", prefix="shop-")),
-        ("sqs://?queue=jobs", Settings(default="jobs")),
-        (f"sqs://?queue={ARN}", Settings(default="jobs", region="eu-central-1", account="123456789012")),
+        ("sqs://", AWSSettings()),
+        ("sqs:///", AWSSettings()),
+        ("SQS://jobs", AWSSettings(default="jobs")),
+        ("sqs://jobs.fifo", AWSSettings(default="jobs")),
+        ("sqs://jobs?region=us-gov-west-1", AWSSettings(default="jobs", region="us-gov-west-1")),
+        ("sqs://?account=123456789012&prefix=shop-", AWSSettings(account="123456789012", prefix="shop-")),
+        ("sqs://?queue=jobs", AWSSettings(default="jobs")),
+        (f"sqs://?queue={ARN}", AWSSettings(default="jobs", region="eu-central-1", account="123456789012")),
         (f"sqs://?queue={ARN}.fifo&region=eu-central-1", settings(f"sqs://?queue={ARN}")),
         (
             f"sqs://?queue={QUEUE_URL}",
-            Settings(default="jobs", region="eu-central-1", account="123456789012", default_url=QUEUE_URL),
+            AWSSettings(default="jobs", region="eu-central-1", account="123456789012", default_url=QUEUE_URL),
         ),
         (QUEUE_URL, settings(f"sqs://?queue={QUEUE_URL}")),
         (f"{QUEUE_URL}?prefix=a_", settings(f"sqs://?queue={QUEUE_URL}&prefix=a_")),
         (
             f"{QUEUE_URL}.fifo",
-            Settings(default="jobs", region="eu-central-1", account="123456789012", default_url=f"{QUEUE_URL}.fifo"),
+            AWSSettings(default="jobs", region="eu-central-1", account="123456789012", default_url=f"{QUEUE_URL}.fifo"),
         ),
-        (LOCAL, Settings(default="jobs", endpoint="http://localhost:4566", account="0" * 12, default_url=LOCAL)),
+        (LOCAL, AWSSettings(default="jobs", endpoint="http://localhost:4566", account="0" * 12, default_url=LOCAL)),
         (
             "http://[::1]:9324/queue/jobs?region=eu-west-1",
-            Settings(
+            AWSSettings(
                 default="jobs",
                 endpoint="http://[::1]:9324",
                 region="eu-west-1",
                 default_url="http://[::1]:9324/queue/jobs",
             ),
         ),
-        ("sqs://?endpoint=http://localhost:4566/", Settings(endpoint="http://localhost:4566")),
+        ("sqs://?endpoint=http://localhost:4566/", AWSSettings(endpoint="http://localhost:4566")),
         (
             "sqs://?table=waiting&partitions=16&poll=0.5&wait=0&max_body=1048576&records=on",
-            Settings(table="waiting", partitions=16, poll_s=0.5, wait_s=0, max_body=1_048_576, records=True),
+            AWSSettings(table="waiting", partitions=16, poll_s=0.5, wait_s=0, max_body=1_048_576, records=True),
         ),
-        ("sqs://?table_suffix=_waiter", Settings(table_suffix="_waiter")),
+        ("sqs://?table_suffix=_waiter", AWSSettings(table_suffix="_waiter")),
     ],
 )
-def test_what_a_url_says(url: str, expected: Settings) -> None:
+def test_what_a_url_says(url: str, expected: AWSSettings) -> None:
     assert settings(url) == expected
 
 

@@ -10,13 +10,13 @@ from weakref import WeakKeyDictionary
 from laneway.brokers.aws.clients import Clients
 from laneway.brokers.aws.dynamodb.delayed_jobs import Table
 from laneway.brokers.aws.dynamodb.forward import Forwarder
-from laneway.brokers.aws.dynamodb.items import Waiting
+from laneway.brokers.aws.dynamodb.items import DelayedItem
 from laneway.brokers.aws.dynamodb.poller import Poller, Pollers
 from laneway.brokers.aws.dynamodb.tables import Tables
-from laneway.brokers.aws.operate import Acting
-from laneway.brokers.aws.sqs.message import Channel, Note, Outgoing, read
-from laneway.brokers.aws.sqs.queues import Channels
-from laneway.brokers.aws.sqs.send import Sender
+from laneway.brokers.aws.operate import Operations
+from laneway.brokers.aws.sqs.message import MessageNote, OutgoingMessage, SQSQueue, read
+from laneway.brokers.aws.sqs.queues import SQSQueues
+from laneway.brokers.aws.sqs.send import MessageSender
 from laneway.clock import Clock, SystemClock
 from tests.aws.places import Place
 
@@ -57,9 +57,9 @@ class Waiters:
         self.clock = clock or SystemClock()
         self.clients = clients or Calls(place)
         self.tables = Tables(self.clients, settings, self.clock)
-        self.channels = Channels(self.clients, settings, self.clock)
+        self.channels = SQSQueues(self.clients, settings, self.clock)
         self.pollers = Pollers()
-        self.sender = Sender(self.clients, self.channels, self.tables, settings, self.clock, self.pollers)
+        self.sender = MessageSender(self.clients, self.channels, self.tables, settings, self.clock, self.pollers)
         self.renew_forwarder()
 
     def poller(self, *queues: str) -> Poller:
@@ -71,8 +71,8 @@ class Waiters:
         """Be somebody else from now on, as a process that was started again is."""
         self.forwarder = Forwarder(self.clients, self.channels, self.settings, self.clock)
 
-    def acting(self) -> Acting:
-        return Acting(self.channels, self.tables, self.forwarder, self.settings, self.clock, self.pollers)
+    def acting(self) -> Operations:
+        return Operations(self.channels, self.tables, self.forwarder, self.settings, self.clock, self.pollers)
 
     def make_table(self, name: str = "q") -> None:
         self.place.create_table(name)
@@ -105,7 +105,7 @@ class Waiters:
 
     def sent_ids(self, name: str = "q") -> list[str]:
         """The job ids of all visible messages of an SQS queue, in order of receipt; they are deleted."""
-        channel = Channel("q", name, "", name.endswith(".fifo"))
+        channel = SQSQueue("q", name, "", name.endswith(".fifo"))
         return [read(channel, raw, 0.0, 0.0).note.id for raw in self.raw_messages(name)]
 
     def requests(self, service: str) -> int:
@@ -142,11 +142,11 @@ def waiting(
     body: str = "",
     cancellable: bool = False,
     **note: Any,
-) -> Waiting:
+) -> DelayedItem:
     """A job that is to wait: a call of `key`, if that is given."""
     text = body or '{"_job_class":"Send","_job_params":{"n":1}}'
-    outgoing = Outgoing(text, Note(id, key=key, due=perform_at, **note))
-    return Waiting(
+    outgoing = OutgoingMessage(text, MessageNote(id, key=key, due=perform_at, **note))
+    return DelayedItem(
         job_id=id, perform_at=perform_at, queue=queue, fifo=bool(key), outgoing=outgoing, cancellable=cancellable
     )
 

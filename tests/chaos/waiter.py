@@ -13,7 +13,7 @@ import signal
 import sys
 
 from laneway.brokers.aws import AWSBroker
-from laneway.brokers.aws.settings import Settings
+from laneway.brokers.aws.settings import AWSSettings
 from laneway.failpoints import armed
 from laneway.urls import Url
 from tests.aws.story import AheadClock
@@ -42,7 +42,7 @@ def poll(url: Url, place: str, count: int, ahead_s: float) -> None:
     armed[place] = reached
     clock = AheadClock()
     clock.advance(ahead_s)
-    broker = AWSBroker(Settings.from_url(url), clock=clock)
+    broker = AWSBroker(AWSSettings.from_url(url), clock=clock)
     (poller, *_) = broker.duties(["q"])
     while poller.round() < 60:
         pass

@@ -20,20 +20,20 @@ from .admin.check import check, check_app, notes_on_events
 from .admin.create import provide
 from .clients import Clients
 from .dynamodb.forward import Forwarder
-from .dynamodb.heartbeat import Reporter
+from .dynamodb.heartbeat import Heartbeat
 from .dynamodb.poller import Poller, Pollers
 from .dynamodb.tables import Tables
-from .inspect import Looking, Whereabouts
-from .operate import Acting
-from .settings import Settings
-from .sns.publish import Publisher
-from .sns.subscriptions import Subscribing, Ties
+from .inspect import Inspection, JobLocator
+from .operate import Operations
+from .settings import AWSSettings
+from .sns.publish import SNSPublisher
+from .sns.subscriptions import SNSSubscriptions, TopicSubscriptions
 from .sns.topics import Topics
-from .sqs.dead_letters import Morgue
-from .sqs.empty_morgue import Emptying
-from .sqs.queues import Channels
-from .sqs.send import Sender
-from .sqs.turn import Turns
+from .sqs.dead_letters import DeadLetterMorgue
+from .sqs.empty_morgue import MorgueEmptier
+from .sqs.queues import SQSQueues
+from .sqs.send import MessageSender
+from .sqs.turn import SQSTurns
 from .unsupported import refusal
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ class AWSBroker:
 
     def __init__(
         self,
-        settings: Settings,
+        settings: AWSSettings,
         *,
         clock: Clock | None = None,
         clients: Clients | None = None,
@@ -72,34 +72,36 @@ class AWSBroker:
         self.refusal = partial(refusal, prefix=settings.prefix)
         self.clock = clock or SystemClock()
         self.clients = clients or Clients(settings)
-        self.channels = Channels(self.clients, settings, self.clock)
+        self.channels = SQSQueues(self.clients, settings, self.clock)
         self.tables = Tables(self.clients, settings, self.clock)
         self.topics = Topics(self.clients, settings)
-        self.ties = Ties(self.clients, self.channels, self.topics, settings)
-        self.subscribing = Subscribing(self.clients, self.channels, self.topics, self.ties)
+        self.ties = TopicSubscriptions(self.clients, self.channels, self.topics, settings)
+        self.subscribing = SNSSubscriptions(self.clients, self.channels, self.topics, self.ties)
         self.pollers = Pollers()
         #: Whether what is missing is made by whoever needs it; the app says so.
         self.development = False
-        publisher = Publisher(self.clients, self.topics, lambda: self.development)
-        self.sender = Sender(self.clients, self.channels, self.tables, settings, self.clock, self.pollers, publisher)
-        self.reporter = Reporter(self.tables, self.clock)
-        self.turns = Turns(
+        publisher = SNSPublisher(self.clients, self.topics, lambda: self.development)
+        self.sender = MessageSender(
+            self.clients, self.channels, self.tables, settings, self.clock, self.pollers, publisher
+        )
+        self.reporter = Heartbeat(self.tables, self.clock)
+        self.turns = SQSTurns(
             self.clients, self.channels, self.tables, self.sender, self.reporter, settings, self.clock, inline=inline
         )
-        self.morgue = Morgue(self.clients, self.channels, self.tables, self.sender, settings, self.clock)
-        self.looks = Looking(self.channels, self.tables, self.morgue, settings, self.clock)
-        self.whereabouts = Whereabouts(self.tables, self.turns, self.clock)
+        self.morgue = DeadLetterMorgue(self.clients, self.channels, self.tables, self.sender, settings, self.clock)
+        self.looks = Inspection(self.channels, self.tables, self.morgue, settings, self.clock)
+        self.whereabouts = JobLocator(self.tables, self.turns, self.clock)
         #: Queues of which it was said that they are missing, though jobs wait for them.
         self._told_missing: set[str] = set()
         forwarder = Forwarder(self.clients, self.channels, settings, self.clock, self._told_missing)
-        self.acts = Acting(self.channels, self.tables, forwarder, settings, self.clock, self.pollers)
+        self.acts = Operations(self.channels, self.tables, forwarder, settings, self.clock, self.pollers)
         self.reporter.holding = self.turns.holding
         self.reporter.running = self.turns.running
 
     @classmethod
     def from_url(cls, url: Url) -> AWSBroker:
         """The broker of an `sqs://` URL, or of an SQS queue's own http(s) URL."""
-        return cls(Settings.from_url(url))
+        return cls(AWSSettings.from_url(url))
 
     # -- jobs in ---------------------------------------------------------------------------------------
 
@@ -241,7 +243,7 @@ class AWSBroker:
 
     def empty_morgue(self, queue: str, *, revive: bool, most: int) -> Generator[int, None, EmptyMorgueResult]:
         """Revive or delete what is dead of plain jobs, ten by ten, without listing it first."""
-        return Emptying(self.morgue, self.clock, queue, revive=revive).steps(most)
+        return MorgueEmptier(self.morgue, self.clock, queue, revive=revive).steps(most)
 
     def pause(self, queue: str) -> bool:
         return self.reporter.pause(queue, True)

@@ -20,7 +20,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from ... import __version__
 from .errors import explain
-from .settings import Settings
+from .settings import AWSSettings
 
 #: How often botocore makes a request at most.
 ATTEMPTS = 3
@@ -36,7 +36,7 @@ _SQS, _RECEIVING, _DYNAMODB, _SNS, _STS = "sqs", "sqs receiving", "dynamodb", "s
 class Clients:
     """SQS, SNS and DynamoDB. Safe to call from several threads, and after a fork: the child gets its own clients."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: AWSSettings) -> None:
         self.settings = settings
         #: The requests that were sent, botocore's repeats included, such as "sqs.SendMessageBatch".
         self.requests: Counter[str] = Counter()
@@ -47,7 +47,7 @@ class Clients:
 
     @classmethod
     def of(
-        cls, settings: Settings, *, sqs: Any = None, dynamodb: Any = None, sns: Any = None, sts: Any = None
+        cls, settings: AWSSettings, *, sqs: Any = None, dynamodb: Any = None, sns: Any = None, sts: Any = None
     ) -> Clients:
         """Use ready boto3 clients. They stay the caller's, who closes them, and does not use them before a fork."""
         clients = cls(settings)

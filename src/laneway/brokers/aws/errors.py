@@ -36,7 +36,7 @@ class ConditionError(AWSError):
     """A conditional write was not carried out, because its condition does not hold."""
 
 
-class RefusedError(AWSError):
+class BatchRefusedError(AWSError):
     """AWS took none, or not all, of the entries of a batch, and it is they that are wrong: a repeat does not help."""
 
     def __init__(self, message: str, *, code: str = "", entries: Sequence[int] = (), service: str = "SQS") -> None:

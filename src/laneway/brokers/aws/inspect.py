@@ -43,19 +43,19 @@ from ..page_cursor import (
 )
 from ..shared import REMEMBER_ENDED_S
 from .dynamodb.delayed_jobs import Table
-from .dynamodb.items import Waiting
+from .dynamodb.items import DelayedItem
 from .dynamodb.tables import Tables
 from .errors import (
     DeniedError,
     MissingError,
 )
-from .settings import Settings
-from .sqs.dead_letters import Morgue
+from .settings import AWSSettings
+from .sqs.dead_letters import DeadLetterMorgue
 from .sqs.queues import (
     LOOK_AGAIN_S,
-    Channels,
+    SQSQueues,
 )
-from .sqs.turn import Turns
+from .sqs.turn import SQSTurns
 
 #: A table with more jobs is counted only so often.
 LONG = 10_000
@@ -66,7 +66,7 @@ QUEUE = "queue:"
 NEVER = 1e12
 
 
-class Numbers(msgspec.Struct):
+class TableCounts(msgspec.Struct):
     """What waits of one queue."""
 
     waiting: int = 0
@@ -76,22 +76,22 @@ class Numbers(msgspec.Struct):
     earliest: float = NEVER
 
 
-class Surveys:
+class TableCounter:
     """Counts tables, and remembers the numbers of long ones."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._known: dict[str, tuple[float, dict[str, Numbers]]] = {}
+        self._known: dict[str, tuple[float, dict[str, TableCounts]]] = {}
 
-    def of(self, table: Table) -> dict[str, Numbers]:
+    def of(self, table: Table) -> dict[str, TableCounts]:
         """The numbers of every queue that has something in a table."""
         known = self._known.get(table.name)
         if known is not None and self._clock.monotonic() - known[0] < LONG_S:
             return known[1]
         now = self._clock.now()
-        found: dict[str, Numbers] = {}
+        found: dict[str, TableCounts] = {}
         for item in all_of(table):
-            numbers = found.setdefault(item.queue, Numbers())
+            numbers = found.setdefault(item.queue, TableCounts())
             numbers.waiting += 1
             numbers.delayed += item.perform_at > now
             numbers.retries += item.outgoing.note.retry_count >= 0
@@ -112,7 +112,7 @@ def queues_of(table: Table) -> list[str]:
     return [item["job_id"]["S"].removeprefix(QUEUE) for answer in answers for item in answer["Items"]]
 
 
-def all_of(table: Table) -> Iterator[Waiting]:
+def all_of(table: Table) -> Iterator[DelayedItem]:
     """All that waits in a table, the next one first."""
     parts = [table.due(partition, NEVER) for partition in table.partitions()]
     return merge(*parts, key=lambda item: (item.perform_at, item.job_id))
@@ -135,11 +135,11 @@ def listing(
     check_start(order, start)
     behind = None if after is None else read_position(order, after)
 
-    def place(item: Waiting) -> Position:
+    def place(item: DelayedItem) -> Position:
         values = {"perform_at": item.perform_at, "key": _key(item), "retry_count": item.outgoing.note.retry_count}
         return values[order], item.perform_at, 0, item.job_id
 
-    def fits(item: Waiting) -> bool:
+    def fits(item: DelayedItem) -> bool:
         if item.queue != queue or not (item.perform_at > now if which == "delayed" else _has_failed(item)):
             return False
         at = place(item)
@@ -156,12 +156,12 @@ def listing(
     return Page([view_of(item, now) for item in page[:limit]], more)
 
 
-def calls_of(table: Table, queue: str, key: str) -> list[Waiting]:
+def calls_of(table: Table, queue: str, key: str) -> list[DelayedItem]:
     """The calls of a key that wait, the next one first."""
     return [item for item in all_of(table) if item.fifo and item.queue == queue and item.outgoing.note.key == key]
 
 
-def view_of(item: Waiting, now: float) -> JobView:
+def view_of(item: DelayedItem, now: float) -> JobView:
     """What waits in a table as a job."""
     note, body = item.outgoing.note, item.outgoing.body
     payload = Payload(body)
@@ -182,24 +182,26 @@ def view_of(item: Waiting, now: float) -> JobView:
     )
 
 
-def _key(item: Waiting) -> str:
+def _key(item: DelayedItem) -> str:
     return (item.outgoing.note.key if item.fifo else "") or item.job_id
 
 
-def _has_failed(item: Waiting) -> bool:
+def _has_failed(item: DelayedItem) -> bool:
     return item.outgoing.note.retry_count >= 0
 
 
-class Looking:
+class Inspection:
     """Looks at queues, jobs and workers."""
 
-    def __init__(self, channels: Channels, tables: Tables, morgue: Morgue, settings: Settings, clock: Clock) -> None:
+    def __init__(
+        self, channels: SQSQueues, tables: Tables, morgue: DeadLetterMorgue, settings: AWSSettings, clock: Clock
+    ) -> None:
         self._channels = channels
         self._tables = tables
         self._morgue = morgue
         self._settings = settings
         self._clock = clock
-        self._surveys = Surveys(clock)
+        self._surveys = TableCounter(clock)
         #: Queues of others that may not be looked at, and until when they are not tried again, on the monotonic clock.
         self._denied: dict[str, float] = {}
         #: Those that somebody has asked for and that have no SQS queue, but jobs that wait for one.
@@ -261,7 +263,7 @@ class Looking:
 
     def stats(self) -> list[QueueStats]:
         """Those queues in numbers. What is hidden counts as busy: it runs, or waits for the retry of a keyed call."""
-        surveyed: dict[str, dict[str, Numbers]] = {}
+        surveyed: dict[str, dict[str, TableCounts]] = {}
         found: list[QueueStats] = []
         for queue in self.queues():
             try:
@@ -272,7 +274,7 @@ class Looking:
                 self._deny(queue)  # one that we may send to, and no more
         return found
 
-    def _stats(self, queue: str, surveyed: dict[str, dict[str, Numbers]]) -> QueueStats:
+    def _stats(self, queue: str, surveyed: dict[str, dict[str, TableCounts]]) -> QueueStats:
         found = QueueStats(queue=queue, shards=1)
         for channel in self._channels.existing(queue):
             attributes = self._channels.attributes(channel)
@@ -287,7 +289,7 @@ class Looking:
             found.processed, found.failed, found.paused = item.processed, item.failed, item.paused
             if table.name not in surveyed:  # one table may serve many queues
                 surveyed[table.name] = self._surveys.of(table)
-            numbers = surveyed[table.name].get(queue, Numbers())
+            numbers = surveyed[table.name].get(queue, TableCounts())
             found.length += numbers.waiting
             found.delayed += numbers.delayed
             found.retries = numbers.retries
@@ -371,10 +373,10 @@ class Looking:
 FRESH_S = 1.0
 
 
-class Whereabouts:
+class JobLocator:
     """Finds jobs by their ids."""
 
-    def __init__(self, tables: Tables, turns: Turns, clock: Clock) -> None:
+    def __init__(self, tables: Tables, turns: SQSTurns, clock: Clock) -> None:
         self._tables = tables
         self._turns = turns
         self._clock = clock

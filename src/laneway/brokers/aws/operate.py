@@ -15,25 +15,25 @@ from ...errors import BrokerAwayError, BrokerError
 from ..shared import due_at
 from .dynamodb.delayed_jobs import Table
 from .dynamodb.forward import Forwarder
-from .dynamodb.items import Waiting
-from .dynamodb.job_history import Record
+from .dynamodb.items import DelayedItem
+from .dynamodb.job_history import HistoryRow
 from .dynamodb.poller import Pollers
 from .dynamodb.tables import Tables
-from .settings import Settings
-from .sqs.dead_letters import Morgue
-from .sqs.message import Outgoing
-from .sqs.queues import Channels
+from .settings import AWSSettings
+from .sqs.dead_letters import DeadLetterMorgue
+from .sqs.message import OutgoingMessage
+from .sqs.queues import SQSQueues
 
 
-class Acting:
+class Operations:
     """Acts on the jobs that wait in tables."""
 
     def __init__(
         self,
-        channels: Channels,
+        channels: SQSQueues,
         tables: Tables,
         forwarder: Forwarder,
-        settings: Settings,
+        settings: AWSSettings,
         clock: Clock,
         pollers: Pollers | None = None,
     ) -> None:
@@ -82,11 +82,11 @@ class Acting:
         self._pollers.tell(table.name, (item.perform_at for item in found if item.stays and item.perform_at > now))
         return bool(moved)
 
-    def _is_soon(self, item: Waiting, now: float) -> bool:
+    def _is_soon(self, item: DelayedItem, now: float) -> bool:
         """Whether it goes to its queue at once: it would be late if it waited for the next poll."""
         return item.perform_at <= (now if item.stays else now + self._settings.poll_s)
 
-    def _wanted(self, queue: str, key: str, identity: str | None, done: str) -> tuple[Table, list[Waiting]]:
+    def _wanted(self, queue: str, key: str, identity: str | None, done: str) -> tuple[Table, list[DelayedItem]]:
         table = self._tables.of(queue)
         if table is None:
             raise BrokerError(
@@ -117,14 +117,14 @@ class Acting:
         """Send jobs to their queues now. Returns of how many keys."""
         now = self._clock.now()
 
-        def run(table: Table, items: list[Waiting]) -> list[Waiting]:
+        def run(table: Table, items: list[DelayedItem]) -> list[DelayedItem]:
             moved = [item.job_id for item in items if table.move(item.job_id, now, now)]
             self._forward(table, list(table.get_all(moved).values()))
             return [item for item in items if item.job_id in moved]
 
         return self._act(queue, keys, run)
 
-    def bury_failed(self, queue: str, keys: Sequence[str], morgue: Morgue) -> int:
+    def bury_failed(self, queue: str, keys: Sequence[str], morgue: DeadLetterMorgue) -> int:
         """Send jobs that have failed to the dead-letter queue. Returns how many."""
         return self._act(queue, keys, lambda table, items: [item for item in items if self._bury(table, item, morgue)])
 
@@ -137,7 +137,7 @@ class Acting:
             lambda table, items: [item for item in items if _has_failed(item) and table.remove(item.job_id, now)],
         )
 
-    def _bury(self, table: Table, item: Waiting, morgue: Morgue) -> bool:
+    def _bury(self, table: Table, item: DelayedItem, morgue: DeadLetterMorgue) -> bool:
         """To the dead-letter queue first, then out of the table: if we die between, it is in both for a while."""
         mine, now = self._forwarder.mine, self._clock.now()
         if not _has_failed(item) or not table.claim(item, mine, now):
@@ -145,17 +145,21 @@ class Acting:
         outgoing = item.outgoing
         note = msgspec.structs.replace(outgoing.note, queue=item.queue, hop=outgoing.note.hop + 1)
         try:
-            morgue.bury(self._channels.of(item.queue, item.fifo), [Outgoing(outgoing.body, note, outgoing.attributes)])
+            morgue.bury(
+                self._channels.of(item.queue, item.fifo), [OutgoingMessage(outgoing.body, note, outgoing.attributes)]
+            )
         except BrokerAwayError:
             raise  # perhaps it was sent: the claim ends by itself
         except BrokerError:
             table.release(item, mine)
             raise
-        table.amend(item.queue, item.job_id, Record("dead", now))
+        table.amend(item.queue, item.job_id, HistoryRow("dead", now))
         table.done(item, mine)
         return True
 
-    def _act(self, queue: str, keys: Sequence[str], act: Callable[[Table, list[Waiting]], list[Waiting]]) -> int:
+    def _act(
+        self, queue: str, keys: Sequence[str], act: Callable[[Table, list[DelayedItem]], list[DelayedItem]]
+    ) -> int:
         """Do something to those jobs of the keys that wait in the table. Returns to how many it was done."""
         table = self._tables.of(queue)
         if table is None or not keys:
@@ -165,7 +169,7 @@ class Acting:
 
     # -- finding ---------------------------------------------------------------------------------------
 
-    def _found(self, table: Table, queue: str, keys: Sequence[str]) -> Iterator[Waiting]:
+    def _found(self, table: Table, queue: str, keys: Sequence[str]) -> Iterator[DelayedItem]:
         """The jobs with these keys that wait for a queue: plain ones and calls by their ids, all calls of a key."""
         found = {id: item for id, item in table.get_all(keys).items() if item.queue == queue}
         yield from found.values()
@@ -178,12 +182,12 @@ class Acting:
             if after is None:
                 return
 
-    def _forward(self, table: Table, items: list[Waiting]) -> None:
+    def _forward(self, table: Table, items: list[DelayedItem]) -> None:
         """Send items now that a poller would send later. What cannot be sent now, it will."""
         items = sorted(items, key=lambda item: (item.perform_at, item.job_id))
         while items:
             items = self._forwarder.forward(table, items).skipped
 
 
-def _has_failed(item: Waiting) -> bool:
+def _has_failed(item: DelayedItem) -> bool:
     return item.outgoing.note.retry_count >= 0

@@ -47,7 +47,7 @@ _AMAZON = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class AWSSettings:
     """Where the queues and tables are, and how they are used."""
 
     region: str | None = None
@@ -80,7 +80,7 @@ class Settings:
     records: bool = False
 
     @classmethod
-    def from_url(cls, url: Url, environ: Mapping[str, str] = os.environ) -> Settings:
+    def from_url(cls, url: Url, environ: Mapping[str, str] = os.environ) -> AWSSettings:
         """The settings of sqs://, and of the https:// URL that SQS gives a queue."""
         if any("@" in text for text in (url.rest, *url.options, *url.options.values())):
             raise ConfigError(f"The {url.scheme} URL has an @ in it: {_CREDENTIALS}.")

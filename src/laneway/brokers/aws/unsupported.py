@@ -21,7 +21,7 @@ from .settings import MAX_NAME
 from .sqs.hop_delay import task_in
 from .sqs.message import (
     ROOM,
-    Outgoing,
+    OutgoingMessage,
     is_group,
     refused_character,
     size_of,
@@ -68,7 +68,7 @@ def check_new(jobs: Sequence[NewJob]) -> None:
     check_jobs(jobs)
 
 
-def check_size(job: NewJob, outgoing: Outgoing, limit: int) -> None:
+def check_size(job: NewJob, outgoing: OutgoingMessage, limit: int) -> None:
     """Refuse a message that is too large, or would be when it is sent on."""
     # A copy of an event has the name of its queue in its id.
     size = size_of(outgoing) + ROOM + (MAX_NAME + 1 if job.to_topic else 0)

@@ -16,7 +16,7 @@ from ..target import load_imports, open_target
 if TYPE_CHECKING:
     from ...app import Laneway
     from ...brokers.aws.admin.iam import Role
-    from ...brokers.aws.admin.resources import Need
+    from ...brokers.aws.admin.resources import QueueRequirement
     from ...brokers.aws.broker import AWSBroker
 
 #: How a step of the creation is said.
@@ -165,7 +165,7 @@ def _opened(target: str, url: str | None) -> tuple[AWSBroker, Laneway]:
     return broker, found.app
 
 
-def _needs(target: str, app: Laneway, topics: list[str]) -> dict[str, Need]:
+def _needs(target: str, app: Laneway, topics: list[str]) -> dict[str, QueueRequirement]:
     """What an app's tasks and listeners need on AWS. One that only publishes needs nothing but topics."""
     from ...brokers.aws.admin.resources import needs_of
 

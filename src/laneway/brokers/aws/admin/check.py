@@ -27,11 +27,11 @@ from ..errors import (
     MissingError,
     is_refusal,
 )
-from ..sqs.message import Channel
+from ..sqs.message import SQSQueue
 from .resources import (
     HASH,
     RANGE,
-    Need,
+    QueueRequirement,
     needs_of,
     receives_problem,
     redrive_of,
@@ -69,7 +69,7 @@ def denied(what: str, actions: Sequence[str], error: DeniedError | None = None) 
     )
 
 
-def queue_denials(clients: Clients, channel: Channel, *, letters: bool = False) -> Iterator[str]:
+def queue_denials(clients: Clients, channel: SQSQueue, *, letters: bool = False) -> Iterator[str]:
     """The actions on a queue that are not allowed; a worker only sends to one of dead letters."""
     for action, (operation, entry) in _TWICE.items():
         if letters and action != "sqs:SendMessage":
@@ -121,7 +121,7 @@ def table_denials(clients: Clients, table: str) -> Iterator[str]:
             yield action
 
 
-def _groups(action: str, channel: Channel) -> dict[str, str]:
+def _groups(action: str, channel: SQSQueue) -> dict[str, str]:
     if action != "sqs:SendMessage" or not channel.fifo:
         return {}
     return {"MessageGroupId": NOBODY, "MessageDeduplicationId": NOBODY}
@@ -144,8 +144,8 @@ _SUBSCRIBE = "laneway aws create TARGET does that, and so does laneway subscribe
 def check_listener(broker: AWSBroker, name: str, wanted: Subscription) -> Iterator[str]:
     """What a listener needs beside its queue, and does not have. The queue exists."""
     try:
-        yield from _door(broker, name, wanted)
-        yield from _tie(broker, name, wanted)
+        yield from _check_queue_access(broker, name, wanted)
+        yield from _check_subscription(broker, name, wanted)
     except BrokerAwayError:
         raise
     except AWSError as error:
@@ -164,7 +164,7 @@ def notes_on_events(broker: AWSBroker, app: Laneway) -> list[str]:
     ]
 
 
-def _door(broker: AWSBroker, name: str, wanted: Subscription) -> Iterator[str]:
+def _check_queue_access(broker: AWSBroker, name: str, wanted: Subscription) -> Iterator[str]:
     try:
         door = broker.subscribing.door(wanted.queue)
     except (DeniedError, MissingError):
@@ -178,7 +178,7 @@ def _door(broker: AWSBroker, name: str, wanted: Subscription) -> Iterator[str]:
         )
 
 
-def _tie(broker: AWSBroker, name: str, wanted: Subscription) -> Iterator[str]:
+def _check_subscription(broker: AWSBroker, name: str, wanted: Subscription) -> Iterator[str]:
     topic, queue = broker.topics.name(wanted.topic), broker.channels.name_of(wanted.queue, False)
     try:
         tie = broker.ties.one(wanted.topic, wanted.queue)
@@ -239,7 +239,7 @@ def check_app(broker: AWSBroker, app: Laneway) -> list[str]:
     return found
 
 
-def _missing(broker: AWSBroker, need: Need, fifo: bool) -> str:
+def _missing(broker: AWSBroker, need: QueueRequirement, fifo: bool) -> str:
     name = broker.channels.name_of(need.queue, fifo)
     what = ("FIFO queue", "keyed") if fifo else ("SQS queue", "plain")
     return (
@@ -248,7 +248,7 @@ def _missing(broker: AWSBroker, need: Need, fifo: bool) -> str:
     )
 
 
-def _receives(broker: AWSBroker, need: Need, channel: Channel) -> Iterator[str]:
+def _receives(broker: AWSBroker, need: QueueRequirement, channel: SQSQueue) -> Iterator[str]:
     try:
         redrive = redrive_of(broker.channels.attributes(channel))
     except AWSError:
@@ -261,7 +261,7 @@ def _receives(broker: AWSBroker, need: Need, channel: Channel) -> Iterator[str]:
 # -- queues --------------------------------------------------------------------------------------------
 
 
-def _queue(broker: AWSBroker, channel: Channel) -> Iterator[str]:
+def _queue(broker: AWSBroker, channel: SQSQueue) -> Iterator[str]:
     try:
         attributes = broker.channels.attributes(channel)
         letters = broker.channels.dead_letters(channel)
@@ -288,7 +288,7 @@ def _queue(broker: AWSBroker, channel: Channel) -> Iterator[str]:
     yield from _letters(broker, letters)
 
 
-def _letters(broker: AWSBroker, letters: Channel) -> Iterator[str]:
+def _letters(broker: AWSBroker, letters: SQSQueue) -> Iterator[str]:
     try:
         yield from retention_problem(letters.name, broker.channels.attributes(letters))
     except MissingError:
@@ -352,7 +352,7 @@ def _expiry(broker: AWSBroker, name: str) -> Iterator[str]:
 # -- the clock -----------------------------------------------------------------------------------------
 
 
-def _clock(broker: AWSBroker, channels: list[Channel]) -> Iterator[str]:
+def _clock(broker: AWSBroker, channels: list[SQSQueue]) -> Iterator[str]:
     """Whether this machine and AWS agree on the time, by the date of an answer."""
     for channel in channels:
         try:

@@ -36,7 +36,7 @@ from ..sqs.queues import FIFO_SUFFIX
 from .resources import (
     EXPIRES,
     MAX_RECEIVES,
-    Need,
+    QueueRequirement,
     needs_of,
     queue_attributes,
     receives_problem,
@@ -56,19 +56,19 @@ if TYPE_CHECKING:
 Level = Literal["made", "missing", "exists", "problem"]
 
 
-class Step(msgspec.Struct):
+class CreateStep(msgspec.Struct):
     """What was made or found, or would be made (`missing`). A `problem` is left as it is, for somebody to mend."""
 
     level: Level
     text: str
 
 
-Steps = Iterator[Step]
+Steps = Iterator[CreateStep]
 
 
 def problems(sentences: Iterable[str]) -> Steps:
     """A step for each of them."""
-    return (Step("problem", sentence) for sentence in sentences)
+    return (CreateStep("problem", sentence) for sentence in sentences)
 
 
 class EventCreation:
@@ -89,12 +89,12 @@ class EventCreation:
         """Make a topic."""
         name = self._topics.name(topic)
         if self._topics.exists(topic):
-            yield Step("exists", f"The SNS topic {name} exists.")
+            yield CreateStep("exists", f"The SNS topic {name} exists.")
         elif self._dry_run:
-            yield Step("missing", f"The SNS topic {name}, {what}, would be made.")
+            yield CreateStep("missing", f"The SNS topic {name}, {what}, would be made.")
         else:
             self._topics.create(topic)
-            yield Step("made", f"The SNS topic {name}, {what}, was made.")
+            yield CreateStep("made", f"The SNS topic {name}, {what}, was made.")
 
     def subscription(self, wanted: Subscription) -> Steps:
         """Let a topic send to a queue, and subscribe the queue to it; both should exist."""
@@ -105,31 +105,31 @@ class EventCreation:
             tie = self._ties.one(wanted.topic, wanted.queue)
         except MissingError as error:
             if not self._dry_run:  # it could not be made, and that was told
-                yield Step("problem", str(error))
+                yield CreateStep("problem", str(error))
                 return
             door, is_open, tie = None, False, None
         if door is not None and (denied := self._subscribing.is_denied(door, wanted.topic)):
-            yield Step("problem", denied)
+            yield CreateStep("problem", denied)
         elif is_open:
-            yield Step("exists", f"The SNS topic {topic} may send to the SQS queue {queue}.")
+            yield CreateStep("exists", f"The SNS topic {topic} may send to the SQS queue {queue}.")
         elif self._dry_run or door is None:
-            yield Step("missing", f"The SNS topic {topic} would be allowed to send to the SQS queue {queue}.")
+            yield CreateStep("missing", f"The SNS topic {topic} would be allowed to send to the SQS queue {queue}.")
         else:
             self._subscribing.open(door, wanted.topic)
-            yield Step("made", f"The SNS topic {topic} was allowed to send to the SQS queue {queue}.")
+            yield CreateStep("made", f"The SNS topic {topic} was allowed to send to the SQS queue {queue}.")
         if tie is not None:
-            yield Step("exists", f"The SQS queue {queue} is subscribed to {topic}.")
+            yield CreateStep("exists", f"The SQS queue {queue} is subscribed to {topic}.")
             if not self._sets_filters and not self._ties.terms(tie).let_through(wanted.filter):
-                yield Step(
+                yield CreateStep(
                     "problem",
                     f"The subscription of {queue} to {topic} has another filter than its listener declares, and was "
                     "left as it is; laneway subscribe TARGET sets it, and so does a worker that may.",
                 )
         elif self._dry_run or door is None:
-            yield Step("missing", f"The SQS queue {queue} would be subscribed to {topic}.")
+            yield CreateStep("missing", f"The SQS queue {queue} would be subscribed to {topic}.")
         else:
             self._subscribing.make(wanted, door)
-            yield Step("made", f"The SQS queue {queue} was subscribed to {topic}.")
+            yield CreateStep("made", f"The SQS queue {queue} was subscribed to {topic}.")
 
 
 #: Seconds that a table gets until it can be used, and between two looks at it.
@@ -158,7 +158,9 @@ class Creation:
         self._development = development
         self._events = EventCreation(broker, dry_run=dry_run, sets_filters=development)
 
-    def carry_out(self, needs: Mapping[str, Need], *, tables: bool = True, publishes: Collection[str] = ()) -> Steps:
+    def carry_out(
+        self, needs: Mapping[str, QueueRequirement], *, tables: bool = True, publishes: Collection[str] = ()
+    ) -> Steps:
         """Make queues for plain and for keyed jobs, with their dead-letter queues, and the tables; for a listener its
         topic and subscription too. `publishes` are the topics of what the app publishes."""
         self._broker.channels.look_again()
@@ -166,7 +168,9 @@ class Creation:
             yield from self._events.topic(topic, "for what the app publishes")
         for need in needs.values():
             for task in need.collecting:
-                yield Step("problem", f"The collecting task {task} cannot run on SQS; use Redis or SQLite for it.")
+                yield CreateStep(
+                    "problem", f"The collecting task {task} cannot run on SQS; use Redis or SQLite for it."
+                )
             wanted = need.subscription
             if wanted is not None and wanted.topic not in publishes:
                 yield from self._events.topic(wanted.topic, f"for the events of {', '.join(need.plain)}")
@@ -180,7 +184,7 @@ class Creation:
 
     # -- queues ----------------------------------------------------------------------------------------
 
-    def _queue(self, need: Need, fifo: bool) -> Steps:
+    def _queue(self, need: QueueRequirement, fifo: bool) -> Steps:
         name = self._broker.channels.name_of(need.queue, fifo)
         attributes = self._attributes(name)
         redrive = None if attributes is None else redrive_of(attributes)
@@ -188,7 +192,7 @@ class Creation:
         arn = ""
         if attributes is None or redrive is None:
             if len(letters) > MAX_NAME:
-                yield Step(
+                yield CreateStep(
                     "problem",
                     f"The dead-letter queue of {name} would be called {letters}, and SQS takes {MAX_NAME} characters "
                     f"at most; give the queue {need.queue} a shorter name.",
@@ -198,14 +202,14 @@ class Creation:
             if attributes is None:
                 yield from self._make_queue(name, f"its dead letters in {letters}", fifo, arn)
                 return
-        yield Step("exists", f"The SQS queue {name} exists.")
+        yield CreateStep("exists", f"The SQS queue {name} exists.")
         yield from problems(retention_problem(name, attributes))
         yield from problems(size_problem(name, attributes, self._broker.settings.max_body))
         if redrive is None and self._development:
             yield from self._redrive(name, letters, arn)
             return
         if redrive is None:
-            yield Step(
+            yield CreateStep(
                 "problem",
                 f"The SQS queue {name} has no redrive policy, and was left as it is; give it one that names {letters} "
                 f"and has a maxReceiveCount of {MAX_RECEIVES}.",
@@ -220,7 +224,7 @@ class Creation:
         url = self._clients.sqs("get_queue_url", QueueName=name, **self._owner())["QueueUrl"]
         policy = {"RedrivePolicy": redrive_policy(letters_arn)}
         self._clients.sqs("set_queue_attributes", QueueUrl=url, Attributes=policy)
-        yield Step("made", f"The SQS queue {name} was given a redrive policy, its dead letters in {letters}.")
+        yield CreateStep("made", f"The SQS queue {name} was given a redrive policy, its dead letters in {letters}.")
 
     def _named_letters(self, name: str, arn: str, letters_arn: str) -> Steps:
         """See that there is the dead-letter queue that a redrive policy names; one elsewhere is somebody else's."""
@@ -232,23 +236,23 @@ class Creation:
             what = f"for the dead letters of {name}, whose redrive policy names it"
             yield from self._make_queue(letters, what, letters.endswith(FIFO_SUFFIX), None)
             return
-        yield Step("exists", f"The SQS queue {letters} exists.")
+        yield CreateStep("exists", f"The SQS queue {letters} exists.")
         yield from problems(retention_problem(letters, attributes))
 
-    def _letters(self, name: str, fifo: bool) -> Generator[Step, None, str]:
+    def _letters(self, name: str, fifo: bool) -> Generator[CreateStep, None, str]:
         """Make a dead-letter queue. Returns its ARN."""
         attributes = self._attributes(name)
         if attributes is None:
             yield from self._make_queue(name, "for dead letters", fifo, None)
             attributes = self._attributes(name) or {}
         else:
-            yield Step("exists", f"The SQS queue {name} exists.")
+            yield CreateStep("exists", f"The SQS queue {name} exists.")
             yield from problems(retention_problem(name, attributes))
         return attributes.get("QueueArn", "")
 
     def _make_queue(self, name: str, what: str, fifo: bool, letters_arn: str | None) -> Steps:
         if self._dry_run:
-            yield Step("missing", f"The SQS queue {name}, {what}, would be made.")
+            yield CreateStep("missing", f"The SQS queue {name}, {what}, would be made.")
             return
         attributes = queue_attributes(self._broker.settings, fifo, letters_arn)
         try:
@@ -261,7 +265,7 @@ class Creation:
                 "do it again then.",
                 code=error.code,
             ) from None
-        yield Step("made", f"The SQS queue {name}, {what}, was made.")
+        yield CreateStep("made", f"The SQS queue {name}, {what}, was made.")
 
     def _attributes(self, name: str) -> dict[str, str] | None:
         """The attributes of an SQS queue; None if there is none."""
@@ -287,22 +291,22 @@ class Creation:
             return
         problem = problem_of(described)
         if problem is not None:
-            yield Step("problem", problem)
+            yield CreateStep("problem", problem)
             return
-        yield Step("exists", f"The table {name} exists.")
+        yield CreateStep("exists", f"The table {name} exists.")
         said = self._clients.dynamodb("describe_time_to_live", TableName=name).get("TimeToLiveDescription", {})
         yield from problems(ttl_problem(name, said))
 
     def _make_table(self, name: str) -> Steps:
         if self._dry_run:
-            yield Step("missing", f"The table {name}, for delayed jobs, would be made.")
+            yield CreateStep("missing", f"The table {name}, for delayed jobs, would be made.")
             return
         self._clients.dynamodb("create_table", **table_definition(name))
         self._await_table(name)
         # If we die before this the table serves all the same, and the next run says what is missing.
         expiry = {"Enabled": True, "AttributeName": EXPIRES}
         self._clients.dynamodb("update_time_to_live", TableName=name, TimeToLiveSpecification=expiry)
-        yield Step("made", f"The table {name}, for delayed jobs, was made; it is paid by request.")
+        yield CreateStep("made", f"The table {name}, for delayed jobs, was made; it is paid by request.")
 
     def _await_table(self, name: str) -> None:
         for _ in range(int(PATIENCE_S / PAUSE_S)):
@@ -319,7 +323,7 @@ def provide(broker: AWSBroker, app: Laneway, queues: Collection[str]) -> list[Au
     Says of each thing that it was made, or that it is there and not as it should be.
     """
     needs = needs_of(app)
-    wanted = {queue: needs.get(queue) or Need(queue) for queue in queues}
+    wanted = {queue: needs.get(queue) or QueueRequirement(queue) for queue in queues}
     steps = list(Creation(broker, development=True).carry_out(wanted, tables=False))
     broker.channels.look_again()
     return [AutoCreateNote(step.text, step.level == "made") for step in steps if step.level in ("made", "problem")]

@@ -14,10 +14,10 @@ import msgspec
 from ....errors import BrokerError, ConfigError
 from ..clients import Clients
 from ..dynamodb.items import INDEX
-from ..settings import Settings
+from ..settings import AWSSettings
 from ..sns.topics import partition_of
-from ..sqs.queues import Channels
-from .resources import Need, redrive_of
+from ..sqs.queues import SQSQueues
+from .resources import QueueRequirement, redrive_of
 
 if TYPE_CHECKING:
     from ..broker import AWSBroker
@@ -71,7 +71,7 @@ _LOOK_FOR = ("sqs:GetQueueUrl",)
 _ALL = ["*"]
 
 
-class Place(msgspec.Struct, frozen=True):
+class AccountLocation(msgspec.Struct, frozen=True):
     """Where things are on AWS."""
 
     region: str
@@ -82,16 +82,16 @@ class Place(msgspec.Struct, frozen=True):
         return f"arn:{partition_of(self.region)}:{service}:{self.region}:{self.account}:{name}"
 
 
-class Found(msgspec.Struct):
+class QueueARNs(msgspec.Struct):
     """What AWS has said of the queues that exist: their ARNs, and those of their dead letters, by name."""
 
     queues: dict[str, str] = {}
     letters: dict[str, str] = {}
 
 
-def look(channels: Channels, queues: Iterable[str]) -> Found:
+def look(channels: SQSQueues, queues: Iterable[str]) -> QueueARNs:
     """What can be found out now; without credentials, or without queues, that is nothing."""
-    found = Found()
+    found = QueueARNs()
     try:
         for queue in queues:
             for channel in channels.existing(queue):
@@ -115,8 +115,8 @@ def caller_of(clients: Clients) -> str | None:
 
 
 def place_of(
-    settings: Settings, found: Found, account: str | None, ask: Callable[[], str | None] = lambda: None
-) -> Place:
+    settings: AWSSettings, found: QueueARNs, account: str | None, ask: Callable[[], str | None] = lambda: None
+) -> AccountLocation:
     """Where an app's queues and topics are: as it was said, else as those say that exist, else as `ask` says."""
     arns = [arn.split(":") for arn in found.queues.values() if arn.count(":") == 5]
     region = settings.region or next((arn[3] for arn in arns), None)
@@ -128,15 +128,15 @@ def place_of(
             "A policy names the account of its queues and topics, and neither a queue nor STS could be asked for it; "
             "say it with --account."
         )
-    return Place(region, account)
+    return AccountLocation(region, account)
 
 
 def policy(
     role: Role,
-    needs: Mapping[str, Need],
+    needs: Mapping[str, QueueRequirement],
     broker: AWSBroker,
-    place: Place,
-    found: Found,
+    place: AccountLocation,
+    found: QueueARNs,
     publishes: Iterable[str] = (),
 ) -> dict[str, Any]:
     """The policy document for a role; `publishes` are the topics of what the app publishes, or patterns of them."""

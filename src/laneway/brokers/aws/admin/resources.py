@@ -18,13 +18,13 @@ from ....config import DEFAULT_QUEUE
 from ....events.event import Subscription
 from ....jobs.data import Kind
 from ..dynamodb.items import INDEX
-from ..settings import Settings
+from ..settings import AWSSettings
 
 if TYPE_CHECKING:
     from ....app import Laneway
 
 
-class Need(msgspec.Struct):
+class QueueRequirement(msgspec.Struct):
     """What the tasks of one queue need, or its listener."""
 
     queue: str
@@ -48,12 +48,12 @@ class Need(msgspec.Struct):
         return self.keyed if fifo else self.plain
 
 
-def needs_of(app: Laneway) -> dict[str, Need]:
+def needs_of(app: Laneway) -> dict[str, QueueRequirement]:
     """The queues of an app's tasks and listeners, in the order of their declaration."""
-    found: dict[str, Need] = {}
+    found: dict[str, QueueRequirement] = {}
     for task in app.registry:
         queue = task.options.queue or DEFAULT_QUEUE
-        need = found.setdefault(queue, Need(queue))
+        need = found.setdefault(queue, QueueRequirement(queue))
         if task.kind is Kind.COLLECTING:
             need.collecting.append(task.name)
             continue
@@ -77,7 +77,7 @@ HASH, RANGE, TIME = "scheduler", "job_id", "perform_at"
 EXPIRES = "expires_at"
 
 
-class Redrive(msgspec.Struct, rename="camel"):
+class RedrivePolicy(msgspec.Struct, rename="camel"):
     """A queue's redrive policy."""
 
     dead_letter_target_arn: str = ""
@@ -85,18 +85,18 @@ class Redrive(msgspec.Struct, rename="camel"):
     max_receive_count: int = 0
 
 
-def redrive_of(attributes: Mapping[str, str]) -> Redrive | None:
+def redrive_of(attributes: Mapping[str, str]) -> RedrivePolicy | None:
     """The redrive policy of a queue; None if it has none."""
     policy = attributes.get("RedrivePolicy")
-    return msgspec.json.decode(policy, type=Redrive, strict=False) if policy else None
+    return msgspec.json.decode(policy, type=RedrivePolicy, strict=False) if policy else None
 
 
 def redrive_policy(dead_letters_arn: str) -> str:
     """The redrive policy that a queue is given."""
-    return msgspec.json.encode(Redrive(dead_letters_arn, MAX_RECEIVES)).decode()
+    return msgspec.json.encode(RedrivePolicy(dead_letters_arn, MAX_RECEIVES)).decode()
 
 
-def queue_attributes(settings: Settings, fifo: bool, dead_letters_arn: str | None) -> dict[str, str]:
+def queue_attributes(settings: AWSSettings, fifo: bool, dead_letters_arn: str | None) -> dict[str, str]:
     """What a queue is made with; `dead_letters_arn` None: it is a dead-letter queue itself."""
     attributes = {"MessageRetentionPeriod": str(RETENTION_S)}
     if settings.max_body > 262_144:
@@ -151,7 +151,7 @@ def size_problem(name: str, attributes: Mapping[str, str], max_body: int) -> Ite
         )
 
 
-def receives_problem(name: str, redrive: Redrive, runs: int, task: str) -> Iterator[str]:
+def receives_problem(name: str, redrive: RedrivePolicy, runs: int, task: str) -> Iterator[str]:
     """A sentence if SQS itself would bury a job before its retries are used up."""
     if redrive.max_receive_count <= runs:
         if runs < MAX_RECEIVES:

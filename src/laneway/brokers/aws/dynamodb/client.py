@@ -22,7 +22,7 @@ from ..errors import (
     ConditionError,
     MissingError,
 )
-from ..settings import Settings
+from ..settings import AWSSettings
 
 Attribute = dict[str, Any]
 Item = dict[str, Attribute]
@@ -113,14 +113,14 @@ _PAUSES_S = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6)
 Request = dict[str, Any]
 
 
-class Rows:
+class TableClient:
     """The requests of one table."""
 
     def __init__(
         self,
         name: str,
         clients: Clients,
-        settings: Settings,
+        settings: AWSSettings,
         clock: Clock,
         *,
         home: str = "",

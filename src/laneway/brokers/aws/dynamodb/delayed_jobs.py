@@ -39,8 +39,8 @@ from .client import (
 from .items import (
     INDEX,
     RUBY,
+    DelayedItem,
     UnreadableError,
-    Waiting,
     item_of,
     moved_note,
     names,
@@ -49,11 +49,11 @@ from .items import (
     waiting_of,
 )
 from .job_history import (
-    Record,
-    Records,
+    HistoryRow,
+    HistoryRows,
 )
-from .retry_state import States
-from .workers import Meta
+from .retry_state import RetryStateRows
+from .workers import WorkerRows
 
 #: Where a listing goes on: of each partition, the due time and the id of its last item that was listed.
 _Places = dict[str, tuple[str, str]]
@@ -61,7 +61,7 @@ _Places = dict[str, tuple[str, str]]
 
 def page(
     table: Table, queue: str, *, start: float | None, after: str | None, reverse: bool, limit: int
-) -> tuple[list[Waiting], str | None]:
+) -> tuple[list[DelayedItem], str | None]:
     places = _places_of(after)
     streams = [
         _listed(table, queue, partition, start, places.get(partition), reverse, limit)
@@ -93,7 +93,7 @@ def _listed(
     place: tuple[str, str] | None,
     reverse: bool,
     limit: int,
-) -> Iterator[Waiting]:
+) -> Iterator[DelayedItem]:
     """The items of one partition, in order of their due times."""
     question = _question(table, queue, partition, start, "<=" if reverse else ">=")
     if place is not None:
@@ -151,7 +151,7 @@ _NAMES = {"#id": "job_id", "#at": "perform_at", "#claim": "claim", "#until": "cl
 _FREE = "(attribute_not_exists(#claim) OR #until < :now"
 
 
-class Table(States, Meta, Records):
+class Table(RetryStateRows, WorkerRows, HistoryRows):
     """One waiter table."""
 
     _announced = 0
@@ -159,7 +159,7 @@ class Table(States, Meta, Records):
 
     # -- jobs in ---------------------------------------------------------------------------------------
 
-    def put(self, waiting: Sequence[Waiting]) -> None:
+    def put(self, waiting: Sequence[DelayedItem]) -> None:
         """Store jobs, in twenty-fives, over whatever has their ids. If that fails midway, the error names what was not
         stored; raises EnqueueError, and stores nothing, when one is larger than DynamoDB's items may be."""
         size = self.settings.partitions
@@ -187,7 +187,7 @@ class Table(States, Meta, Records):
 
     # -- looking ---------------------------------------------------------------------------------------
 
-    def due(self, partition: str, until: float) -> Iterator[Waiting]:
+    def due(self, partition: str, until: float) -> Iterator[DelayedItem]:
         """What is due by then in one partition, earliest first, all pages."""
         for answer in self.query(
             IndexName=INDEX,
@@ -198,13 +198,13 @@ class Table(States, Meta, Records):
         ):
             yield from self.read(answer["Items"])
 
-    def get(self, job_id: str) -> Waiting | None:
+    def get(self, job_id: str) -> DelayedItem | None:
         """The job of this id, if it waits here."""
         return self.get_all([job_id]).get(job_id)
 
-    def get_all(self, job_ids: Iterable[str]) -> dict[str, Waiting]:
+    def get_all(self, job_ids: Iterable[str]) -> dict[str, DelayedItem]:
         """Those of these jobs that wait here, by id."""
-        found: dict[str, Waiting] = {}
+        found: dict[str, DelayedItem] = {}
         wanted = dict.fromkeys(each for each in job_ids if each)
         size = self.settings.partitions
         homes = [key(partition_of(each, size), each) for each in wanted]
@@ -226,7 +226,7 @@ class Table(States, Meta, Records):
         after: str | None = None,
         reverse: bool = False,
         limit: int = 100,
-    ) -> tuple[list[Waiting], str | None]:
+    ) -> tuple[list[DelayedItem], str | None]:
         """The jobs of a queue by due time, and what to give as `after` for those that follow; None at the end.
 
         `start` is the due time to begin with, itself included; with `reverse` the latest come first.
@@ -237,7 +237,7 @@ class Table(States, Meta, Records):
         """How many jobs of a queue wait here; with `until`, those that are due by then."""
         return count(self, queue, until=until)
 
-    def read(self, items: Iterable[Item]) -> Iterator[Waiting]:
+    def read(self, items: Iterable[Item]) -> Iterator[DelayedItem]:
         """The jobs of items. One that is no job's is left where it is, and told of once."""
         for item in items:
             try:
@@ -252,7 +252,7 @@ class Table(States, Meta, Records):
 
     # -- claiming --------------------------------------------------------------------------------------
 
-    def claim(self, waiting: Waiting, mine: str, now: float) -> bool:
+    def claim(self, waiting: DelayedItem, mine: str, now: float) -> bool:
         """Make an item `mine` for a while, if nobody else has it and it is as it was seen. May be repeated."""
         return self._update(
             waiting,
@@ -266,11 +266,11 @@ class Table(States, Meta, Records):
             },
         )
 
-    def release(self, waiting: Waiting, mine: str) -> bool:
+    def release(self, waiting: DelayedItem, mine: str) -> bool:
         """Give a claim back: the item was not sent, and others may have better luck."""
         return self._update(waiting, "#claim = :mine", "REMOVE #claim, #until", {":mine": {"S": mine}})
 
-    def done(self, waiting: Waiting, mine: str) -> bool:
+    def done(self, waiting: DelayedItem, mine: str) -> bool:
         """Delete an item that is in its next place. False: it is not `mine` any more, or gone already."""
         deleted = self.write_if(
             "delete_item",
@@ -292,7 +292,7 @@ class Table(States, Meta, Records):
             # repeat could not be told from somebody else's having sent the job.
             if self.claim(waiting, mine, now):
                 # If we die here, a poller sends it when the claim has ended; as long as it is here, it is not over.
-                self.amend(waiting.queue, job_id, Record(status, now))
+                self.amend(waiting.queue, job_id, HistoryRow(status, now))
                 return self.done(waiting, mine) or self.get(job_id) is None
         return False
 
@@ -306,7 +306,7 @@ class Table(States, Meta, Records):
                 return True
         return False
 
-    def _move(self, waiting: Waiting, perform_at: float, now: float) -> bool:
+    def _move(self, waiting: DelayedItem, perform_at: float, now: float) -> bool:
         note = moved_note(waiting, perform_at)
         values = {":seen": {"N": waiting.seen}, ":at": number(perform_at), ":now": number(now)}
         sets, more = "SET #at = :at", {}
@@ -324,7 +324,7 @@ class Table(States, Meta, Records):
         )
 
     def _update(
-        self, waiting: Waiting, condition: str, update: str, values: Item, more: dict[str, str] | None = None
+        self, waiting: DelayedItem, condition: str, update: str, values: Item, more: dict[str, str] | None = None
     ) -> bool:
         said = condition + update
         updated = self.write_if(

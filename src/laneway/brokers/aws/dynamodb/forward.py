@@ -21,13 +21,13 @@ from ....errors import BrokerAwayError, BrokerError
 from ....failpoints import armed, reach
 from ....ids import new_id
 from ..clients import Clients
-from ..errors import DeniedError, MissingError, RefusedError
-from ..settings import Settings
-from ..sqs.message import Channel, entry_of, group_of, size_of
-from ..sqs.queues import Channels
+from ..errors import BatchRefusedError, DeniedError, MissingError
+from ..settings import AWSSettings
+from ..sqs.message import SQSQueue, entry_of, group_of, size_of
+from ..sqs.queues import SQSQueues
 from ..sqs.send_batch import rounds, send_batch, split
 from .delayed_jobs import Table
-from .items import Waiting
+from .items import DelayedItem
 
 #: The longest that SQS delays a message by itself.
 LONGEST_DELAY_S = 900
@@ -40,20 +40,20 @@ R = TypeVar("R")
 _log = logging.getLogger("laneway")
 
 
-class Forwarded(msgspec.Struct):
+class ForwardResult(msgspec.Struct):
     """What became of items that were to be sent."""
 
-    sent: list[Waiting] = []
+    sent: list[DelayedItem] = []
     #: Not sent, and still in the table: SQS did not take them, or their queue is missing.
-    kept: list[Waiting] = []
+    kept: list[DelayedItem] = []
     #: Somebody else has them, has moved them or has sent them.
-    others: list[Waiting] = []
+    others: list[DelayedItem] = []
     #: Not tried, because somebody else seems to be sending them.
-    skipped: list[Waiting] = []
+    skipped: list[DelayedItem] = []
     #: Why some were kept, if a repeat may help.
     errors: list[BrokerError] = []
 
-    def add(self, more: Forwarded) -> None:
+    def add(self, more: ForwardResult) -> None:
         self.sent += more.sent
         self.kept += more.kept
         self.others += more.others
@@ -65,7 +65,7 @@ class Forwarder:
     """Sends items of tables to their queues. Its claims are its own: another one, also in this process, is another."""
 
     def __init__(
-        self, clients: Clients, channels: Channels, settings: Settings, clock: Clock, told: set[str] | None = None
+        self, clients: Clients, channels: SQSQueues, settings: AWSSettings, clock: Clock, told: set[str] | None = None
     ) -> None:
         """`told` are queues of which it was said that they are missing, by this forwarder or another of the process."""
         self.mine = new_id()
@@ -76,14 +76,16 @@ class Forwarder:
         self._told: set[str] = set()
         self._told_missing = set() if told is None else told
 
-    def forward(self, table: Table, items: Sequence[Waiting], stuck: set[tuple[str, str]] | None = None) -> Forwarded:
+    def forward(
+        self, table: Table, items: Sequence[DelayedItem], stuck: set[tuple[str, str]] | None = None
+    ) -> ForwardResult:
         """Send items, each to its own queue. Those for one FIFO group go in order, and none after one that cannot.
 
         Groups with such a one are kept in `stuck`, by queue: whoever goes on with later items hands it in again.
         """
         stuck = set() if stuck is None else stuck
-        found = Forwarded()
-        places: dict[tuple[str, bool], list[Waiting]] = {}
+        found = ForwardResult()
+        places: dict[tuple[str, bool], list[DelayedItem]] = {}
         for item in items:
             places.setdefault((item.queue, item.fifo), []).append(item)
         with ThreadPoolExecutor(_THREADS, "laneway-forward") as pool:
@@ -109,9 +111,11 @@ class Forwarder:
                         found.add(self._in_tens(table, channel, held, pool))
         return found
 
-    def _in_tens(self, table: Table, channel: Channel, items: list[Waiting], pool: ThreadPoolExecutor) -> Forwarded:
+    def _in_tens(
+        self, table: Table, channel: SQSQueue, items: list[DelayedItem], pool: ThreadPoolExecutor
+    ) -> ForwardResult:
         """Send items to a standard queue. If SQS is away, what comes after that is not even tried."""
-        found = Forwarded()
+        found = ForwardResult()
         batches = self._batches(items)
         # Several pollers have read the same items: they begin at different ones, and seldom meet.
         random.shuffle(batches)
@@ -125,13 +129,13 @@ class Forwarder:
     def _in_order(
         self,
         table: Table,
-        channel: Channel,
-        items: list[Waiting],
+        channel: SQSQueue,
+        items: list[DelayedItem],
         pool: ThreadPoolExecutor,
         stuck: set[tuple[str, str]],
-    ) -> Forwarded:
+    ) -> ForwardResult:
         """Send items to a FIFO queue: of each group one after the other, and none after one that was not sent."""
-        found = Forwarded()
+        found = ForwardResult()
         groups = [(channel.name, group_of(item.outgoing.note.key or item.job_id)) for item in items]
         group_by_id = dict(zip((item.job_id for item in items), groups, strict=True))
         for numbers in rounds(groups):
@@ -144,22 +148,24 @@ class Forwarder:
                 stuck.update(group_by_id[item.job_id] for item in blocking)
         return found
 
-    def _batches(self, items: list[Waiting]) -> list[list[Waiting]]:
+    def _batches(self, items: list[DelayedItem]) -> list[list[DelayedItem]]:
         """Items in order, as many together as one request takes."""
         sizes = [size_of(item.outgoing) for item in items]
         return [items[part.start : part.stop] for part in split(sizes, self._settings.max_body)]
 
     # -- one batch -------------------------------------------------------------------------------------
 
-    def _batch(self, table: Table, channel: Channel, items: list[Waiting], pool: ThreadPoolExecutor) -> Forwarded:
+    def _batch(
+        self, table: Table, channel: SQSQueue, items: list[DelayedItem], pool: ThreadPoolExecutor
+    ) -> ForwardResult:
         now = self._clock.now()
         if not channel.fifo and not table.claim(items[0], self.mine, now):
             # Whoever has the first of a batch most likely has all of it; to ask for each would be a request each.
-            return Forwarded(others=items[:1], skipped=items[1:])
+            return ForwardResult(others=items[:1], skipped=items[1:])
         first = 0 if channel.fifo else 1
         claims = [True] * first + _at_once(pool, lambda item: table.claim(item, self.mine, now), items[first:])
         claimed = [item for item, claim in zip(items, claims, strict=True) if claim]
-        found = Forwarded(others=[item for item, claim in zip(items, claims, strict=True) if not claim])
+        found = ForwardResult(others=[item for item, claim in zip(items, claims, strict=True) if not claim])
         if not claimed:
             return found
         if armed:
@@ -173,12 +179,12 @@ class Forwarder:
             _at_once(pool, lambda item: table.release(item, self.mine), found.kept)
         return found
 
-    def _delete(self, table: Table, item: Waiting) -> bool:
+    def _delete(self, table: Table, item: DelayedItem) -> bool:
         if armed:
             reach("before table delete")
         return table.done(item, self.mine)
 
-    def _send(self, table: Table, channel: Channel, items: list[Waiting], found: Forwarded) -> None:
+    def _send(self, table: Table, channel: SQSQueue, items: list[DelayedItem], found: ForwardResult) -> None:
         """Send one batch as it is stored."""
         now = self._clock.now()
         entries = {n: self._entry(item, str(n), channel, now) for n, item in enumerate(items)}
@@ -189,7 +195,7 @@ class Forwarder:
             send_batch(self._clients, channel.url, entries, sent.add)
         except BrokerAwayError as away:
             found.errors.append(away)
-        except RefusedError as refused:
+        except BatchRefusedError as refused:
             for n in refused.entries:
                 self._tell(
                     f"{channel.url} {items[n].job_id}",
@@ -208,7 +214,7 @@ class Forwarder:
         found.sent += [item for n, item in enumerate(items) if n in sent]
         found.kept += [item for n, item in enumerate(items) if n not in sent]
 
-    def _entry(self, item: Waiting, id: str, channel: Channel, now: float) -> dict[str, Any]:
+    def _entry(self, item: DelayedItem, id: str, channel: SQSQueue, now: float) -> dict[str, Any]:
         delay_s = max(0, min(LONGEST_DELAY_S, math.ceil(item.perform_at - now)))
         entry = entry_of(item.outgoing, id, channel, 0 if channel.fifo else delay_s)
         entry["MessageAttributes"] = item.attributes

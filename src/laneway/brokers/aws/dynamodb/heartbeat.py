@@ -30,7 +30,7 @@ T = TypeVar("T")
 _log = logging.getLogger("laneway")
 
 
-class Reporter:
+class Heartbeat:
     """Tells others of a worker, and the worker which queues are paused."""
 
     name = "reporter"

@@ -23,9 +23,9 @@ from zlib import crc32
 import msgspec
 
 from ....errors import EnqueueError
-from ..settings import Settings
+from ..settings import AWSSettings
 from ..sqs.attributes import packed
-from ..sqs.message import ATTRIBUTE, Note, Outgoing, attributes_of
+from ..sqs.message import ATTRIBUTE, MessageNote, OutgoingMessage, attributes_of
 from .client import Item, attribute, number, real, size, text, value
 
 RUBY = "shoryuken-waiter"
@@ -36,10 +36,10 @@ INDEX = "scheduler-perform_at-index"
 LARGEST_ITEM = 400 * 1024
 
 _json = msgspec.json.Encoder(order="sorted", decimal_format="number")
-_read_note = msgspec.json.Decoder(Note)
+_read_note = msgspec.json.Decoder(MessageNote)
 
 
-class Waiting(msgspec.Struct, kw_only=True):
+class DelayedItem(msgspec.Struct, kw_only=True):
     """A job that waits in a table, or is to be put there."""
 
     #: The job's id: a plain job's key, a keyed call's own; always that of `outgoing.note`.
@@ -48,7 +48,7 @@ class Waiting(msgspec.Struct, kw_only=True):
     #: The Laneway queue that it is for, and whether for its FIFO channel.
     queue: str
     fifo: bool = False
-    outgoing: Outgoing
+    outgoing: OutgoingMessage
     #: It must be possible to cancel it until it is due.
     cancellable: bool = False
     #: Where it lies; one that is to be put there is told by its id.
@@ -86,12 +86,12 @@ def names(partitions: int) -> list[str]:
     return [*(f"laneway-{n}" for n in range(partitions)), RUBY]
 
 
-def sqs_name(settings: Settings, queue: str) -> str:
+def sqs_name(settings: AWSSettings, queue: str) -> str:
     """The name that a Laneway queue has on AWS, without `.fifo`."""
     return settings.default if queue == "default" else settings.prefix + queue
 
 
-def queue_named(settings: Settings, name: str) -> tuple[str, bool]:
+def queue_named(settings: AWSSettings, name: str) -> tuple[str, bool]:
     """The Laneway queue of an SQS queue's name, and whether that is its FIFO one."""
     base, fifo = name.removesuffix(".fifo"), name.endswith(".fifo")
     if base == settings.default:
@@ -104,7 +104,7 @@ def queue_named(settings: Settings, name: str) -> tuple[str, bool]:
 # -- writing -------------------------------------------------------------------------------------------
 
 
-def item_of(waiting: Waiting, partitions: int) -> Item:
+def item_of(waiting: DelayedItem, partitions: int) -> Item:
     """The item of a job; raises EnqueueError when DynamoDB would not take it."""
     outgoing = waiting.outgoing
     item = {
@@ -128,19 +128,19 @@ def item_of(waiting: Waiting, partitions: int) -> Item:
     return item
 
 
-def moved_note(waiting: Waiting, perform_at: float) -> str | None:
+def moved_note(waiting: DelayedItem, perform_at: float) -> str | None:
     """Its note as text with another due time; None for a stranger's item, which has none."""
     if ATTRIBUTE not in waiting.attributes:
         return None
     note = msgspec.structs.replace(waiting.outgoing.note, due=perform_at)
-    text: str = attributes_of(Outgoing(waiting.outgoing.body, note))[ATTRIBUTE]["StringValue"]
+    text: str = attributes_of(OutgoingMessage(waiting.outgoing.body, note))[ATTRIBUTE]["StringValue"]
     return text
 
 
 # -- reading -------------------------------------------------------------------------------------------
 
 
-def waiting_of(item: Item, settings: Settings, home: str) -> Waiting:
+def waiting_of(item: Item, settings: AWSSettings, home: str) -> DelayedItem:
     """The job of an item in the table of the queue `home`; raises UnreadableError when it is none."""
     partition, job_id = text(item, "scheduler"), text(item, "job_id")
     read = _ruby if partition == RUBY else _ours
@@ -151,7 +151,7 @@ def waiting_of(item: Item, settings: Settings, home: str) -> Waiting:
     except (KeyError, TypeError, AttributeError, ValueError, msgspec.MsgspecError) as error:
         # Not what the error says: it may quote the arguments.
         raise UnreadableError(f"its message cannot be read ({type(error).__name__})") from error
-    return Waiting(
+    return DelayedItem(
         job_id=job_id,
         perform_at=real(item, "perform_at"),
         queue=queue,
@@ -166,18 +166,18 @@ def waiting_of(item: Item, settings: Settings, home: str) -> Waiting:
     )
 
 
-_Read = tuple[str, bool, Outgoing, dict[str, Any]]
+_Read = tuple[str, bool, OutgoingMessage, dict[str, Any]]
 
 
-def _ours(item: Item, job_id: str, settings: Settings, home: str) -> _Read:
+def _ours(item: Item, job_id: str, settings: AWSSettings, home: str) -> _Read:
     attributes: dict[str, Any] = value(item["sqs_message_attributes"])
     note = _read_note.decode(attributes[ATTRIBUTE]["StringValue"])
     others = {name: each for name, each in attributes.items() if name != ATTRIBUTE}
-    outgoing = Outgoing(item["sqs_message_body"]["S"], note, others)
+    outgoing = OutgoingMessage(item["sqs_message_body"]["S"], note, others)
     return item["queue"]["S"], bool(note.key), outgoing, attributes
 
 
-def _ruby(item: Item, job_id: str, settings: Settings, home: str) -> _Read:
+def _ruby(item: Item, job_id: str, settings: AWSSettings, home: str) -> _Read:
     body = value(item["sqs_message_body"])
     words = body if isinstance(body, str) else _json.encode(body).decode()
     name = msgspec.json.decode(words).get("queue_name")
@@ -187,8 +187,8 @@ def _ruby(item: Item, job_id: str, settings: Settings, home: str) -> _Read:
     held = value(item["sqs_message_attributes"]) if "sqs_message_attributes" in item else None
     attributes = {name: {_camel(part): each for part, each in parts.items()} for name, parts in (held or {}).items()}
     kept, more = packed(attributes)
-    note = Note(job_id, key=RUBY_GROUP if fifo else "", due=real(item, "perform_at"), more=more)
-    return queue, fifo, Outgoing(words, note, kept), attributes
+    note = MessageNote(job_id, key=RUBY_GROUP if fifo else "", due=real(item, "perform_at"), more=more)
+    return queue, fifo, OutgoingMessage(words, note, kept), attributes
 
 
 def _camel(name: str) -> str:

@@ -22,7 +22,7 @@ import msgspec
 
 from ....jobs.data import Status
 from ...shared import REMEMBER_ENDED_S
-from .client import Item, Rows, key, number, real, text
+from .client import Item, TableClient, key, number, real, text
 
 #: A table with a local index takes about 1,000 writes a second under one hash value. The number is fixed, so that
 #: whoever looks for a record need not know what somebody else's was when it was written.
@@ -36,17 +36,17 @@ LONGEST_ID = 1_024
 _THREADS = 8
 
 
-class Record(msgspec.Struct, frozen=True):
+class HistoryRow(msgspec.Struct, frozen=True):
     """What became of a job, and when."""
 
     status: Status
     at: float
 
 
-class Records(Rows):
+class HistoryRows(TableClient):
     """The rows of a table that are about jobs that have ended. Without `records=on` there are none."""
 
-    def record(self, queue: str, records: Mapping[str, Record]) -> None:
+    def record(self, queue: str, records: Mapping[str, HistoryRow]) -> None:
         """Keep how jobs ended, in twenty-fives, in place of what was kept. May be repeated."""
         if not self.settings.records:
             return
@@ -56,7 +56,7 @@ class Records(Rows):
             lambda rest: f"How {len(rest)} jobs of the queue {queue} ended was not kept; they are not settled before.",
         )
 
-    def amend(self, queue: str, id: str, record: Record, *, died_at: float | None = None) -> None:
+    def amend(self, queue: str, id: str, record: HistoryRow, *, died_at: float | None = None) -> None:
         """Keep something else of one job. With `died_at`, when it was buried, only if it has not ended again since."""
         if not self.settings.records or not _fits(id):
             return
@@ -82,17 +82,17 @@ class Records(Rows):
         """
         if not self.settings.records or not deaths:
             return
-        record = Record(status, self.clock.now())
+        record = HistoryRow(status, self.clock.now())
         with ThreadPoolExecutor(min(_THREADS, len(deaths)), "laneway-records") as pool:
             for _ in pool.map(lambda death: self.amend(queue, death[0], record, died_at=death[1]), deaths.items()):
                 pass
 
-    def record_of(self, id: str) -> Record | None:
+    def record_of(self, id: str) -> HistoryRow | None:
         """What became of a job. One that has expired and is still there is as true as ever."""
         item = next(self.items([_key_of(id)]), None)
         if item is None:
             return None
-        return msgspec.convert({"status": text(item, "status"), "at": real(item, "at")}, Record)
+        return msgspec.convert({"status": text(item, "status"), "at": real(item, "at")}, HistoryRow)
 
 
 def _fits(id: str) -> bool:
@@ -103,7 +103,7 @@ def _key_of(id: str) -> Item:
     return key(f"laneway-records-{crc32(id.encode()) % SPREAD}", id)
 
 
-def _item_of(queue: str, id: str, record: Record) -> Item:
+def _item_of(queue: str, id: str, record: HistoryRow) -> Item:
     kept_s = DEAD_KEPT_S if record.status == "dead" else KEPT_S
     return {
         **_key_of(id),

@@ -25,7 +25,7 @@ from typing import Protocol
 from ....clock import Clock
 from ....errors import BrokerError
 from ..errors import MissingError
-from ..settings import Settings
+from ..settings import AWSSettings
 from .delayed_jobs import (
     CLAIM_S,
     Table,
@@ -34,7 +34,7 @@ from .forward import (
     LONGEST_DELAY_S,
     Forwarder,
 )
-from .items import Waiting
+from .items import DelayedItem
 from .tables import (
     LOOK_AGAIN_S,
     Tables,
@@ -44,7 +44,7 @@ from .tables import (
 _EARLY_S = 1.0
 
 
-class Timetable:
+class PollSchedule:
     """When one poller looks. Safe to call from several threads."""
 
     def __init__(self, clock: Clock) -> None:
@@ -92,7 +92,7 @@ class Timetable:
             return max(0.0, min(news) - now) if news else None
 
 
-class Listener(Protocol):
+class PollObserver(Protocol):
     """A poller, as those see it who store items."""
 
     def hear(self, table: str, times: Iterable[float]) -> None:
@@ -105,9 +105,9 @@ class Pollers:
 
     def __init__(self) -> None:
         self._pid = os.getpid()
-        self._pollers: list[weakref.ref[Listener]] = []
+        self._pollers: list[weakref.ref[PollObserver]] = []
 
-    def add(self, poller: Listener) -> None:
+    def add(self, poller: PollObserver) -> None:
         if self._pid != os.getpid():
             self._pid, self._pollers = os.getpid(), []  # a fork has none of its parent's
         self._pollers = [*(each for each in self._pollers if each() is not None), weakref.ref(poller)]
@@ -138,14 +138,14 @@ class Poller:
     name = "poller"
 
     def __init__(
-        self, tables: Tables, forwarder: Forwarder, settings: Settings, clock: Clock, queues: Collection[str]
+        self, tables: Tables, forwarder: Forwarder, settings: AWSSettings, clock: Clock, queues: Collection[str]
     ) -> None:
         self._tables = tables
         self._forwarder = forwarder
         self._settings = settings
         self._clock = clock
         self._queues = list(queues)
-        self._timetable = Timetable(clock)
+        self._timetable = PollSchedule(clock)
         self._names: frozenset[str] = frozenset()
         #: Whoever lets it have its rounds is asked here for the next one within some seconds.
         self.sooner: Callable[[float], None] = lambda seconds: None
@@ -175,7 +175,7 @@ class Poller:
         again_s = math.inf
         errors: list[BrokerError] = []
         for table in tables:
-            part = _Round(table, self._forwarder, self._clock, ahead_s)
+            part = _TableRound(table, self._forwarder, self._clock, ahead_s)
             try:
                 again_s = min(again_s, part.run())
                 self._timetable.remember(part.later)
@@ -189,7 +189,7 @@ class Poller:
         return again_s
 
 
-class _Round:
+class _TableRound:
     """One look at one table."""
 
     def __init__(self, table: Table, forwarder: Forwarder, clock: Clock, ahead_s: float) -> None:
@@ -220,12 +220,12 @@ class _Round:
                 self._table.let_go(_FIFO_LOCK, self._forwarder.mine)
         return max(0.0, self._next_s)
 
-    def _due(self, now: float) -> Iterator[Waiting]:
+    def _due(self, now: float) -> Iterator[DelayedItem]:
         """What is due soon, by due time."""
         parts = [self._table.due(partition, now + self._ahead_s) for partition in self._table.partitions()]
         return heapq.merge(*parts, key=lambda item: item.perform_at)
 
-    def _take(self, block: list[Waiting]) -> None:
+    def _take(self, block: list[DelayedItem]) -> None:
         now = self._clock.now()
         wanted = [item for item in block if self._is_wanted(item, now)]
         if any(item.fifo for item in wanted) and not self._may_send_calls(now):
@@ -248,7 +248,7 @@ class _Round:
             self._is_second = not self._holds_lock
         return not self._is_second
 
-    def _is_wanted(self, item: Waiting, now: float) -> bool:
+    def _is_wanted(self, item: DelayedItem, now: float) -> bool:
         if item.stays and item.perform_at > now:
             self.later.add(item.perform_at)
             return False
@@ -263,12 +263,12 @@ class _Round:
         self._next_s = min(self._next_s, seconds)
 
 
-def _blocks(items: Iterator[Waiting]) -> Iterator[list[Waiting]]:
+def _blocks(items: Iterator[DelayedItem]) -> Iterator[list[DelayedItem]]:
     """Items as they are taken together, by due time. Calls of one time come from several partitions, and ids grow: all
     of them are put into one block, in the order of their arrival."""
-    block: list[Waiting] = []
+    block: list[DelayedItem] = []
     for _, same in groupby(items, key=lambda item: item.perform_at):
-        calls: list[Waiting] = []
+        calls: list[DelayedItem] = []
         for item in same:
             (calls if item.fifo else block).append(item)
             if len(block) >= _BLOCK:

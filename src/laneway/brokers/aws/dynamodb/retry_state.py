@@ -10,14 +10,14 @@ from collections.abc import Collection
 
 import msgspec
 
-from .client import Item, Rows, attribute, key, number, real, text
+from .client import Item, TableClient, attribute, key, number, real, text
 
 _STATE = "laneway-state"
 #: SQS keeps a message for 14 days at most.
 _KEPT_S = 15 * 86_400.0
 
 
-class State(msgspec.Struct):
+class RetryState(msgspec.Struct):
     """What has happened to a job since its message was sent."""
 
     retry_count: int = -1
@@ -27,15 +27,15 @@ class State(msgspec.Struct):
     not_before: float = 0.0
 
 
-class States(Rows):
+class RetryStateRows(TableClient):
     """The rows of a table that are about jobs in queues."""
 
-    def states(self, ids: Collection[str]) -> dict[str, State]:
+    def states(self, ids: Collection[str]) -> dict[str, RetryState]:
         """What is known of these jobs; nothing of most."""
         keys = [key(_STATE, each) for each in dict.fromkeys(ids) if each]
         return {text(item, "job_id"): _state_of(item) for item in self.items(keys)} if keys else {}
 
-    def save_state(self, id: str, state: State) -> None:
+    def save_state(self, id: str, state: RetryState) -> None:
         """Keep what is known of a job, in place of what was."""
         item = {
             **key(_STATE, id),
@@ -79,8 +79,8 @@ class States(Rows):
         return number(int(self.clock.now() + _KEPT_S))
 
 
-def _state_of(item: Item) -> State:
-    return State(
+def _state_of(item: Item) -> RetryState:
+    return RetryState(
         retry_count=int(real(item, "retry_count")) if "retry_count" in item else -1,
         attempt=int(real(item, "attempt")),
         deaths=int(real(item, "deaths")) + len(item.get("died_in", {}).get("SS", ())),

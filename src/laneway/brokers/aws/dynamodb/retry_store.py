@@ -11,8 +11,8 @@ import threading
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 
-from .job_history import Record
-from .retry_state import State
+from .job_history import HistoryRow
+from .retry_state import RetryState
 from .tables import Tables
 
 #: So many are kept in memory; the oldest go first.
@@ -21,7 +21,7 @@ REMEMBER = 100_000
 _log = logging.getLogger("laneway")
 
 
-class Memory:
+class RetryStore:
     """The states of jobs, by queue and id: in the table, or here."""
 
     def __init__(self, tables: Tables) -> None:
@@ -29,13 +29,13 @@ class Memory:
         self._lock = threading.Lock()
         #: Queues whose missing table has been told.
         self._told: set[str] = set()
-        self._kept: OrderedDict[tuple[str, str], State] = OrderedDict()
+        self._kept: OrderedDict[tuple[str, str], RetryState] = OrderedDict()
 
     def has_table(self, queue: str) -> bool:
         """Whether states outlive this process."""
         return self._tables.of(queue) is not None
 
-    def of(self, queue: str, ids: Sequence[str]) -> dict[str, State]:
+    def of(self, queue: str, ids: Sequence[str]) -> dict[str, RetryState]:
         """The states of those jobs that have one."""
         table = self._tables.of(queue)
         if table is not None:
@@ -43,7 +43,7 @@ class Memory:
         with self._lock:
             return {id: state for id in ids if (state := self._kept.get((queue, id))) is not None}
 
-    def save(self, queue: str, id: str, state: State) -> None:
+    def save(self, queue: str, id: str, state: RetryState) -> None:
         table = self._tables.of(queue)
         if table is not None:
             table.save_state(id, state)
@@ -54,7 +54,7 @@ class Memory:
             while len(self._kept) > REMEMBER:
                 self._kept.popitem(last=False)
 
-    def record(self, queue: str, records: Mapping[str, Record]) -> None:
+    def record(self, queue: str, records: Mapping[str, HistoryRow]) -> None:
         """Keep how jobs ended, if that is wanted: in the table alone, because it is others who ask."""
         if not self._tables.keeps_records:
             return

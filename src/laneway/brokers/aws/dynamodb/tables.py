@@ -12,7 +12,7 @@ from typing import Any
 from ....clock import Clock
 from ..clients import Clients
 from ..errors import DeniedError, MissingError
-from ..settings import Settings
+from ..settings import AWSSettings
 from .delayed_jobs import Table
 from .items import INDEX, sqs_name
 
@@ -25,7 +25,7 @@ _log = logging.getLogger("laneway")
 class Tables:
     """The waiter tables of the queues that somebody has asked for."""
 
-    def __init__(self, clients: Clients, settings: Settings, clock: Clock) -> None:
+    def __init__(self, clients: Clients, settings: AWSSettings, clock: Clock) -> None:
         self._clients = clients
         self._settings = settings
         self._clock = clock

@@ -11,7 +11,7 @@ import msgspec
 
 from ....jobs.data import WorkerView
 from ...shared import REMEMBER_DEAD_S
-from .client import Item, Rows, attribute, key, number, real, text, value
+from .client import Item, TableClient, attribute, key, number, real, text, value
 
 _WORKERS = "laneway-workers"
 #: A worker that has not been heard of for so long, or for its lease if that is longer, is dead.
@@ -28,7 +28,7 @@ class QueueItem(msgspec.Struct, frozen=True):
     failed: int = 0
 
 
-class Meta(Rows):
+class WorkerRows(TableClient):
     """The rows of a table that are about queues and workers."""
 
     # -- locks -----------------------------------------------------------------------------------------

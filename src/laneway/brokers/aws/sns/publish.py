@@ -10,19 +10,19 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..clients import Clients
-from ..errors import AWSError, DeniedError, MissingError, RefusedError, is_refusal
-from ..sqs.message import Outgoing, attributes_of, size_of
-from ..sqs.send_batch import Sent, hand_over, split
+from ..errors import AWSError, BatchRefusedError, DeniedError, MissingError, is_refusal
+from ..sqs.message import OutgoingMessage, attributes_of, size_of
+from ..sqs.send_batch import Sent, send_with_retries, split
 from .topics import Topics
 
 #: The bytes of a request to SNS, whatever the queues behind it take.
 LARGEST = 262_144
 
 #: An event by its number among all that is sent together.
-Numbered = tuple[int, Outgoing]
+Numbered = tuple[int, OutgoingMessage]
 
 
-class Publisher:
+class SNSPublisher:
     """Publishes to the topics of one account and region. Safe to call from several threads."""
 
     def __init__(self, clients: Clients, topics: Topics, makes_topics: Callable[[], bool] = lambda: False) -> None:
@@ -60,20 +60,20 @@ class Publisher:
         if len(events) == 1:
             self._one(arn, *events[0], sent)
             return
-        hand_over(
+        send_with_retries(
             lambda left: self._clients.sns("publish_batch", TopicArn=arn, PublishBatchRequestEntries=left),
             "SNS",
             {number: {"Id": str(number), **_message_of(outgoing)} for number, outgoing in events},
             sent,
         )
 
-    def _one(self, arn: str, number: int, outgoing: Outgoing, sent: Sent) -> None:
+    def _one(self, arn: str, number: int, outgoing: OutgoingMessage, sent: Sent) -> None:
         try:
             self._clients.sns("publish", TopicArn=arn, **_message_of(outgoing))
         except AWSError as error:
             if not is_refusal(error) or isinstance(error, DeniedError):
                 raise
-            raise RefusedError(str(error).rstrip("."), code=error.code, entries=[number], service="SNS") from None
+            raise BatchRefusedError(str(error).rstrip("."), code=error.code, entries=[number], service="SNS") from None
         sent(number)
 
     def _missing(self, topic: str) -> MissingError:
@@ -84,6 +84,6 @@ class Publisher:
         )
 
 
-def _message_of(outgoing: Outgoing) -> dict[str, Any]:
+def _message_of(outgoing: OutgoingMessage) -> dict[str, Any]:
     """An event as SNS takes it: the value itself as JSON, as the Ruby and JavaScript originals publish it."""
     return {"Message": outgoing.body, "MessageAttributes": attributes_of(outgoing)}

@@ -24,11 +24,11 @@ from ..errors import (
     MissingError,
     is_refusal,
 )
-from ..settings import Settings
-from ..sqs.message import Channel
+from ..settings import AWSSettings
+from ..sqs.message import SQSQueue
 from ..sqs.queues import (
     FIFO_SUFFIX,
-    Channels,
+    SQSQueues,
 )
 from .access_policy import (
     allowing,
@@ -43,7 +43,7 @@ BY_ATTRIBUTES = "MessageAttributes"
 NO_FILTER = "{}"
 
 
-class Tie(msgspec.Struct, frozen=True):
+class TopicSubscription(msgspec.Struct, frozen=True):
     """A subscription as SNS has it."""
 
     arn: str
@@ -51,7 +51,7 @@ class Tie(msgspec.Struct, frozen=True):
     queue: str
 
 
-class Terms(msgspec.Struct, frozen=True):
+class DeliveryTerms(msgspec.Struct, frozen=True):
     """What a subscription delivers, and how."""
 
     filter: FilterPolicy | None = None
@@ -64,34 +64,34 @@ class Terms(msgspec.Struct, frozen=True):
         return self.filter == (wanted or None) and (self.by_attributes or self.filter is None)
 
 
-class Ties:
+class TopicSubscriptions:
     """The subscriptions that there are."""
 
-    def __init__(self, clients: Clients, channels: Channels, topics: Topics, settings: Settings) -> None:
+    def __init__(self, clients: Clients, channels: SQSQueues, topics: Topics, settings: AWSSettings) -> None:
         self._clients = clients
         self._channels = channels
         self._topics = topics
         self._settings = settings
 
-    def of(self, topic: str) -> Iterator[Tie]:
+    def of(self, topic: str) -> Iterator[TopicSubscription]:
         """Those of a topic. Raises MissingError if there is no such topic."""
         try:
             yield from self._own("list_subscriptions_by_topic", TopicArn=self._topics.arn(topic))
         except MissingError as error:
             raise self.no_topic(topic, error) from None
 
-    def one(self, topic: str, queue: str) -> Tie | None:
+    def one(self, topic: str, queue: str) -> TopicSubscription | None:
         """That of a queue to a topic, if there is one. Raises MissingError if there is no such topic."""
         return next((tie for tie in self.of(topic) if tie.queue == queue), None)
 
-    def all(self) -> Iterator[Tie]:
+    def all(self) -> Iterator[TopicSubscription]:
         """Those of queues that are named after their topics, as listeners' are, or that this process knows."""
         known = set(self._channels.known())
         for tie in self._own("list_subscriptions"):
             if tie.queue.endswith(f"-{tie.topic}") or tie.queue in known:
                 yield tie
 
-    def terms(self, tie: Tie) -> Terms:
+    def terms(self, tie: TopicSubscription) -> DeliveryTerms:
         """What a subscription lets through, as SNS says it now."""
         answer = self._clients.sns("get_subscription_attributes", SubscriptionArn=tie.arn)
         told = answer.get("Attributes") or {}
@@ -102,7 +102,7 @@ class Ties:
                 f"The filter of the subscription of {tie.queue} to {tie.topic} cannot be read; set another, or none."
             ) from None
         by_attributes = told.get("FilterPolicyScope", BY_ATTRIBUTES) == BY_ATTRIBUTES
-        return Terms(policy or None, by_attributes, told.get("RawMessageDelivery", "").lower() == "true")
+        return DeliveryTerms(policy or None, by_attributes, told.get("RawMessageDelivery", "").lower() == "true")
 
     def no_topic(self, topic: str, error: MissingError) -> MissingError:
         """The error for a topic that is missing."""
@@ -112,7 +112,7 @@ class Ties:
             code=error.code,
         )
 
-    def _own(self, operation: str, **params: str) -> Iterator[Tie]:
+    def _own(self, operation: str, **params: str) -> Iterator[TopicSubscription]:
         """What SNS lists of this account, region and prefix."""
         topics = self._topics.arn("")
         queues = topics.replace(":sns:", ":sqs:", 1)
@@ -122,7 +122,7 @@ class Ties:
             if told["Protocol"] != "sqs" or not arn.startswith("arn:") or queue.endswith(FIFO_SUFFIX):
                 continue
             if topic.startswith(topics) and queue.startswith(queues):
-                yield Tie(arn, topic[len(topics) :], queue[len(queues) :])
+                yield TopicSubscription(arn, topic[len(topics) :], queue[len(queues) :])
 
     def _pages(self, operation: str, params: dict[str, str]) -> Iterator[dict[str, str]]:
         while True:
@@ -133,18 +133,18 @@ class Ties:
             params["NextToken"] = answer["NextToken"]
 
 
-class Door(msgspec.Struct, frozen=True):
+class QueueAccess(msgspec.Struct, frozen=True):
     """What an SQS queue says of who may send to it."""
 
-    channel: Channel
+    channel: SQSQueue
     arn: str
     policy: str | None
 
 
-class Subscribing:
+class SNSSubscriptions:
     """Makes and ends the subscriptions of queues to topics."""
 
-    def __init__(self, clients: Clients, channels: Channels, topics: Topics, ties: Ties) -> None:
+    def __init__(self, clients: Clients, channels: SQSQueues, topics: Topics, ties: TopicSubscriptions) -> None:
         self._clients = clients
         self._channels = channels
         self._topics = topics
@@ -192,7 +192,7 @@ class Subscribing:
 
     # -- the steps -------------------------------------------------------------------------------------
 
-    def door(self, queue: str) -> Door:
+    def door(self, queue: str) -> QueueAccess:
         """The SQS queue of a listener, and who may send to it. Raises MissingError."""
         channel = self._channels.of(queue, False)
         wanted = ["QueueArn", "Policy"]
@@ -202,13 +202,13 @@ class Subscribing:
             self._channels.forget(channel)
             raise
         told = answer.get("Attributes") or {}
-        return Door(channel, told["QueueArn"], told.get("Policy"))
+        return QueueAccess(channel, told["QueueArn"], told.get("Policy"))
 
-    def is_open(self, door: Door, topic: str) -> bool:
+    def is_open(self, door: QueueAccess, topic: str) -> bool:
         """Whether a topic may send to a queue."""
         return allows(door.policy, door.arn, self._topics.arn(topic))
 
-    def is_denied(self, door: Door, topic: str) -> str | None:
+    def is_denied(self, door: QueueAccess, topic: str) -> str | None:
         """A sentence, if a queue's policy forbids a topic to send to it: to allow it would not help."""
         if not denies(door.policy, door.arn, self._topics.arn(topic)):
             return None
@@ -218,7 +218,7 @@ class Subscribing:
             "out, or have it except this topic."
         )
 
-    def open(self, door: Door, topic: str) -> bool:
+    def open(self, door: QueueAccess, topic: str) -> bool:
         """Let a topic send to a queue. False: it may already. Raises AWSError if the queue's policy forbids it."""
         if self.is_open(door, topic):
             return False
@@ -228,7 +228,7 @@ class Subscribing:
         self._clients.sqs("set_queue_attributes", QueueUrl=door.channel.url, Attributes={"Policy": policy})
         return True
 
-    def make(self, subscription: Subscription, door: Door) -> None:
+    def make(self, subscription: Subscription, door: QueueAccess) -> None:
         """Subscribe a queue that is not subscribed, to messages without an envelope."""
         attributes = {"RawMessageDelivery": "true"}
         if (text := write_filter(subscription)) is not None:
@@ -239,7 +239,7 @@ class Subscribing:
         except MissingError as error:
             raise self._ties.no_topic(subscription.topic, error) from None
 
-    def mend(self, tie: Tie, terms: Terms, subscription: Subscription) -> bool:
+    def mend(self, tie: TopicSubscription, terms: DeliveryTerms, subscription: Subscription) -> bool:
         """Give a subscription its filter; how it delivers is left as it is. False: it has that filter."""
         if terms.let_through(subscription.filter):
             return False
@@ -252,7 +252,7 @@ class Subscribing:
             self._set(tie, "FilterPolicy", wanted)
         return True
 
-    def _set(self, tie: Tie, name: str, value: str) -> None:
+    def _set(self, tie: TopicSubscription, name: str, value: str) -> None:
         change = {"SubscriptionArn": tie.arn, "AttributeName": name, "AttributeValue": value}
         self._clients.sns("set_subscription_attributes", **change)
 

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from ..clients import Clients
 from ..errors import MissingError
-from ..settings import Settings
+from ..settings import AWSSettings
 
 
 class Topics:
     """The SNS topics, by the names of the topics that they are. Safe to call from several threads."""
 
-    def __init__(self, clients: Clients, settings: Settings) -> None:
+    def __init__(self, clients: Clients, settings: AWSSettings) -> None:
         self._clients = clients
         self._settings = settings
         #: How the ARNs of all topics begin; found out once.

@@ -49,19 +49,19 @@ from ...page_cursor import (
 )
 from ..clients import Clients
 from ..dynamodb.tables import Tables
-from ..settings import Settings
+from ..settings import AWSSettings
 from .message import (
-    Channel,
     Message,
-    Outgoing,
-    again,
+    OutgoingMessage,
+    SQSQueue,
     headers_of,
     read,
+    resend_of,
 )
-from .queues import Channels
+from .queues import SQSQueues
 from .send import (
-    Dispatch,
-    Sender,
+    MessageSender,
+    TimedMessage,
 )
 
 #: Messages that are looked at in one go.
@@ -78,14 +78,14 @@ TEN = 10
 GONE = frozenset({"ReceiptHandleIsInvalid", "InvalidParameterValue", "MessageNotInflight"})
 
 
-class Letter(msgspec.Struct, eq=False):
+class DeadLetter(msgspec.Struct, eq=False):
     """A dead letter."""
 
     message: Message
     #: The ARN of the SQS queue from which SQS itself has moved it here, after too many receives.
     moved_from: str = ""
     #: More of the same job: it was buried twice, because an answer was lost.
-    copies: list[Letter] = []
+    copies: list[DeadLetter] = []
 
     @property
     def key(self) -> str:
@@ -98,20 +98,20 @@ class Letter(msgspec.Struct, eq=False):
         return self.message.note.buried_at or self.message.sent_at
 
 
-class Hand:
+class DeadLetterReceiver:
     """What was received from one dead-letter queue. To be used in a `with`, whose end gives it all back."""
 
-    def __init__(self, clients: Clients, letters: Channel, clock: Clock, *, wait_s: int = WAIT_S) -> None:
+    def __init__(self, clients: Clients, letters: SQSQueue, clock: Clock, *, wait_s: int = WAIT_S) -> None:
         self._clients = clients
         self._letters = letters
         self._clock = clock
         self._wait_s = min(wait_s, WAIT_S)
-        self._held: dict[str, Letter] = {}
+        self._held: dict[str, DeadLetter] = {}
         self._began = clock.monotonic()
         #: Whether `take` has seen all that there is, and did not end because it was enough.
         self.is_through = False
 
-    def __enter__(self) -> Hand:
+    def __enter__(self) -> DeadLetterReceiver:
         return self
 
     def __exit__(
@@ -119,7 +119,7 @@ class Hand:
     ) -> None:
         self._give_back()
 
-    def take(self) -> Iterator[Letter]:
+    def take(self) -> Iterator[DeadLetter]:
         """One letter after the other, until there are no more, or it has been enough."""
         while len(self._held) < MOST and self._age() < HIDDEN_S / 2:
             now = self._clock.monotonic()
@@ -135,7 +135,7 @@ class Hand:
             received: list[dict[str, Any]] = answer.get("Messages", [])
             fresh = [raw for raw in received if raw["MessageId"] not in self._held]
             for raw in received:
-                letter = Letter(
+                letter = DeadLetter(
                     read(self._letters, raw, now, HIDDEN_S),
                     raw.get("Attributes", {}).get("DeadLetterQueueSourceArn", ""),
                 )
@@ -150,7 +150,7 @@ class Hand:
         """Whether all that is held stays hidden long enough for it to be sent elsewhere and deleted here."""
         return self._age() < HIDDEN_S - RESERVE_S
 
-    def delete(self, letters: Sequence[Letter]) -> None:
+    def delete(self, letters: Sequence[DeadLetter]) -> None:
         """Delete letters for good. What is gone already is no mistake."""
         left = self._batch("delete_message_batch", letters, {})
         if left:
@@ -167,9 +167,9 @@ class Hand:
         except BrokerError:
             pass  # they are visible again by themselves before long
 
-    def _batch(self, operation: str, letters: Sequence[Letter], more: dict[str, Any]) -> list[Letter]:
+    def _batch(self, operation: str, letters: Sequence[DeadLetter], more: dict[str, Any]) -> list[DeadLetter]:
         """Do something to letters, in tens. Returns those to which it was not done, though they are there."""
-        failed: list[Letter] = []
+        failed: list[DeadLetter] = []
         for start in range(0, len(letters), TEN):
             part = letters[start : start + TEN]
             entries = [
@@ -198,16 +198,16 @@ MOVED = (
 _log = logging.getLogger("laneway")
 
 
-class Morgue:
+class DeadLetterMorgue:
     """What is dead of every queue."""
 
     def __init__(
         self,
         clients: Clients,
-        channels: Channels,
+        channels: SQSQueues,
         tables: Tables,
-        sender: Sender,
-        settings: Settings,
+        sender: MessageSender,
+        settings: AWSSettings,
         clock: Clock,
     ) -> None:
         self._clients = clients
@@ -277,9 +277,9 @@ class Morgue:
         """
         return sum(self._take_out(place, keys, partial(self.send_anew, queue)) for place in self.places(queue))
 
-    def send_anew(self, queue: str, channel: Channel, letters: Sequence[Letter]) -> None:
+    def send_anew(self, queue: str, channel: SQSQueue, letters: Sequence[DeadLetter]) -> None:
         """Send dead jobs to their queue again; to delete their letters is left to the caller."""
-        self._sender.dispatch([Dispatch(queue, channel.fifo, _revived(letter), None) for letter in letters])
+        self._sender.dispatch([TimedMessage(queue, channel.fifo, _revived(letter), None) for letter in letters])
         try:
             self.amend(queue, letters, "queued")
         except BrokerError as error:
@@ -289,12 +289,12 @@ class Morgue:
     def delete(self, queue: str, keys: Collection[str]) -> int:
         """Delete dead jobs for good."""
 
-        def over(channel: Channel, letters: Sequence[Letter]) -> None:
+        def over(channel: SQSQueue, letters: Sequence[DeadLetter]) -> None:
             self.amend(queue, letters, "gone")
 
         return sum(self._take_out(place, keys, over) for place in self.places(queue))
 
-    def bury(self, channel: Channel, outgoings: Sequence[Outgoing]) -> None:
+    def bury(self, channel: SQSQueue, outgoings: Sequence[OutgoingMessage]) -> None:
         """Put jobs there that are in no queue: those of the table."""
         letters = self._channels.dead_letters(channel)
         if letters is None:
@@ -306,28 +306,28 @@ class Morgue:
 
     # -- how -------------------------------------------------------------------------------------------
 
-    def amend(self, queue: str, letters: Sequence[Letter], status: Status) -> None:
+    def amend(self, queue: str, letters: Sequence[DeadLetter], status: Status) -> None:
         """Keep what dead jobs are from now on, where it is kept how jobs end."""
         table = self._tables.of(queue)
         if table is not None:
             table.amend_dead(queue, {letter.message.note.id: letter.died_at for letter in letters}, status)
 
-    def places(self, queue: str) -> Iterator[tuple[Channel, Channel]]:
+    def places(self, queue: str) -> Iterator[tuple[SQSQueue, SQSQueue]]:
         """The SQS queues of a queue, each with its dead-letter queue; one that has none has no dead."""
         for channel in self._channels.existing(queue):
             letters = self._channels.dead_letters(channel)
             if letters is not None:
                 yield channel, letters
 
-    def hand(self, letters: Channel) -> Hand:
+    def hand(self, letters: SQSQueue) -> DeadLetterReceiver:
         """A hand for the letters of one dead-letter queue."""
-        return Hand(self._clients, letters, self._clock, wait_s=self._settings.wait_s)
+        return DeadLetterReceiver(self._clients, letters, self._clock, wait_s=self._settings.wait_s)
 
     def _take_out(
         self,
-        place: tuple[Channel, Channel],
+        place: tuple[SQSQueue, SQSQueue],
         keys: Collection[str],
-        act: Callable[[Channel, Sequence[Letter]], None],
+        act: Callable[[SQSQueue, Sequence[DeadLetter]], None],
     ) -> int:
         """Do something with the letters of keys, then delete them, in tens. Returns of how many keys."""
         channel, letters = place
@@ -347,7 +347,7 @@ class Morgue:
             return len(found)
 
 
-def no_dead_letters(channel: Channel) -> BrokerError:
+def no_dead_letters(channel: SQSQueue) -> BrokerError:
     """The error for what is to be buried where there is no place for it."""
     return BrokerError(
         f"The SQS queue {channel.name} has no dead-letter queue, so that nothing of it can be buried; "
@@ -355,7 +355,7 @@ def no_dead_letters(channel: Channel) -> BrokerError:
     )
 
 
-def _wanted(hand: Hand, channel: Channel, keys: set[str]) -> Iterator[Letter]:
+def _wanted(hand: DeadLetterReceiver, channel: SQSQueue, keys: set[str]) -> Iterator[DeadLetter]:
     """The letters of keys. A plain job has one, so that the search ends with the last of them."""
     left = set(keys)
     for letter in hand.take():
@@ -366,21 +366,21 @@ def _wanted(hand: Hand, channel: Channel, keys: set[str]) -> Iterator[Letter]:
                 return
 
 
-def is_from(letter: Letter, channel: Channel) -> bool:
+def is_from(letter: DeadLetter, channel: SQSQueue) -> bool:
     """Whether a letter belongs to a queue: several may share a dead-letter queue. One that says nothing is of all."""
     source = letter.moved_from.rpartition(":")[2]
     return letter.message.note.queue in ("", channel.queue) and source in ("", channel.name)
 
 
-def is_ownerless(letter: Letter, channel: Channel, letters: Channel) -> bool:
+def is_ownerless(letter: DeadLetter, channel: SQSQueue, letters: SQSQueue) -> bool:
     """Whether nothing says whose a letter is: neither a note or SQS, nor that the place is this queue's by its name."""
-    is_own = letters.name == Channels.dead_name_of(channel.name)
+    is_own = letters.name == SQSQueues.dead_name_of(channel.name)
     return not is_own and not letter.message.note.queue and not letter.moved_from
 
 
-def _by_key(letters: Iterable[Letter]) -> dict[str, list[Letter]]:
+def _by_key(letters: Iterable[DeadLetter]) -> dict[str, list[DeadLetter]]:
     """The letters of each key in the order of their calls; of one that was buried twice the last stands for both."""
-    found: dict[str, dict[str, Letter]] = {}
+    found: dict[str, dict[str, DeadLetter]] = {}
     for letter in letters:
         same = found.setdefault(letter.key, {})
         other = same.get(letter.message.note.id)
@@ -392,21 +392,21 @@ def _by_key(letters: Iterable[Letter]) -> dict[str, list[Letter]]:
     return {key: sorted(same.values(), key=_order) for key, same in found.items()}
 
 
-def _order(letter: Letter) -> tuple[float, float, int]:
+def _order(letter: DeadLetter) -> tuple[float, float, int]:
     message = letter.message
     return message.note.due or 0.0, message.sent_at, message.sequence
 
 
-def _last_death(letters: Sequence[Letter]) -> float:
+def _last_death(letters: Sequence[DeadLetter]) -> float:
     return max(letter.died_at for letter in letters)
 
 
-def _revived(letter: Letter) -> Outgoing:
+def _revived(letter: DeadLetter) -> OutgoingMessage:
     """The job as it is sent anew. Its error is kept until it succeeds."""
-    return again(letter.message, retry_count=-1, deaths=0, due=None, buried_at=None, queue="")
+    return resend_of(letter.message, retry_count=-1, deaths=0, due=None, buried_at=None, queue="")
 
 
-def _view(queue: str, channel: Channel, letters: Sequence[Letter]) -> JobView:
+def _view(queue: str, channel: SQSQueue, letters: Sequence[DeadLetter]) -> JobView:
     """The letters of one key as a job."""
     last = max(letters, key=lambda letter: letter.died_at)
     message, note = last.message, last.message.note
@@ -428,7 +428,7 @@ def _view(queue: str, channel: Channel, letters: Sequence[Letter]) -> JobView:
     )
 
 
-def _payload(letter: Letter, kind: Kind) -> Payload:
+def _payload(letter: DeadLetter, kind: Kind) -> Payload:
     message, note = letter.message, letter.message.note
     if kind is Kind.PLAIN:
         return Payload(message.body)

@@ -14,14 +14,14 @@ from itertools import islice
 
 from ....capabilities import EmptyMorgueResult
 from ....clock import Clock
-from .dead_letters import HIDDEN_S, TEN, Hand, Letter, Morgue, is_from, is_ownerless
-from .message import Channel
+from .dead_letters import HIDDEN_S, TEN, DeadLetter, DeadLetterMorgue, DeadLetterReceiver, is_from, is_ownerless
+from .message import SQSQueue
 
 
-class Emptying:
+class MorgueEmptier:
     """One run over the dead letters of a queue."""
 
-    def __init__(self, morgue: Morgue, clock: Clock, queue: str, *, revive: bool) -> None:
+    def __init__(self, morgue: DeadLetterMorgue, clock: Clock, queue: str, *, revive: bool) -> None:
         self._morgue = morgue
         self._queue = queue
         self._revive = revive
@@ -42,7 +42,7 @@ class Emptying:
                     yield count
         return EmptyMorgueResult(len(self._seen), len(self._ownerless), HIDDEN_S)
 
-    def _empty(self, channel: Channel, letters: Channel, most: int) -> Generator[int, None, None]:
+    def _empty(self, channel: SQSQueue, letters: SQSQueue, most: int) -> Generator[int, None, None]:
         """Hand after hand, because each holds what is not to be touched and has to give it back in time."""
         left = most
         while left > 0:
@@ -58,9 +58,9 @@ class Emptying:
             if left == before:
                 return  # there was nothing but what is not to be touched
 
-    def _wanted(self, hand: Hand, channel: Channel, letters: Channel) -> Iterator[Letter]:
+    def _wanted(self, hand: DeadLetterReceiver, channel: SQSQueue, letters: SQSQueue) -> Iterator[DeadLetter]:
         """The letters of this queue that were there when it began. The others stay in the hand, hidden, to its end."""
-        pending: dict[str, Letter] = {}
+        pending: dict[str, DeadLetter] = {}
         for letter in hand.take():
             if letter.message.sent_at > self._began:
                 continue
@@ -80,7 +80,7 @@ class Emptying:
                 pending[name] = letter
                 yield letter
 
-    def _carry_out(self, channel: Channel, hand: Hand, part: Sequence[Letter]) -> None:
+    def _carry_out(self, channel: SQSQueue, hand: DeadLetterReceiver, part: Sequence[DeadLetter]) -> None:
         if self._revive:
             self._morgue.send_anew(self._queue, channel, part)
         else:
@@ -91,11 +91,11 @@ class Emptying:
         hand.delete([each for letter in part for each in (letter, *letter.copies)])
 
 
-def _name(letter: Letter) -> str:
+def _name(letter: DeadLetter) -> str:
     """Which job it is; a message without our note is known by SQS's own id alone."""
     return letter.message.message_id if letter.message.is_bare else letter.message.note.id
 
 
-def _version(letter: Letter) -> tuple[int, int]:
+def _version(letter: DeadLetter) -> tuple[int, int]:
     """Which of its deaths it is."""
     return letter.message.note.attempt, letter.message.note.hop

@@ -14,24 +14,24 @@ from ....jobs.ticket import DECODE_ERRORS, execute_after
 from ....tasks.signature import encode
 
 if TYPE_CHECKING:
-    from .message import Note
+    from .message import MessageNote
 
 _AFTER = "_execute_after"
 _JOB_ID = "_job_id"
 
 
-class _Ticket(msgspec.Struct):
+class _TicketFields(msgspec.Struct):
     """What is looked for in a ticket, whoever wrote it and whatever he put there."""
 
     id: Any = msgspec.field(name=_JOB_ID, default=None)
     task: Any = msgspec.field(name="_job_class", default=None)
 
 
-_read = msgspec.json.Decoder(_Ticket).decode
+_read = msgspec.json.Decoder(_TicketFields).decode
 _read_parts = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
-def _ticket(body: str) -> _Ticket | None:
+def _ticket(body: str) -> _TicketFields | None:
     """The ticket, if the body is one or at least an object of JSON."""
     try:
         return _read(body)
@@ -68,12 +68,12 @@ def with_execute_after(body: str, at: int | None) -> str:
     return "{" + ",".join(f"{encode(name).decode()}:{bytes(part).decode()}" for name, part in parts.items()) + "}"
 
 
-def carries_time(body: str, note: Note) -> bool:
+def carries_time(body: str, note: MessageNote) -> bool:
     """Whether a body is a ticket, and has room for a time. A listener must get a value as it was published."""
     return not note.value and task_in(body) is not None
 
 
-def waits_until(body: str, note: Note) -> float | None:
+def waits_until(body: str, note: MessageNote) -> float | None:
     """Until when a message that has arrived is to be sent on rather than run: what its ticket says, else its note."""
     if note.due is None and _AFTER not in body:
         return None

@@ -27,8 +27,8 @@ from ....jobs.data import (
 )
 from ....jobs.merge import MAX_PAYLOADS
 from .message import (
-    Channel,
     Message,
+    SQSQueue,
     headers_of,
 )
 
@@ -39,7 +39,7 @@ REMEMBER = 100_000
 LONGEST_S = 12 * 3_600.0 - 5.0
 
 
-class Held:
+class HeldMessage:
     """A message in our hands, and what is known of its job: the note that came with it, and the state beside that."""
 
     __slots__ = (
@@ -107,28 +107,28 @@ class Held:
         mine.received_at, mine.receive_count = other.received_at, other.receive_count
 
 
-class Holding:
+class HeldMessages:
     """All that this process holds, by job. Whoever uses it holds the lock of the stock."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._held: dict[tuple[str, str], Held] = {}
+        self._held: dict[tuple[str, str], HeldMessage] = {}
         self._ended: OrderedDict[str, float] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._held)
 
-    def __iter__(self) -> Iterator[Held]:
+    def __iter__(self) -> Iterator[HeldMessage]:
         return iter(list(self._held.values()))
 
-    def get(self, message: Message) -> Held | None:
+    def get(self, message: Message) -> HeldMessage | None:
         """What is held of the same job."""
         return self._held.get(_place(message))
 
-    def add(self, held: Held) -> None:
+    def add(self, held: HeldMessage) -> None:
         self._held[_place(held.message)] = held
 
-    def drop(self, held: Held) -> None:
+    def drop(self, held: HeldMessage) -> None:
         """It is not in our hands any more."""
         place = _place(held.message)
         if self._held.get(place) is held:
@@ -158,77 +158,77 @@ def _place(message: Message) -> tuple[str, str]:
     return (message.channel.url, message.note.id)
 
 
-class Group:
+class FifoGroup:
     """What has been received of one key and is not handed out."""
 
     __slots__ = ("is_claimed", "is_ready", "key", "waiting")
 
     def __init__(self, key: str) -> None:
         self.key = key
-        self.waiting: list[Held] = []
+        self.waiting: list[HeldMessage] = []
         #: Whether a claim of it is held; nothing else of it is handed out until that is settled.
         self.is_claimed = False
         #: Whether it stands in the buffer, to be handed out.
         self.is_ready = False
 
-    def add(self, held: Held) -> None:
+    def add(self, held: HeldMessage) -> None:
         """Put a message where its sequence says, whatever came before it."""
         insort(self.waiting, held, key=_sequence)
 
-    def take(self, limit: int) -> list[Held]:
+    def take(self, limit: int) -> list[HeldMessage]:
         """The first messages, for a claim."""
         taken, self.waiting = self.waiting[:limit], self.waiting[limit:]
         self.is_claimed = True
         return taken
 
-    def clear(self) -> list[Held]:
+    def clear(self) -> list[HeldMessage]:
         """All that waits, to be given back."""
         waiting, self.waiting = self.waiting, []
         return waiting
 
 
-class Groups:
+class FifoGroups:
     """The groups of one channel."""
 
     def __init__(self) -> None:
-        self._groups: dict[str, Group] = {}
+        self._groups: dict[str, FifoGroup] = {}
 
     def __len__(self) -> int:
         return len(self._groups)
 
-    def add(self, held: Held) -> Group:
+    def add(self, held: HeldMessage) -> FifoGroup:
         """Put a message into its group; returns that."""
         key = held.message.note.key
         group = self._groups.get(key)
         if group is None:
-            group = self._groups[key] = Group(key)
+            group = self._groups[key] = FifoGroup(key)
         group.add(held)
         return group
 
-    def freed(self, group: Group, kept: Iterable[Held] = ()) -> bool:
+    def freed(self, group: FifoGroup, kept: Iterable[HeldMessage] = ()) -> bool:
         """A claim has been settled, and `kept` is left of it, not begun. Whether there is something to hand out."""
         group.is_claimed = False
         for held in kept:
             group.add(held)
         return self.tidy(group)
 
-    def tidy(self, group: Group) -> bool:
+    def tidy(self, group: FifoGroup) -> bool:
         """Forget a group of which nothing is left. Whether there is something to hand out."""
         if not group.is_claimed and not group.waiting:
             self._groups.pop(group.key, None)
         return bool(group.waiting) and not group.is_claimed
 
 
-def _sequence(held: Held) -> int:
+def _sequence(held: HeldMessage) -> int:
     return held.message.sequence
 
 
-class Ready:
+class Claimable:
     """Something to be handed out: a plain job's message, or a group."""
 
     __slots__ = ("at", "number", "what")
 
-    def __init__(self, what: Held | Group, number: int, at: float) -> None:
+    def __init__(self, what: HeldMessage | FifoGroup, number: int, at: float) -> None:
         self.what = what
         #: Its place among all that this process has to hand out.
         self.number = number
@@ -236,13 +236,13 @@ class Ready:
         self.at = at
 
 
-class Buffer:
+class QueueBuffer:
     """What is ready to be handed out of one channel, and how much more is wanted."""
 
-    def __init__(self, channel: Channel) -> None:
+    def __init__(self, channel: SQSQueue) -> None:
         self.channel = channel
-        self.ready: deque[Ready] = deque()
-        self.groups = Groups()
+        self.ready: deque[Claimable] = deque()
+        self.groups = FifoGroups()
         #: So much is to be ready; nothing is received beyond that.
         self.demand = 0
         #: When somebody last asked for something, on the monotonic clock.
@@ -253,12 +253,14 @@ class Buffer:
         self.error: Exception | None = None
 
 
-class Claimed:
+class ClaimMessages:
     """A claim that is held, with the messages that it was made of."""
 
     __slots__ = ("buffer", "claim", "group", "held", "sent", "worker")
 
-    def __init__(self, claim: Claim, held: list[Held], buffer: Buffer, group: Group | None, worker: str) -> None:
+    def __init__(
+        self, claim: Claim, held: list[HeldMessage], buffer: QueueBuffer, group: FifoGroup | None, worker: str
+    ) -> None:
         self.claim = claim
         self.held = held
         self.buffer = buffer
@@ -268,32 +270,32 @@ class Claimed:
         self.sent: set[int] = set()
 
 
-class Stock:
+class Inflight:
     """All buffers and claims of one process."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         #: Held for every look and every change; notified when something is ready, wanted or over.
         self.changed = threading.Condition(threading.RLock())
-        self.holding = Holding(clock)
-        self.buffers: dict[str, Buffer] = {}
-        self.claims: dict[int, Claimed] = {}
+        self.holding = HeldMessages(clock)
+        self.buffers: dict[str, QueueBuffer] = {}
+        self.claims: dict[int, ClaimMessages] = {}
         self._numbers = count(1)
         self._refs = count(1)
         self._token = 0
 
-    def buffer(self, channel: Channel) -> Buffer:
+    def buffer(self, channel: SQSQueue) -> QueueBuffer:
         """The buffer of a channel."""
         with self.changed:
-            return self.buffers.setdefault(channel.url, Buffer(channel))
+            return self.buffers.setdefault(channel.url, QueueBuffer(channel))
 
-    def of(self, queue: str) -> list[Buffer]:
+    def of(self, queue: str) -> list[QueueBuffer]:
         """The buffers of a queue: one or two."""
         return [buffer for buffer in self.buffers.values() if buffer.channel.queue == queue]
 
     # -- in --------------------------------------------------------------------------------------------
 
-    def put(self, buffer: Buffer, arrived: Iterable[Held]) -> None:
+    def put(self, buffer: QueueBuffer, arrived: Iterable[HeldMessage]) -> None:
         """Messages that were received wait to be handed out."""
         with self.changed:
             for held in arrived:
@@ -301,14 +303,14 @@ class Stock:
                 if held.is_keyed:
                     self.offer(buffer, buffer.groups.add(held))
                 else:
-                    buffer.ready.append(Ready(held, next(self._numbers), self._clock.monotonic()))
+                    buffer.ready.append(Claimable(held, next(self._numbers), self._clock.monotonic()))
             self.changed.notify_all()
 
-    def offer(self, buffer: Buffer, group: Group) -> None:
+    def offer(self, buffer: QueueBuffer, group: FifoGroup) -> None:
         """Have a group be handed out, if it can be."""
         if not group.is_ready and buffer.groups.tidy(group):
             group.is_ready = True
-            buffer.ready.append(Ready(group, next(self._numbers), self._clock.monotonic()))
+            buffer.ready.append(Claimable(group, next(self._numbers), self._clock.monotonic()))
 
     # -- out -------------------------------------------------------------------------------------------
 
@@ -335,11 +337,13 @@ class Stock:
                     claims.append(claimed.claim)
         return claims
 
-    def _claim(self, buffer: Buffer, what: Held | Group, most: int, worker: str, token: int) -> Claimed | None:
+    def _claim(
+        self, buffer: QueueBuffer, what: HeldMessage | FifoGroup, most: int, worker: str, token: int
+    ) -> ClaimMessages | None:
         """A claim; None if what waited has been given back, or has waited for so long that it is ours no more."""
         now = self._clock.monotonic()
-        group = what if isinstance(what, Group) else None
-        if isinstance(what, Group):
+        group = what if isinstance(what, FifoGroup) else None
+        if isinstance(what, FifoGroup):
             what.is_ready = False
             if any(not held.is_ours(now) for held in what.waiting):
                 self.forget(what.clear())  # its head may be somebody else's: nothing behind it may overtake that
@@ -351,9 +355,11 @@ class Stock:
             if not what.is_ours(now):
                 self.forget(held)
                 return None
-        return Claimed(_claim_of(buffer.channel.queue, next(self._refs), token, held), held, buffer, group, worker)
+        return ClaimMessages(
+            _claim_of(buffer.channel.queue, next(self._refs), token, held), held, buffer, group, worker
+        )
 
-    def freed(self, claimed: Claimed, kept: Iterable[Held] = ()) -> None:
+    def freed(self, claimed: ClaimMessages, kept: Iterable[HeldMessage] = ()) -> None:
         """A claim is over. `kept` is left of it, was not begun, and is the next of its group."""
         with self.changed:
             self.claims.pop(claimed.claim.ref, None)
@@ -364,19 +370,19 @@ class Stock:
                 self.offer(claimed.buffer, claimed.group)
             self.changed.notify_all()
 
-    def forget(self, held: Iterable[Held]) -> None:
+    def forget(self, held: Iterable[HeldMessage]) -> None:
         """Messages are in our hands no more."""
         with self.changed:
             for each in held:
                 self.holding.drop(each)
 
-    def take_back(self, buffer: Buffer, *, since: float = math.inf) -> list[Held]:
+    def take_back(self, buffer: QueueBuffer, *, since: float = math.inf) -> list[HeldMessage]:
         """Take out what is ready since before `since`, to be given back. Nothing behind claims is touched."""
         with self.changed:
-            taken: list[Held] = []
+            taken: list[HeldMessage] = []
             while buffer.ready and buffer.ready[0].at <= since:
                 what = buffer.ready.popleft().what
-                if isinstance(what, Group):
+                if isinstance(what, FifoGroup):
                     what.is_ready = False
                     taken += what.clear()
                     buffer.groups.tidy(what)
@@ -393,7 +399,7 @@ class Stock:
             return sum(claimed.claim.queue == queue for claimed in self.claims.values())
 
 
-def _claim_of(queue: str, ref: int, token: int, held: Sequence[Held]) -> Claim:
+def _claim_of(queue: str, ref: int, token: int, held: Sequence[HeldMessage]) -> Claim:
     first, note = held[0], held[0].message.note
     claim = Claim(
         queue=queue,
@@ -414,11 +420,11 @@ def _claim_of(queue: str, ref: int, token: int, held: Sequence[Held]) -> Claim:
     return claim
 
 
-def _call_of(held: Held) -> Payload:
+def _call_of(held: HeldMessage) -> Payload:
     message = held.message
     return Payload(message.body, _due(held), held.id, held.attempt + 1, headers_of(message), held.deaths)
 
 
-def _due(held: Held) -> float:
+def _due(held: HeldMessage) -> float:
     due = held.message.note.due
     return held.message.sent_at if due is None else due

@@ -13,14 +13,14 @@ from collections.abc import Callable, Iterable, Sequence
 from ....clock import Clock
 from ....errors import BrokerError
 from ....jobs.ticket import execute_after
-from ..dynamodb.retry_state import State
-from ..dynamodb.retry_store import Memory
+from ..dynamodb.retry_state import RetryState
+from ..dynamodb.retry_store import RetryStore
 from .hop_delay import waits_until
-from .inflight import LONGEST_S, Buffer, Held, Stock
-from .message import Message, again
-from .send import Dispatch, Sender
-from .send_batch import Complaints, Refusal, Sent, send_singly
-from .visibility import Change, Changes, in_tens
+from .inflight import LONGEST_S, HeldMessage, Inflight, QueueBuffer
+from .message import Message, resend_of
+from .send import MessageSender, TimedMessage
+from .send_batch import Refusal, RefusalLog, Sent, send_one_by_one_if_refused
+from .visibility import MessageChange, MessageChanger, in_tens
 
 #: Received so often, a job whose deaths nobody counts is taken for one that has died twice: it runs alone then.
 SUSPECT_AFTER = 10
@@ -29,18 +29,20 @@ SUSPECT_DEATHS = 2
 MOMENT_S = 1
 
 
-class Arrivals:
+class Intake:
     """Takes in what the receivers of one process bring."""
 
-    def __init__(self, stock: Stock, memory: Memory, sender: Sender, changes: Changes, clock: Clock) -> None:
+    def __init__(
+        self, stock: Inflight, memory: RetryStore, sender: MessageSender, changes: MessageChanger, clock: Clock
+    ) -> None:
         self._stock = stock
         self._memory = memory
         self._sender = sender
         self._changes = changes
         self._clock = clock
-        self._complaints = Complaints()
+        self._complaints = RefusalLog()
 
-    def take_in(self, buffer: Buffer, messages: Sequence[Message]) -> None:
+    def take_in(self, buffer: QueueBuffer, messages: Sequence[Message]) -> None:
         """Put what is new into the buffer. If it raises, what could not be looked after is seen again later."""
         errors: list[BrokerError] = []
         fresh, doubles, others = self._sort(messages)
@@ -58,58 +60,62 @@ class Arrivals:
 
     def give_back(self, messages: Iterable[Message]) -> None:
         """Let others have messages, now."""
-        self._changes.carry_out([Change(message, 0) for message in messages])
+        self._changes.carry_out([MessageChange(message, 0) for message in messages])
 
-    def _sort(self, messages: Sequence[Message]) -> tuple[list[Message], list[Message], list[Change]]:
+    def _sort(self, messages: Sequence[Message]) -> tuple[list[Message], list[Message], list[MessageChange]]:
         """Those that are new, those that say the same as one of these, and what becomes of the rest."""
         fresh: dict[str, Message] = {}
         doubles: list[Message] = []
-        others: list[Change] = []
+        others: list[MessageChange] = []
         #: Keys of which a call is being given back, so that nothing behind it may run before it.
         leaving: set[str] = set()
         with self._stock.changed:
             for message in sorted(messages, key=lambda each: each.sequence):
                 held = self._stock.holding.get(message)
                 if held is not None and held.is_leaving:
-                    others.append(Change(message, MOMENT_S))  # what is being settled cannot take it along any more
+                    others.append(
+                        MessageChange(message, MOMENT_S)
+                    )  # what is being settled cannot take it along any more
                     leaving.add(message.note.key)
                 elif held is not None:
                     held.meet(message)
                 elif self._stock.holding.is_ended(message):
-                    others.append(Change(message))  # if this fails it comes once more, and is known still
+                    others.append(MessageChange(message))  # if this fails it comes once more, and is known still
                 elif message.channel.fifo and message.note.key in leaving:
-                    others.append(Change(message, 0))  # its group stays blocked: the call before it is hidden
+                    others.append(MessageChange(message, 0))  # its group stays blocked: the call before it is hidden
                 elif fresh.setdefault(message.note.id, message) is not message:
                     doubles.append(message)
         return list(fresh.values()), doubles, others
 
     def _send_on(self, early: list[tuple[Message, float]]) -> None:
         """Send messages on that wait hop by hop: the new one first. If we die before the delete, both are sent on."""
-        changes: list[Change] = []
+        changes: list[MessageChange] = []
 
         def sent(each: tuple[Message, float]) -> None:
-            changes.append(Change(each[0]))
+            changes.append(MessageChange(each[0]))
             with self._stock.changed:
                 self._stock.holding.end(each[0])
 
         def refused(each: tuple[Message, float], error: Refusal) -> None:
             message, at = each
             self._complaints.tell(message.channel, message.note.id, error)
-            changes.append(Change(message, min(math.ceil(at - self._clock.now()), int(LONGEST_S))))
+            changes.append(MessageChange(message, min(math.ceil(at - self._clock.now()), int(LONGEST_S))))
 
         for batch in in_tens(early):
-            send_singly(batch, self._dispatch, sent, refused)
+            send_one_by_one_if_refused(batch, self._dispatch, sent, refused)
         self._changes.carry_out(changes)
 
     def _dispatch(self, early: Sequence[tuple[Message, float]], sent: Sent) -> None:
-        items = [Dispatch(message.channel.queue, message.channel.fifo, again(message), at) for message, at in early]
+        items = [
+            TimedMessage(message.channel.queue, message.channel.fifo, resend_of(message), at) for message, at in early
+        ]
         self._sender.dispatch(items, sent)
 
-    def _put(self, buffer: Buffer, messages: list[Message], errors: list[BrokerError]) -> None:
+    def _put(self, buffer: QueueBuffer, messages: list[Message], errors: list[BrokerError]) -> None:
         """Look up what is kept beside messages, and put them into the buffer, or hide them again until their time."""
         queue = buffer.channel.queue
         again = [message.note.id for message in messages if message.receive_count > 1]
-        states: dict[str, State] = {}
+        states: dict[str, RetryState] = {}
         unknown: set[str] = set()
         if again:
             try:
@@ -118,8 +124,8 @@ class Arrivals:
                 # Whether they rest, and how often they have failed, is not known now.
                 errors.append(error)
                 unknown = set(again)
-        back: list[Change] = []
-        ready: list[Held] = []
+        back: list[MessageChange] = []
+        ready: list[HeldMessage] = []
         #: Keys of which the head cannot be run now, so that nothing behind it may.
         resting: set[str] = set()
         for message in sorted(messages, key=lambda each: each.sequence):
@@ -128,9 +134,9 @@ class Arrivals:
             not_before = max(0.0 if state is None else state.not_before, _execute_after(message))
             rest_s = math.ceil(not_before - self._clock.now())
             if id in unknown or (message.channel.fifo and key in resting):
-                back.append(Change(message, 0))
+                back.append(MessageChange(message, 0))
             elif rest_s > 0:
-                back.append(Change(message, min(rest_s, int(LONGEST_S))))
+                back.append(MessageChange(message, min(rest_s, int(LONGEST_S))))
             else:
                 ready.append(self._held(message, state))
                 continue
@@ -139,8 +145,8 @@ class Arrivals:
         if back:
             _try(errors, lambda: self._changes.carry_out(back))
 
-    def _held(self, message: Message, state: State | None) -> Held:
-        held = Held(message)
+    def _held(self, message: Message, state: RetryState | None) -> HeldMessage:
+        held = HeldMessage(message)
         if state is not None:
             held.has_state = True
             held.deaths += state.deaths

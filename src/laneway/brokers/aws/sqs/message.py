@@ -93,7 +93,7 @@ _ID = re.compile(r"[!-~]{1,128}")
 _REFUSED = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
-class Channel(msgspec.Struct, frozen=True):
+class SQSQueue(msgspec.Struct, frozen=True):
     """One SQS queue: the standard or the FIFO one of a Laneway queue, or the dead-letter queue of either."""
 
     #: The Laneway queue.
@@ -104,7 +104,7 @@ class Channel(msgspec.Struct, frozen=True):
     fifo: bool = False
 
 
-class Note(msgspec.Struct, omit_defaults=True):
+class MessageNote(msgspec.Struct, omit_defaults=True):
     """What travels beside the ticket, in the attribute `laneway`, as JSON."""
 
     #: The job's id: a plain job's key, a keyed call's identity.
@@ -136,11 +136,11 @@ class Note(msgspec.Struct, omit_defaults=True):
     value: bool = False
 
 
-class Outgoing(msgspec.Struct):
+class OutgoingMessage(msgspec.Struct):
     """A message that is to be sent."""
 
     body: str
-    note: Note
+    note: MessageNote
     #: Message attributes of others, in the form in which SQS takes them; kept whenever a message is sent on.
     attributes: dict[str, Any] = {}
     #: It goes without our attribute, as it came, because there is no room for that.
@@ -150,12 +150,12 @@ class Outgoing(msgspec.Struct):
 class Message(msgspec.Struct, eq=False):
     """A message that was received and is not settled yet."""
 
-    channel: Channel
+    channel: SQSQueue
     receipt: str
     #: SQS's own id of it.
     message_id: str
     body: str
-    note: Note
+    note: MessageNote
     attributes: dict[str, Any]
     kind: Kind
     receive_count: int
@@ -170,7 +170,7 @@ class Message(msgspec.Struct, eq=False):
     is_bare: bool = False
 
 
-_read_note = msgspec.json.Decoder(Note).decode
+_read_note = msgspec.json.Decoder(MessageNote).decode
 _write = msgspec.json.Encoder().encode
 _log = logging.getLogger("laneway")
 
@@ -178,41 +178,41 @@ _log = logging.getLogger("laneway")
 # -- out -----------------------------------------------------------------------------------------------
 
 
-def outgoing_of(job: NewJob, due: float | None = None) -> Outgoing:
+def outgoing_of(job: NewJob, due: float | None = None) -> OutgoingMessage:
     """The message of a new job; `due` is its time in unix seconds, if it has one."""
     if job.kind is Kind.KEYED:
         id, key, group = job.identity, job.key, ""
     else:
         id, key, group = job.key, "", job.group
-    note = Note(id, key, due, headers=job.headers or None, group=group, expires=job.expires, event=job.to_topic)
+    note = MessageNote(id, key, due, headers=job.headers or None, group=group, expires=job.expires, event=job.to_topic)
     if not job.to_topic and job.attributes is None:
-        return Outgoing(job.body, note)
+        return OutgoingMessage(job.body, note)
     note.value = not job.to_topic
     attributes, headers = published(job.attributes or {}, job.headers or {})
     note.headers = headers or None
     attributes, note.more = packed(attributes)
-    return Outgoing(job.body, note, attributes)
+    return OutgoingMessage(job.body, note, attributes)
 
 
-def again(message: Message, **changes: Any) -> Outgoing:
+def resend_of(message: Message, **changes: Any) -> OutgoingMessage:
     """A message that was received, to be sent on under another deduplication id; `changes` are those of its note."""
     attributes, more = packed(message.attributes)
     note = msgspec.structs.replace(message.note, **{"hop": message.note.hop + 1, "more": more, **changes})
-    return Outgoing(message.body, note, attributes)
+    return OutgoingMessage(message.body, note, attributes)
 
 
-def as_it_came(message: Message, letter: Outgoing) -> Outgoing:
+def as_it_came(message: Message, letter: OutgoingMessage) -> OutgoingMessage:
     """What fits whenever `letter`, the same with all that is known of it, does not."""
     if message.is_bare:
         # Its note is not written, but makes its deduplication id; and it is buried as what it was.
         note = msgspec.structs.replace(letter.note, buried_at=None)
         attributes = dict(list(message.attributes.items())[: MOST + 1])  # an envelope may have held more
-        return Outgoing(message.body, note, attributes, is_bare=True)
+        return OutgoingMessage(message.body, note, attributes, is_bare=True)
     attributes, more = packed(message.attributes)
-    return Outgoing(message.body, msgspec.structs.replace(message.note, more=more), attributes)
+    return OutgoingMessage(message.body, msgspec.structs.replace(message.note, more=more), attributes)
 
 
-def entry_of(outgoing: Outgoing, id: str, channel: Channel, delay_s: int) -> dict[str, Any]:
+def entry_of(outgoing: OutgoingMessage, id: str, channel: SQSQueue, delay_s: int) -> dict[str, Any]:
     """A message as SendMessageBatch takes it; `id` names it among those of its request."""
     entry: dict[str, Any] = {"Id": id, "MessageBody": outgoing.body, "MessageAttributes": attributes_of(outgoing)}
     note = outgoing.note
@@ -228,14 +228,14 @@ def entry_of(outgoing: Outgoing, id: str, channel: Channel, delay_s: int) -> dic
     return entry
 
 
-def attributes_of(outgoing: Outgoing) -> dict[str, Any]:
+def attributes_of(outgoing: OutgoingMessage) -> dict[str, Any]:
     """The message attributes with which a message is sent, ours included."""
     if outgoing.is_bare:
         return dict(outgoing.attributes)
     return {**outgoing.attributes, ATTRIBUTE: {"DataType": "String", "StringValue": _note_text(outgoing.note)}}
 
 
-def size_of(outgoing: Outgoing) -> int:
+def size_of(outgoing: OutgoingMessage) -> int:
     """The bytes that SQS counts: the body, and the names, types and values of the attributes."""
     size = _bytes(outgoing.body)
     if not outgoing.is_bare:
@@ -246,7 +246,7 @@ def size_of(outgoing: Outgoing) -> int:
     return size
 
 
-def fitted(outgoing: Outgoing, limit: int) -> Outgoing:
+def fitted(outgoing: OutgoingMessage, limit: int) -> OutgoingMessage:
     """The same with as much of its error as a message of `limit` bytes has room for: no retry may fail by its error.
 
     If there is no room without it either, those attributes of others go that SQS would not have taken.
@@ -263,14 +263,14 @@ def fitted(outgoing: Outgoing, limit: int) -> Outgoing:
         ", ".join(more),
     )
     note = msgspec.structs.replace(outgoing.note, more=None)
-    return _cut(Outgoing(outgoing.body, note, outgoing.attributes), limit)
+    return _cut(OutgoingMessage(outgoing.body, note, outgoing.attributes), limit)
 
 
-def _cut(outgoing: Outgoing, limit: int) -> Outgoing:
+def _cut(outgoing: OutgoingMessage, limit: int) -> OutgoingMessage:
     error = None if outgoing.is_bare else storable(outgoing.note.error)
     if not error or (len(error) * 6 <= MAX_ERROR and size_of(outgoing) <= limit):
         return outgoing
-    without = Outgoing(outgoing.body, msgspec.structs.replace(outgoing.note, error=None), outgoing.attributes)
+    without = OutgoingMessage(outgoing.body, msgspec.structs.replace(outgoing.note, error=None), outgoing.attributes)
     room = min(MAX_ERROR, limit - size_of(without) - len(',"error":""'))
     if room >= _quoted_bytes(error):
         return outgoing
@@ -314,14 +314,14 @@ def _quoted_bytes(text: str) -> int:
     return _bytes(_json(text)) - 2
 
 
-def _note_text(note: Note) -> str:
+def _note_text(note: MessageNote) -> str:
     try:
         return _json(note)
     except UnicodeEncodeError:  # file names that are no UTF-8 bring half characters into errors
         return _json(msgspec.structs.replace(note, error=storable(note.error)))
 
 
-def _json(value: Note | str) -> str:
+def _json(value: MessageNote | str) -> str:
     # Those that JSON leaves as they are and SQS refuses; all others are escaped already.
     return _write(value).decode().replace("\ufffe", "\\ufffe").replace("\uffff", "\\uffff")
 
@@ -329,7 +329,7 @@ def _json(value: Note | str) -> str:
 # -- in ------------------------------------------------------------------------------------------------
 
 
-def read(channel: Channel, raw: dict[str, Any], now_monotonic: float, hidden_s: float) -> Message:
+def read(channel: SQSQueue, raw: dict[str, Any], now_monotonic: float, hidden_s: float) -> Message:
     """A message as ReceiveMessage brings it, hidden from others for `hidden_s` from `now_monotonic` on."""
     system: dict[str, str] = raw.get("Attributes") or {}
     body: str = raw.get("Body") or ""
@@ -343,7 +343,7 @@ def read(channel: Channel, raw: dict[str, Any], now_monotonic: float, hidden_s: 
         body, attributes = envelope
     known = _note_of(attributes.pop(ATTRIBUTE, None))
     # Only keyed calls carry an id in their tickets, and only FIFO queues hold them: no event can name its own.
-    note = known or Note((id_in(body) if channel.fifo else None) or raw["MessageId"], value=envelope is not None)
+    note = known or MessageNote((id_in(body) if channel.fifo else None) or raw["MessageId"], value=envelope is not None)
     if note.event:
         note.id, note.event, note.value = copy_key(note.id, channel.queue), False, True
     attributes, note.more = unpacked(attributes, note.more), None
@@ -374,7 +374,7 @@ def headers_of(message: Message) -> Headers | None:
     return {**theirs, **(message.note.headers or {})} if theirs else message.note.headers
 
 
-def _note_of(attribute: dict[str, Any] | None) -> Note | None:
+def _note_of(attribute: dict[str, Any] | None) -> MessageNote | None:
     """Our note; one that cannot be read is nobody's, and the message a job all the same."""
     try:
         note = _read_note((attribute or {}).get("StringValue", ""))

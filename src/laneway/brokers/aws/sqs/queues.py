@@ -17,9 +17,9 @@ from ....config import DEFAULT_QUEUE
 from ..admin.resources import redrive_of
 from ..clients import Clients
 from ..errors import AWSError, DeniedError, MissingError, MissingQueueError
-from ..settings import MAX_NAME, Settings
-from .message import Channel
-from .retention import Limits
+from ..settings import MAX_NAME, AWSSettings
+from .message import SQSQueue
+from .retention import QueueLimits
 
 #: Seconds after which a queue that was missing is looked for again, and after which a redrive policy is read again.
 LOOK_AGAIN_S = 60.0
@@ -31,35 +31,35 @@ DEAD_LETTERS_SUFFIX = "-deadletter"
 K = TypeVar("K")
 
 
-class _Found(msgspec.Struct):
+class _QueueLookup(msgspec.Struct):
     """What a look-up brought, and until when that holds; on the monotonic clock."""
 
-    channel: Channel | None
+    channel: SQSQueue | None
     until: float
 
 
-class _Told(msgspec.Struct):
+class _QueueAttributes(msgspec.Struct):
     """What an SQS queue said of itself, and until when that holds."""
 
-    limits: Limits
+    limits: QueueLimits
     #: Name and account of the dead-letter queue that its redrive policy names.
     letters: tuple[str, str] | None
     until: float
 
 
-class Channels:
+class SQSQueues:
     """The SQS queues, by the names of the queues that they belong to."""
 
-    def __init__(self, clients: Clients, settings: Settings, clock: Clock) -> None:
+    def __init__(self, clients: Clients, settings: AWSSettings, clock: Clock) -> None:
         self._clients = clients
         self._settings = settings
         self._clock = clock
         self._lock = threading.Lock()
         #: The queues that somebody has heard of, and whether they were declared.
         self._known: dict[str, bool] = {}
-        self._found: dict[tuple[str, bool], _Found] = {}
-        self._dead: dict[str, _Found] = {}
-        self._told: dict[str, _Told] = {}
+        self._found: dict[tuple[str, bool], _QueueLookup] = {}
+        self._dead: dict[str, _QueueLookup] = {}
+        self._told: dict[str, _QueueAttributes] = {}
 
     def declare(self, queue: str) -> None:
         """Take note of a queue, as one that this process is about."""
@@ -76,7 +76,7 @@ class Channels:
         with self._lock:
             return list(self._known)
 
-    def of(self, queue: str, fifo: bool) -> Channel:
+    def of(self, queue: str, fifo: bool) -> SQSQueue:
         """The SQS queue for the plain jobs of a queue, or for its keyed calls. Raises MissingError.
 
         One that was missing is looked for again at once: the caller has a job for it, and it may have been made.
@@ -94,11 +94,11 @@ class Channels:
             code="QueueDoesNotExist",
         )
 
-    def existing(self, queue: str) -> list[Channel]:
+    def existing(self, queue: str) -> list[SQSQueue]:
         """The SQS queues that a queue has now: the standard one, the FIFO one, both or none."""
         return [found for fifo in (False, True) if (found := self._look(queue, fifo)) is not None]
 
-    def dead_letters(self, channel: Channel) -> Channel | None:
+    def dead_letters(self, channel: SQSQueue) -> SQSQueue | None:
         """Where the dead letters of an SQS queue go: what its redrive policy names, else the queue named as it is."""
         with self._lock:
             held = self._dead.get(channel.url)
@@ -106,11 +106,11 @@ class Channels:
             return held.channel
         name, account = self._ask(channel).letters or (self.dead_name_of(channel.name), self._settings.account)
         url = self._url(name, account)
-        found = None if url is None else Channel(channel.queue, name, url, name.endswith(FIFO_SUFFIX))
+        found = None if url is None else SQSQueue(channel.queue, name, url, name.endswith(FIFO_SUFFIX))
         self._keep(self._dead, channel.url, found, READ_AGAIN_S)
         return found
 
-    def limits(self, channel: Channel) -> Limits:
+    def limits(self, channel: SQSQueue) -> QueueLimits:
         """For how long an SQS queue keeps a message, and how often it hands it out."""
         with self._lock:
             told = self._told.get(channel.url)
@@ -118,13 +118,13 @@ class Channels:
             told = self._ask(channel)
         return told.limits
 
-    def attributes(self, channel: Channel) -> dict[str, str]:
+    def attributes(self, channel: SQSQueue) -> dict[str, str]:
         """The attributes of an SQS queue, as it tells them now."""
         answer = self._clients.sqs("get_queue_attributes", QueueUrl=channel.url, AttributeNames=["All"])
         found: dict[str, str] = answer.get("Attributes") or {}
         return found
 
-    def forget(self, channel: Channel) -> None:
+    def forget(self, channel: SQSQueue) -> None:
         """AWS says that it does not exist: look for it again in a while."""
         until = self._clock.monotonic() + LOOK_AGAIN_S
         with self._lock:
@@ -159,7 +159,7 @@ class Channels:
 
     # -- looking up ------------------------------------------------------------------------------------
 
-    def _look(self, queue: str, fifo: bool, *, again: bool = False) -> Channel | None:
+    def _look(self, queue: str, fifo: bool, *, again: bool = False) -> SQSQueue | None:
         """What is known of an SQS queue, or what AWS says. `again`: that it was missing does not count."""
         with self._lock:
             held = self._found.get((queue, fifo))
@@ -171,17 +171,17 @@ class Channels:
             url: str | None = given  # as it is: whoever was given a URL may not be allowed to look for one
         else:
             url = self._url(name, self._settings.account)
-        found = None if url is None else Channel(queue, name, url, fifo)
+        found = None if url is None else SQSQueue(queue, name, url, fifo)
         self._keep(self._found, (queue, fifo), found, 0.0)
         if found is not None:
             with self._lock:
                 self._known.setdefault(queue, False)
         return found
 
-    def _keep(self, held: dict[K, _Found], key: K, found: Channel | None, seconds: float) -> None:
+    def _keep(self, held: dict[K, _QueueLookup], key: K, found: SQSQueue | None, seconds: float) -> None:
         until = self._clock.monotonic() + (LOOK_AGAIN_S if found is None else seconds)
         with self._lock:
-            held[key] = _Found(found, until)
+            held[key] = _QueueLookup(found, until)
 
     def _url(self, name: str, account: str | None) -> str | None:
         owner = {} if account is None else {"QueueOwnerAWSAccountId": account}
@@ -191,10 +191,10 @@ class Channels:
             return None
         return url
 
-    def _ask(self, channel: Channel) -> _Told:
+    def _ask(self, channel: SQSQueue) -> _QueueAttributes:
         """Ask a queue for what settling needs to know of it."""
         names = ["MessageRetentionPeriod", "RedrivePolicy"]
-        limits, redrive = Limits(), None
+        limits, redrive = QueueLimits(), None
         try:
             answer = self._clients.sqs("get_queue_attributes", QueueUrl=channel.url, AttributeNames=names)
         except DeniedError:
@@ -205,13 +205,13 @@ class Channels:
                 redrive = redrive_of(attributes)
             except msgspec.DecodeError as error:
                 raise AWSError(f"The redrive policy of {channel.name} cannot be read: {error}.") from None
-            limits = Limits(
+            limits = QueueLimits(
                 float(attributes.get("MessageRetentionPeriod") or limits.retention_s),
                 (redrive.max_receive_count or None) if redrive is not None else None,
             )
         parts = redrive.dead_letter_target_arn.split(":") if redrive is not None else []
         letters = (parts[5], parts[4]) if len(parts) == 6 else None
-        told = _Told(limits, letters, self._clock.monotonic() + READ_AGAIN_S)
+        told = _QueueAttributes(limits, letters, self._clock.monotonic() + READ_AGAIN_S)
         with self._lock:
             self._told[channel.url] = told
         return told

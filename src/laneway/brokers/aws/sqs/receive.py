@@ -24,16 +24,16 @@ from ....ids import new_id
 from ..clients import Clients
 from ..errors import MissingError
 from .inflight import (
-    Buffer,
-    Stock,
+    Inflight,
+    QueueBuffer,
 )
-from .intake import Arrivals
+from .intake import Intake
 from .message import (
-    Channel,
     Message,
+    SQSQueue,
     read,
 )
-from .queues import Channels
+from .queues import SQSQueues
 from .visibility import BATCH
 
 #: What has been ready for so long, and nobody wants, is given back for other workers.
@@ -53,11 +53,11 @@ class Receiver:
 
     def __init__(
         self,
-        buffer: Buffer,
-        stock: Stock,
-        arrivals: Arrivals,
+        buffer: QueueBuffer,
+        stock: Inflight,
+        arrivals: Intake,
         clients: Clients,
-        channels: Channels,
+        channels: SQSQueues,
         clock: Clock,
         *,
         lease_s: Callable[[], float | None],
@@ -209,10 +209,10 @@ class Receivers:
 
     def __init__(
         self,
-        stock: Stock,
-        arrivals: Arrivals,
+        stock: Inflight,
+        arrivals: Intake,
         clients: Clients,
-        channels: Channels,
+        channels: SQSQueues,
         clock: Clock,
         *,
         lease_s: Callable[[], float | None],
@@ -232,13 +232,13 @@ class Receivers:
         self._receivers: dict[str, Receiver] = {}
         self._nudges = 0
 
-    def open(self, queue: str) -> list[Buffer]:
+    def open(self, queue: str) -> list[QueueBuffer]:
         """The buffers of a queue: of those SQS queues that there are, or of which something is left."""
         buffers = [self._buffer(channel) for channel in self._channels.existing(queue)]
         gone = [buffer for buffer in self._stock.of(queue) if buffer not in buffers]
         return buffers + [buffer for buffer in gone if buffer.ready]
 
-    def ask(self, buffers: Collection[Buffer], demand: int) -> None:
+    def ask(self, buffers: Collection[QueueBuffer], demand: int) -> None:
         """Have so much be ready, and be kept ready for a moment."""
         with self._stock.changed:
             now = self._clock.monotonic()
@@ -250,7 +250,7 @@ class Receivers:
                         self._receivers[buffer.channel.url].start()
             self._stock.changed.notify_all()
 
-    def receive(self, buffers: Collection[Buffer], limit: int) -> None:
+    def receive(self, buffers: Collection[QueueBuffer], limit: int) -> None:
         """Receive here and now, until there is enough or no more."""
         for buffer in buffers:
             receiver = self._receivers[buffer.channel.url]
@@ -289,7 +289,7 @@ class Receivers:
             self._nudges += 1
             self._stock.changed.notify_all()
 
-    def _buffer(self, channel: Channel) -> Buffer:
+    def _buffer(self, channel: SQSQueue) -> QueueBuffer:
         with self._stock.changed:
             buffer = self._stock.buffer(channel)
             if channel.url not in self._receivers:
@@ -307,5 +307,5 @@ class Receivers:
             return buffer
 
 
-def _calls_for_a_turn(buffer: Buffer) -> bool:
+def _calls_for_a_turn(buffer: QueueBuffer) -> bool:
     return bool(buffer.ready) or buffer.error is not None

@@ -10,7 +10,7 @@ import math
 
 import msgspec
 
-from .inflight import LONGEST_S, Held
+from .inflight import LONGEST_S, HeldMessage
 from .message import Message
 
 _DAY_S = 86_400.0
@@ -20,7 +20,7 @@ _MARGIN = 0.05
 _SPARE = 2
 
 
-class Limits(msgspec.Struct, frozen=True):
+class QueueLimits(msgspec.Struct, frozen=True):
     """What an SQS queue says of its messages; or, if it may not be asked, what SQS gives a queue by itself."""
 
     retention_s: float = 4 * _DAY_S
@@ -28,19 +28,19 @@ class Limits(msgspec.Struct, frozen=True):
     max_receives: int | None = None
 
 
-def left_s(message: Message, limits: Limits, now: float) -> float:
+def left_s(message: Message, limits: QueueLimits, now: float) -> float:
     """Seconds after which SQS deletes a message."""
     return (message.sent_at or now) + limits.retention_s - now
 
 
-def goes_anew(held: Held, limits: Limits, now: float, delay_s: float) -> bool:
+def should_resend(held: HeldMessage, limits: QueueLimits, now: float, delay_s: float) -> bool:
     """Whether a job that could be hidden is better sent anew, while there is much time."""
     if limits.max_receives is not None and held.message.receive_count >= limits.max_receives - _SPARE:
         return True
     return delay_s > left_s(held.message, limits, now) / 2
 
 
-def why_bury(held: Held, limits: Limits, now: float, delay_s: float, lease_s: float) -> str | None:
+def why_bury(held: HeldMessage, limits: QueueLimits, now: float, delay_s: float, lease_s: float) -> str | None:
     """Why a job that cannot be sent anew is buried instead of hidden, in a sentence; None: it can be hidden."""
     message, name = held.message, held.message.channel.name
     margin_s = max(limits.retention_s * _MARGIN, lease_s)

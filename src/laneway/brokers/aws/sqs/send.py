@@ -33,18 +33,18 @@ from ....jobs.data import (
 from ....jobs.ticket import execute_after
 from ..clients import Clients
 from ..dynamodb.delayed_jobs import Table
-from ..dynamodb.items import Waiting
+from ..dynamodb.items import DelayedItem
 from ..dynamodb.poller import Pollers
 from ..dynamodb.tables import Tables
 from ..errors import (
+    BatchRefusedError,
     MissingError,
-    RefusedError,
 )
-from ..settings import Settings
+from ..settings import AWSSettings
 from ..sns.publish import (
     LARGEST,
     Numbered,
-    Publisher,
+    SNSPublisher,
 )
 from ..sns.topics import Topics
 from ..unsupported import (
@@ -59,15 +59,15 @@ from .hop_delay import (
     with_execute_after,
 )
 from .message import (
-    Channel,
-    Outgoing,
+    OutgoingMessage,
+    SQSQueue,
     entry_of,
     fitted,
     group_of,
     outgoing_of,
     size_of,
 )
-from .queues import Channels
+from .queues import SQSQueues
 from .send_batch import (
     Sent,
     rounds,
@@ -79,7 +79,7 @@ from .send_batch import (
 _NAMED = 3
 
 
-class Progress:
+class SendProgress:
     """Which messages of a call are stored; an error that ends it is told with the names of the others.
 
     Those of a program's own list are named by their places: it knows no others. `verb` is what becomes of them.
@@ -111,7 +111,7 @@ class Progress:
 
     def _text(self, error: BrokerError | EnqueueError, left: Sequence[int]) -> str:
         text, total = str(error), len(self._keys)
-        if isinstance(error, RefusedError):
+        if isinstance(error, BatchRefusedError):
             text = f"{error.service} does not take {self._named(error.entries)} ({text})."
         if total == 1 or not left:
             return text
@@ -139,12 +139,12 @@ LONGEST_DELAY_S = 900
 _ITEMS = 25
 
 
-class Dispatch(msgspec.Struct):
+class TimedMessage(msgspec.Struct):
     """A message that is to be stored, so that it is run when it is due."""
 
     queue: str
     fifo: bool
-    outgoing: Outgoing
+    outgoing: OutgoingMessage
     #: Unix seconds; None, or what has passed, is now.
     due: float | None
     #: It must be possible to cancel it until then: only the table can do that.
@@ -159,26 +159,26 @@ class Dispatch(msgspec.Struct):
 
 
 @dataclass
-class _Sorted:
+class _Routes:
     """Messages by where they go, with their numbers in the call."""
 
-    direct: dict[Channel, list[tuple[int, Outgoing, int]]] = field(default_factory=dict)
-    waiting: dict[int, tuple[Table, list[tuple[int, Waiting]]]] = field(default_factory=dict)
+    direct: dict[SQSQueue, list[tuple[int, OutgoingMessage, int]]] = field(default_factory=dict)
+    waiting: dict[int, tuple[Table, list[tuple[int, DelayedItem]]]] = field(default_factory=dict)
     events: dict[str, list[Numbered]] = field(default_factory=dict)
 
 
-class Sender:
+class MessageSender:
     """Sends messages. Safe to call from several threads."""
 
     def __init__(
         self,
         clients: Clients,
-        channels: Channels,
+        channels: SQSQueues,
         tables: Tables,
-        settings: Settings,
+        settings: AWSSettings,
         clock: Clock,
         pollers: Pollers | None = None,
-        publisher: Publisher | None = None,
+        publisher: SNSPublisher | None = None,
     ) -> None:
         """`pollers` are told of what it puts into tables."""
         self._clients = clients
@@ -187,7 +187,7 @@ class Sender:
         self._limit = settings.max_body
         self._clock = clock
         self._pollers = pollers or Pollers()
-        self._publisher = publisher or Publisher(clients, Topics(clients, settings))
+        self._publisher = publisher or SNSPublisher(clients, Topics(clients, settings))
 
     def enqueue(self, jobs: Sequence[NewJob], sent: Sent | None = None) -> None:
         """Store new jobs. All are looked at, and their queues and tables found, before any of them is stored.
@@ -201,25 +201,25 @@ class Sender:
             due = now + job.delay_s if job.perform_at is None and job.delay_s > 0 else job.perform_at
             outgoing = outgoing_of(job, due)
             check_size(job, outgoing, min(self._limit, LARGEST) if job.to_topic else self._limit)
-            items.append(Dispatch(job.queue, job.kind is Kind.KEYED, outgoing, due, job.cancellable, job.to_topic))
+            items.append(TimedMessage(job.queue, job.kind is Kind.KEYED, outgoing, due, job.cancellable, job.to_topic))
         try:
             self.dispatch(items, sent, by_place=sent is None)
-        except RefusedError as error:
+        except BatchRefusedError as error:
             blamed = items[error.entries[0]]
             refused = EnqueueError(str(error), place=(blamed.queue, blamed.key))
             refused.unstored = error.unstored
             raise refused from None
 
-    def dispatch(self, items: Sequence[Dispatch], sent: Sent | None = None, *, by_place: bool = False) -> None:
+    def dispatch(self, items: Sequence[TimedMessage], sent: Sent | None = None, *, by_place: bool = False) -> None:
         """Store messages, each where it waits until it is due. `sent` is told of each that is stored, by its number.
 
         Nothing is stored if a queue is missing, or a table that is needed; that a topic is missing only publishing
-        tells, so that it comes first. If storing fails midway, the error names what was not stored; a RefusedError has
-        the numbers of those that are to blame.
+        tells, so that it comes first. If storing fails midway, the error names what was not stored; a
+        BatchRefusedError has the numbers of those that are to blame.
         """
         found = self._sort(items)
         verb = "published" if all(item.to_topic for item in items) else "stored"
-        progress = Progress([item.key for item in items], sent, by_place=by_place, verb=verb)
+        progress = SendProgress([item.key for item in items], sent, by_place=by_place, verb=verb)
         with progress:
             for topic, events in found.events.items():
                 self._publisher.publish(topic, events, progress.stored)
@@ -229,15 +229,15 @@ class Sender:
             for channel, messages in found.direct.items():
                 self._send(channel, messages, progress.stored)
 
-    def send(self, channel: Channel, items: Sequence[tuple[Outgoing, int]], sent: Sent | None = None) -> None:
+    def send(self, channel: SQSQueue, items: Sequence[tuple[OutgoingMessage, int]], sent: Sent | None = None) -> None:
         """Send messages to an SQS queue, each with its DelaySeconds. They keep their order; on a FIFO queue those of
         one group do. When it fails, nothing has been sent that comes after what was not."""
         numbered = [(number, outgoing, delay_s) for number, (outgoing, delay_s) in enumerate(items)]
-        progress = Progress([_key(outgoing) for outgoing, _ in items], sent)
+        progress = SendProgress([_key(outgoing) for outgoing, _ in items], sent)
         with progress:
             self._send(channel, numbered, progress.stored)
 
-    def _put(self, table: Table, waiting: Sequence[tuple[int, Waiting]], sent: Sent) -> None:
+    def _put(self, table: Table, waiting: Sequence[tuple[int, DelayedItem]], sent: Sent) -> None:
         try:
             table.put([each for _, each in waiting])
         except MissingError as error:
@@ -249,7 +249,7 @@ class Sender:
             sent(number)
         self._pollers.tell(table.name, (each.perform_at for _, each in waiting if each.stays))
 
-    def _send(self, channel: Channel, messages: Sequence[tuple[int, Outgoing, int]], sent: Sent) -> None:
+    def _send(self, channel: SQSQueue, messages: Sequence[tuple[int, OutgoingMessage, int]], sent: Sent) -> None:
         try:
             for part in self._rounds(channel, messages):
                 ready = [(number, fitted(outgoing, self._limit), delay_s) for number, outgoing, delay_s in part]
@@ -267,8 +267,8 @@ class Sender:
 
     @staticmethod
     def _rounds(
-        channel: Channel, messages: Sequence[tuple[int, Outgoing, int]]
-    ) -> Iterable[Sequence[tuple[int, Outgoing, int]]]:
+        channel: SQSQueue, messages: Sequence[tuple[int, OutgoingMessage, int]]
+    ) -> Iterable[Sequence[tuple[int, OutgoingMessage, int]]]:
         """Messages as they may stand together in requests."""
         if not channel.fifo:
             return [messages]
@@ -277,9 +277,9 @@ class Sender:
 
     # -- where a message waits -------------------------------------------------------------------------
 
-    def _sort(self, items: Sequence[Dispatch]) -> _Sorted:
+    def _sort(self, items: Sequence[TimedMessage]) -> _Routes:
         """Find out where everything goes, before any of it does."""
-        found, now = _Sorted(), self._clock.now()
+        found, now = _Routes(), self._clock.now()
         for number, item in enumerate(items):
             if item.to_topic:
                 found.events.setdefault(item.queue, []).append((number, item.outgoing))
@@ -292,7 +292,7 @@ class Sender:
                 delay_s = min(math.ceil(wait_s), LONGEST_DELAY_S)
                 found.direct.setdefault(channel, []).append((number, outgoing, delay_s))
             else:
-                waiting = Waiting(
+                waiting = DelayedItem(
                     job_id=outgoing.note.id,
                     perform_at=item.due,
                     queue=item.queue,
@@ -304,11 +304,11 @@ class Sender:
         return found
 
     @staticmethod
-    def _waits_in_queue(item: Dispatch, wait_s: float) -> bool:
+    def _waits_in_queue(item: TimedMessage, wait_s: float) -> bool:
         """Whether SQS itself can keep a message until it is due. A FIFO queue cannot delay one message alone."""
         return wait_s <= (0 if item.fifo or item.cancellable else LONGEST_DELAY_S)
 
-    def _table(self, item: Dispatch) -> Table | None:
+    def _table(self, item: TimedMessage) -> Table | None:
         """The table that a message waits in; None: it goes from hop to hop."""
         hops = not item.fifo and not item.cancellable
         table = self._tables.of(item.queue)
@@ -322,7 +322,7 @@ class Sender:
         return None
 
 
-def _timed(item: Dispatch, now: float, *, is_hop: bool) -> Outgoing:
+def _timed(item: TimedMessage, now: float, *, is_hop: bool) -> OutgoingMessage:
     """The message with the time that it waits for; the caller's own stays as it is, so that a call may be repeated."""
     body, note = item.outgoing.body, item.outgoing.note
     if item.due is not None:
@@ -337,6 +337,6 @@ def _timed(item: Dispatch, now: float, *, is_hop: bool) -> Outgoing:
     return msgspec.structs.replace(item.outgoing, body=body, note=note)
 
 
-def _key(outgoing: Outgoing) -> str:
+def _key(outgoing: OutgoingMessage) -> str:
     """The key of its job."""
     return outgoing.note.key or outgoing.note.id

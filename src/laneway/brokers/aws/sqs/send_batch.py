@@ -30,13 +30,13 @@ from ....errors import (
 )
 from ..clients import Clients
 from ..errors import (
+    BatchRefusedError,
     DeniedError,
     MissingError,
-    RefusedError,
     is_refusal,
     is_transient,
 )
-from .message import Channel
+from .message import SQSQueue
 
 #: The entries of a request.
 MOST = 10
@@ -47,7 +47,7 @@ PAUSES_S = (0.1, 0.2, 0.4, 0.8, 1.6)
 Sent = Callable[[int], None]
 
 
-class Failure(msgspec.Struct):
+class EntryFailure(msgspec.Struct):
     """An entry that AWS did not take."""
 
     number: int
@@ -57,7 +57,7 @@ class Failure(msgspec.Struct):
     code: str
 
     @classmethod
-    def of(cls, told: dict[str, Any]) -> Failure:
+    def of(cls, told: dict[str, Any]) -> EntryFailure:
         code = str(told.get("Code") or "")
         why = ": ".join(filter(None, [code, str(told.get("Message") or "").rstrip(".")]))
         return cls(int(told["Id"]), bool(told.get("SenderFault")) and not is_transient(code), why, code)
@@ -95,10 +95,12 @@ def send_batch(
     sleep: Callable[[float], None] = time.sleep,
 ) -> None:
     """Send one request to an SQS queue."""
-    hand_over(lambda left: clients.sqs("send_message_batch", QueueUrl=url, Entries=left), "SQS", entries, sent, sleep)
+    send_with_retries(
+        lambda left: clients.sqs("send_message_batch", QueueUrl=url, Entries=left), "SQS", entries, sent, sleep
+    )
 
 
-def hand_over(
+def send_with_retries(
     ask: Callable[[list[dict[str, Any]]], dict[str, Any]],
     service: str,
     entries: dict[int, dict[str, Any]],
@@ -107,7 +109,7 @@ def hand_over(
 ) -> None:
     """Send one request; what AWS does not take, though nothing is wrong with it, is tried again without the others.
 
-    Raises RefusedError when entries are at fault, and BrokerAwayError when AWS still does not take some in the end.
+    Raises BatchRefusedError when entries are at fault, and BrokerAwayError when AWS still refuses some in the end.
     """
     left = dict(entries)
     why = ""
@@ -117,10 +119,10 @@ def hand_over(
             number = int(stored["Id"])
             if left.pop(number, None) is not None:
                 sent(number)
-        failures = [Failure.of(told) for told in answer.get("Failed") or ()]
+        failures = [EntryFailure.of(told) for told in answer.get("Failed") or ()]
         if faults := [failure for failure in failures if failure.at_fault]:
             numbers = [failure.number for failure in faults]
-            raise RefusedError(faults[0].why, code=faults[0].code, entries=numbers, service=service)
+            raise BatchRefusedError(faults[0].why, code=faults[0].code, entries=numbers, service=service)
         if not left:
             return
         why = failures[0].why if failures else "no word about them"
@@ -142,7 +144,7 @@ _log = logging.getLogger("laneway")
 Refusal = BrokerError | EnqueueError
 
 
-def send_singly(
+def send_one_by_one_if_refused(
     items: Sequence[_T],
     send: Callable[[Sequence[_T], Sent], None],
     sent: Callable[[_T], None],
@@ -170,20 +172,20 @@ def send_singly(
             refused(items[0], error)
             return
     for item in list(left.values()):
-        send_singly([item], send, sent, refused, gone_too=gone_too)
+        send_one_by_one_if_refused([item], send, sent, refused, gone_too=gone_too)
 
 
 def _is_final(error: Refusal, gone_too: bool) -> bool:
     return is_refusal(error) or (gone_too and isinstance(error, MissingError))
 
 
-class Complaints:
+class RefusalLog:
     """Says once of each job, or of a queue if it is no job's own fault, that SQS refuses it."""
 
     def __init__(self) -> None:
         self._told: set[tuple[str, str]] = set()
 
-    def tell(self, channel: Channel, id: str, error: Refusal) -> None:
+    def tell(self, channel: SQSQueue, id: str, error: Refusal) -> None:
         """A job of a channel cannot be sent, and stays where it is."""
         general = isinstance(error, (DeniedError, MissingError))
         about = (channel.url, type(error).__name__ if general else f"job {id}")

@@ -27,7 +27,7 @@ from ....jobs.data import (
 )
 from ....jobs.settlement import Settlement
 from ...shared import check_jobs
-from ..dynamodb.retry_store import Memory
+from ..dynamodb.retry_store import RetryStore
 from ..errors import (
     AWSError,
     DeniedError,
@@ -35,50 +35,54 @@ from ..errors import (
     is_refusal,
 )
 from .inflight import (
-    Claimed,
-    Stock,
+    ClaimMessages,
+    Inflight,
 )
 from .message import (
-    Channel,
     Message,
-    Outgoing,
+    OutgoingMessage,
+    SQSQueue,
 )
-from .queues import Channels
-from .retention import Limits
+from .queues import SQSQueues
+from .retention import QueueLimits
 from .send import (
-    Dispatch,
-    Sender,
+    MessageSender,
+    TimedMessage,
 )
-from .send_batch import Complaints, Refusal, Sent, send_singly
+from .send_batch import Refusal, RefusalLog, Sent, send_one_by_one_if_refused
 from .settlement_plan import (
-    Plan,
+    SettlementPlan,
     in_time,
+    keep_in_place,
     needs_limits,
     plan,
+    postpone_burial,
     refusal,
-    stay,
-    unburied,
 )
 from .visibility import (
-    Change,
-    Changes,
+    MessageChange,
+    MessageChanger,
 )
 
 
-class Post:
+class SettlementSender:
     """Sends for the settlements of one process."""
 
     def __init__(
-        self, memory: Memory, sender: Sender, channels: Channels, stay: Callable[[Plan, Outgoing], None]
+        self,
+        memory: RetryStore,
+        sender: MessageSender,
+        channels: SQSQueues,
+        stay: Callable[[SettlementPlan, OutgoingMessage], None],
     ) -> None:
         self._memory = memory
         self._sender = sender
         self._channels = channels
         #: Has a job stay where it is, because it could not be sent.
         self._stay = stay
-        self._complaints = Complaints()
+        self._complaints = RefusalLog()
 
-    def send_outboxes(self, held: Sequence[tuple[Settlement, Claimed]]) -> None:
+    def send_outboxes(self, held: Sequence[tuple[Settlement, ClaimMessages]]) -> None:
         """Send what the runs enqueued, before anything else: then no verdict has been carried out if it is refused."""
         places: list[tuple[set[int], int]] = []
         jobs: list[NewJob] = []
@@ -103,7 +107,7 @@ class Post:
             for number, job in enumerate(jobs):
                 stored, at = places[number]
                 if job.to_topic and at not in stored:
-                    self._send_alone(job, partial(_told_as, sent, number))
+                    self._send_alone(job, partial(_report_one, sent, number))
             raise
         except AWSError as error:
             if not is_refusal(error):
@@ -111,7 +115,7 @@ class Post:
             for number, job in enumerate(jobs):
                 stored, at = places[number]
                 if at not in stored:
-                    self._send_alone(job, partial(_told_as, sent, number))
+                    self._send_alone(job, partial(_report_one, sent, number))
 
     def _send_alone(self, job: NewJob, sent: Sent) -> None:
         """Send one of several that have been refused together; if it is to blame, so is the run that enqueued it."""
@@ -132,7 +136,7 @@ class Post:
             except MissingError as error:
                 raise EnqueueError(str(error), place=(job.queue, job.key)) from error
 
-    def send(self, plans: Sequence[Plan]) -> None:
+    def send(self, plans: Sequence[SettlementPlan]) -> None:
         """Send copies and dead letters. What SQS refuses for good stays where it is, and holds up nothing else."""
         self._send_copies(plans)
         self._send_letters(plans)
@@ -142,28 +146,28 @@ class Post:
                 self._memory.forget(made.claimed.claim.queue, made.moved)
                 made.moved.clear()
 
-    def _send_copies(self, plans: Sequence[Plan]) -> None:
-        def refused(each: tuple[Plan, Dispatch], error: Refusal) -> None:
+    def _send_copies(self, plans: Sequence[SettlementPlan]) -> None:
+        def refused(each: tuple[SettlementPlan, TimedMessage], error: Refusal) -> None:
             made, copy = each
             made.copies.remove(copy)
             self._stays(made, copy.outgoing, error)
 
         waiting = [(made, copy) for made in plans for copy in made.copies]
         if waiting:
-            send_singly(
+            send_one_by_one_if_refused(
                 waiting,
                 lambda part, sent: self._sender.dispatch([copy for _, copy in part], sent),
                 lambda each: each[0].copies.remove(each[1]),
                 refused,
             )
 
-    def _send_letters(self, plans: Sequence[Plan]) -> None:
-        def refused(each: tuple[Plan, Outgoing], error: Refusal) -> None:
+    def _send_letters(self, plans: Sequence[SettlementPlan]) -> None:
+        def refused(each: tuple[SettlementPlan, OutgoingMessage], error: Refusal) -> None:
             made, letter = each
             made.letters.remove(letter)
             self._stays(made, letter, error)
 
-        waiting: dict[Channel, list[tuple[Plan, Outgoing]]] = {}
+        waiting: dict[SQSQueue, list[tuple[SettlementPlan, OutgoingMessage]]] = {}
         for made in plans:
             source = made.claimed.buffer.channel
             channel = self._channels.dead_letters(source) if made.letters else None
@@ -174,7 +178,7 @@ class Post:
                 else:
                     waiting.setdefault(channel, []).append((made, letter))
         for channel, letters in waiting.items():
-            send_singly(
+            send_one_by_one_if_refused(
                 letters,
                 partial(self._send_to, channel),
                 lambda each: each[0].letters.remove(each[1]),
@@ -182,15 +186,17 @@ class Post:
                 gone_too=True,
             )
 
-    def _send_to(self, channel: Channel, letters: Sequence[tuple[Plan, Outgoing]], sent: Sent) -> None:
+    def _send_to(
+        self, channel: SQSQueue, letters: Sequence[tuple[SettlementPlan, OutgoingMessage]], sent: Sent
+    ) -> None:
         self._sender.send(channel, [(letter, 0) for _, letter in letters], sent)
 
-    def _stays(self, made: Plan, outgoing: Outgoing, error: Refusal) -> None:
+    def _stays(self, made: SettlementPlan, outgoing: OutgoingMessage, error: Refusal) -> None:
         self._complaints.tell(made.claimed.buffer.channel, outgoing.note.id, error)
         self._stay(made, outgoing)
 
 
-def _told_as(sent: Sent, number: int, _: int) -> None:
+def _report_one(sent: Sent, number: int, _: int) -> None:
     """What is the only one of its call is one of several for somebody else."""
     sent(number)
 
@@ -198,12 +204,12 @@ def _told_as(sent: Sent, number: int, _: int) -> None:
 _log = logging.getLogger("laneway")
 
 
-class Work:
+class TurnSettlements:
     """The settlements of one turn, and how far they have come."""
 
     def __init__(self, settlements: Sequence[Settlement]) -> None:
         self.settlements = settlements
-        self.plans: list[tuple[Settlement, Plan]] | None = None
+        self.plans: list[tuple[Settlement, SettlementPlan]] | None = None
         #: Keys whose settlement is refused.
         self.refused: list[str] = []
         #: Keys that were to be buried, and could not be: they stay.
@@ -216,11 +222,11 @@ class Settler:
 
     def __init__(
         self,
-        stock: Stock,
-        memory: Memory,
-        sender: Sender,
-        channels: Channels,
-        changes: Changes,
+        stock: Inflight,
+        memory: RetryStore,
+        sender: MessageSender,
+        channels: SQSQueues,
+        changes: MessageChanger,
         clock: Clock,
         *,
         max_body: int,
@@ -229,7 +235,7 @@ class Settler:
     ) -> None:
         self._stock = stock
         self._memory = memory
-        self._post = Post(memory, sender, channels, self._stay)
+        self._post = SettlementSender(memory, sender, channels, self._stay)
         self._channels = channels
         self._changes = changes
         self._clock = clock
@@ -239,7 +245,7 @@ class Settler:
         #: SQS queues whose missing dead-letter queue has been told.
         self._told: set[str] = set()
 
-    def settle(self, queue: str, work: Work, worker: str) -> None:
+    def settle(self, queue: str, work: TurnSettlements, worker: str) -> None:
         """Carry out the settlements of a turn, or what is left of them."""
         if work.plans is None:
             held = self._still_held(work, worker)
@@ -263,9 +269,9 @@ class Settler:
 
     # -- the steps -------------------------------------------------------------------------------------
 
-    def _still_held(self, work: Work, worker: str) -> list[tuple[Settlement, Claimed]]:
+    def _still_held(self, work: TurnSettlements, worker: str) -> list[tuple[Settlement, ClaimMessages]]:
         """The settlements whose claim is the worker's, once each; the keys of all others are refused."""
-        held: dict[int, tuple[Settlement, Claimed]] = {}
+        held: dict[int, tuple[Settlement, ClaimMessages]] = {}
         work.refused = []
         for settlement in work.settlements:
             claim = settlement.claim
@@ -277,10 +283,10 @@ class Settler:
                 held[claim.ref] = (settlement, claimed)
         return list(held.values())
 
-    def _plans(self, held: Sequence[tuple[Settlement, Claimed]]) -> list[tuple[Settlement, Plan]]:
+    def _plans(self, held: Sequence[tuple[Settlement, ClaimMessages]]) -> list[tuple[Settlement, SettlementPlan]]:
         """What is to be done for each; where a claim has been lost, no more than to give back the rest of it."""
         intents = [self._intent(settlement, claimed) for settlement, claimed in held]
-        plans: list[tuple[Settlement, Plan]] = []
+        plans: list[tuple[Settlement, SettlementPlan]] = []
         with self._stock.changed:
             now, monotonic = self._clock.now(), self._clock.monotonic()
             for (settlement, claimed), (what, limits, stays) in zip(held, intents, strict=True):
@@ -295,7 +301,7 @@ class Settler:
                 _log.error(remark)
         return plans
 
-    def _intent(self, settlement: Settlement, claimed: Claimed) -> tuple[Settlement, Limits | None, bool]:
+    def _intent(self, settlement: Settlement, claimed: ClaimMessages) -> tuple[Settlement, QueueLimits | None, bool]:
         """What is really to be done, what SQS says of how long it keeps messages if that matters, and whether a job
         stays though it is to be buried."""
         channel, now, limits = claimed.buffer.channel, self._clock.now(), None
@@ -311,13 +317,13 @@ class Settler:
             if what is not settlement:
                 _log.error("a job of the queue %s (%s) is buried: %s", channel.queue, claimed.claim.key, what.error)
             return what, limits, False
-        return unburied(what), limits or self._channels.limits(channel), True
+        return postpone_burial(what), limits or self._channels.limits(channel), True
 
-    def _stay(self, made: Plan, outgoing: Outgoing) -> None:
+    def _stay(self, made: SettlementPlan, outgoing: OutgoingMessage) -> None:
         with self._stock.changed:
-            stay(made, outgoing, self._clock.now(), self._clock.monotonic())
+            keep_in_place(made, outgoing, self._clock.now(), self._clock.monotonic())
 
-    def _dead_letters(self, channel: Channel) -> Channel | None:
+    def _dead_letters(self, channel: SQSQueue) -> SQSQueue | None:
         try:
             found, why = self._channels.dead_letters(channel), "there is none"
         except DeniedError as error:
@@ -335,7 +341,7 @@ class Settler:
             )
         return found
 
-    def _remember(self, plans: Sequence[Plan]) -> None:
+    def _remember(self, plans: Sequence[SettlementPlan]) -> None:
         """Keep what is known of messages that stay, before they can be received again."""
         for made in plans:
             queue = made.claimed.claim.queue
@@ -343,7 +349,7 @@ class Settler:
                 self._memory.save(queue, id, state)
                 del made.states[id]
 
-    def _record(self, queue: str, plans: Sequence[Plan]) -> None:
+    def _record(self, queue: str, plans: Sequence[SettlementPlan]) -> None:
         """Keep how jobs ended, before their messages are deleted: else one might seem queued for ever."""
         records = {id: record for made in plans for id, record in made.records.items()}
         if records:
@@ -351,7 +357,7 @@ class Settler:
         for made in plans:
             made.records.clear()
 
-    def _conclude(self, queue: str, work: Work) -> None:
+    def _conclude(self, queue: str, work: TurnSettlements) -> None:
         """Nothing of it is on its way any more: free the claims, remember what is over, and count."""
         processed = failed = 0
         late: list[Message] = []
@@ -379,7 +385,7 @@ class Settler:
         self._give_back(late)
 
     @staticmethod
-    def _tell_stayed(settlement: Settlement, made: Plan) -> None:
+    def _tell_stayed(settlement: Settlement, made: SettlementPlan) -> None:
         """The worker has said by now that it is buried."""
         channel = made.claimed.buffer.channel
         _log.warning(
@@ -391,7 +397,7 @@ class Settler:
         )
 
     @staticmethod
-    def _is_lost(made: Plan) -> bool:
+    def _is_lost(made: SettlementPlan) -> bool:
         """Whether a FIFO queue did not let us delete: somebody else has had the message since.
 
         A standard queue says the same of a message that is gone already, and then nothing is amiss.
@@ -403,7 +409,7 @@ class Settler:
         """Have messages that came meanwhile come again: by then it is known what they are."""
         now = self._clock.monotonic()
         try:
-            self._changes.carry_out([Change(message, 0) for message in late if message.hidden_until > now])
+            self._changes.carry_out([MessageChange(message, 0) for message in late if message.hidden_until > now])
         except BrokerError as error:
             _log.debug("%d messages come back only when they are not hidden any longer: %s", len(late), error)
 
@@ -415,5 +421,5 @@ class Settler:
             _log.debug("what was kept of finished jobs of the queue %s is left to expire: %s", queue, error)
 
 
-def _is_ours(claimed: Claimed, monotonic: float) -> bool:
+def _is_ours(claimed: ClaimMessages, monotonic: float) -> bool:
     return all(held.is_ours(monotonic) for held in claimed.held)

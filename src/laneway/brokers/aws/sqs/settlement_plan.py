@@ -15,43 +15,43 @@ import msgspec
 from ....jobs.data import Kind
 from ....jobs.settlement import Settlement
 from ...shared import again_at, storable
-from ..dynamodb.job_history import Record
-from ..dynamodb.retry_state import State
-from .inflight import Claimed, Held
-from .message import Message, Outgoing, again, as_it_came, fitted, size_of
-from .retention import Limits, goes_anew, why_bury
-from .send import Dispatch
-from .visibility import Change
+from ..dynamodb.job_history import HistoryRow
+from ..dynamodb.retry_state import RetryState
+from .inflight import ClaimMessages, HeldMessage
+from .message import Message, OutgoingMessage, as_it_came, fitted, resend_of, size_of
+from .retention import QueueLimits, should_resend, why_bury
+from .send import TimedMessage
+from .visibility import MessageChange
 
 #: What cannot be buried is tried again after so many seconds.
 UNBURIED_S = 900.0
 
 
-class Plan:
+class SettlementPlan:
     """The steps by which one claim is settled, and how many of them have been taken."""
 
-    def __init__(self, claimed: Claimed) -> None:
+    def __init__(self, claimed: ClaimMessages) -> None:
         self.claimed = claimed
         #: What is kept beside messages that stay.
-        self.states: dict[str, State] = {}
+        self.states: dict[str, RetryState] = {}
         #: Messages that are sent anew, to be run again.
-        self.copies: list[Dispatch] = []
+        self.copies: list[TimedMessage] = []
         #: Messages for the dead-letter queue.
-        self.letters: list[Outgoing] = []
+        self.letters: list[OutgoingMessage] = []
         #: Ids of which nothing is to be kept any longer: those that are sent anew, and those that have ended.
         self.moved: list[str] = []
         self.ended: list[str] = []
         #: How jobs ended, to be kept where there is a place for that.
-        self.records: dict[str, Record] = {}
+        self.records: dict[str, HistoryRow] = {}
         #: Deletes, and the hiding of a head; then what stands behind a head, which is hidden by then.
-        self.first: list[Change] = []
-        self.then: list[Change] = []
+        self.first: list[MessageChange] = []
+        self.then: list[MessageChange] = []
         #: Versions that are not to be run again.
         self.over: list[Message] = []
         #: What was not begun and waits for the next turn.
-        self.kept: list[Held] = []
+        self.kept: list[HeldMessage] = []
         #: What waits in the group behind the claim, and is given back with it.
-        self.behind: list[Held] = []
+        self.behind: list[HeldMessage] = []
         #: Whether the claim was lost; then its key is told as refused.
         self.is_refused = False
         #: Whether something of it could not be sent where it should go, and stays where it is.
@@ -59,7 +59,7 @@ class Plan:
         #: What somebody should know of it, in sentences.
         self.remarks: list[str] = []
 
-    def leaving(self) -> list[Held]:
+    def leaving(self) -> list[HeldMessage]:
         """All that is in our hands no more when it is settled."""
         kept = {id(held) for held in self.kept}
         return [held for held in [*self.claimed.held, *self.behind] if id(held) not in kept]
@@ -71,10 +71,15 @@ class Plan:
 
 
 def plan(
-    claimed: Claimed, settlement: Settlement, now: float, monotonic: float, limit: int, limits: Limits | None = None
-) -> Plan:
+    claimed: ClaimMessages,
+    settlement: Settlement,
+    now: float,
+    monotonic: float,
+    limit: int,
+    limits: QueueLimits | None = None,
+) -> SettlementPlan:
     """The steps of a settlement. `limit` is the largest message; takes what waits behind the claim if that goes too."""
-    made = Plan(claimed)
+    made = SettlementPlan(claimed)
     verdict = settlement.verdict
     done = _done(claimed, settlement)
     for held in claimed.held[:done]:
@@ -91,16 +96,16 @@ def plan(
         if done:
             made.kept = rest
         else:
-            made.first += [Change(held.message, 0) for held in [*rest, *_behind(made)]]
+            made.first += [MessageChange(held.message, 0) for held in [*rest, *_behind(made)]]
     else:
-        _again(made, rest[0], settlement, now, monotonic, limit, limits or Limits())
-        made.then += [Change(held.message, 0) for held in [*rest[1:], *_behind(made)]]
+        _again(made, rest[0], settlement, now, monotonic, limit, limits or QueueLimits())
+        made.then += [MessageChange(held.message, 0) for held in [*rest[1:], *_behind(made)]]
     for held in made.leaving()[done:]:
-        _twins(made, held)
+        _duplicates(made, held)
     return made
 
 
-def _done(claimed: Claimed, settlement: Settlement) -> int:
+def _done(claimed: ClaimMessages, settlement: Settlement) -> int:
     """How many of a claim's messages are finished."""
     count = len(claimed.held)
     if settlement.verdict == "done":
@@ -110,7 +115,7 @@ def _done(claimed: Claimed, settlement: Settlement) -> int:
     return min(max(settlement.done, 0), count)
 
 
-def needs_limits(claimed: Claimed, settlement: Settlement, now: float, limit: int) -> bool:
+def needs_limits(claimed: ClaimMessages, settlement: Settlement, now: float, limit: int) -> bool:
     """Whether a message may be hidden for long, so that it matters how long SQS keeps it."""
     rest = claimed.held[_done(claimed, settlement) :]
     if not rest or settlement.verdict not in ("retry", "postpone"):
@@ -119,7 +124,7 @@ def needs_limits(claimed: Claimed, settlement: Settlement, now: float, limit: in
 
 
 def in_time(
-    claimed: Claimed, settlement: Settlement, now: float, limit: int, limits: Limits, lease_s: float
+    claimed: ClaimMessages, settlement: Settlement, now: float, limit: int, limits: QueueLimits, lease_s: float
 ) -> Settlement:
     """The settlement itself; or a burial, if the message cannot be sent anew and SQS would not keep it that long."""
     held = claimed.held[_done(claimed, settlement)]
@@ -131,55 +136,57 @@ def in_time(
     return msgspec.structs.replace(settlement, verdict="bury", buried=1, error=error)
 
 
-def stay(made: Plan, outgoing: Outgoing, now: float, monotonic: float) -> None:
+def keep_in_place(made: SettlementPlan, outgoing: OutgoingMessage, now: float, monotonic: float) -> None:
     """SQS does not take a job where it should go: it stays where it is, hidden for a while, and all behind it, too."""
     held = next(each for each in made.claimed.held if each.id == outgoing.note.id)
     message, note = held.message, outgoing.note
     hide_s = min(int(UNBURIED_S), _room_s(held, monotonic))
     deaths = max(0, note.deaths - message.note.deaths)
-    made.states[held.id] = State(note.retry_count, note.attempt, deaths, note.error, now + hide_s)
+    made.states[held.id] = RetryState(note.retry_count, note.attempt, deaths, note.error, now + hide_s)
     made.records.pop(held.id, None)
     made.over = [each for each in made.over if each is not message]
     made.moved = [id for id in made.moved if id != held.id]
     made.ended = [id for id in made.ended if id != held.id]
     made.first = [each for each in made.first if each.message is not message]
-    made.first.append(Change(message, hide_s))
+    made.first.append(MessageChange(message, hide_s))
     made.stays = True
     kept, made.kept = made.kept, []
     for each in kept:
-        _twins(made, each)
+        _duplicates(made, each)
     before = len(made.behind)
-    made.then += [Change(each.message, 0) for each in [*kept, *_behind(made)[before:]]]
+    made.then += [MessageChange(each.message, 0) for each in [*kept, *_behind(made)[before:]]]
 
 
-def refusal(claimed: Claimed, monotonic: float) -> Plan:
+def refusal(claimed: ClaimMessages, monotonic: float) -> SettlementPlan:
     """A claim that came too late: what of it is still ours goes back."""
-    made = Plan(claimed)
+    made = SettlementPlan(claimed)
     made.is_refused = True
     ours = [held for held in [*claimed.held, *_behind(made)] if held.is_ours(monotonic)]
-    made.first = [Change(held.message, 0) for held in ours]
+    made.first = [MessageChange(held.message, 0) for held in ours]
     return made
 
 
-def _end(made: Plan, held: Held, now: float) -> None:
-    made.records[held.id] = Record("done", now)
-    made.first.append(Change(held.message))
-    made.first += [Change(twin) for twin in held.twins]
+def _end(made: SettlementPlan, held: HeldMessage, now: float) -> None:
+    made.records[held.id] = HistoryRow("done", now)
+    made.first.append(MessageChange(held.message))
+    made.first += [MessageChange(twin) for twin in held.twins]
     made.over += [held.message, *held.twins]
     if held.has_state:
         made.ended.append(held.id)
 
 
-def _twins(made: Plan, held: Held) -> None:
+def _duplicates(made: SettlementPlan, held: HeldMessage) -> None:
     """Of what says the same as a job that goes on, one is enough; a later version of it has its own life."""
     for twin in held.twins:
         same = (twin.note.attempt, twin.note.hop) == (held.message.note.attempt, held.message.note.hop)
-        made.first.append(Change(twin, None if same else 0))
+        made.first.append(MessageChange(twin, None if same else 0))
 
 
-def _bury(made: Plan, held: Held, settlement: Settlement, now: float, limit: int, *, died: bool) -> None:
+def _bury(
+    made: SettlementPlan, held: HeldMessage, settlement: Settlement, now: float, limit: int, *, died: bool
+) -> None:
     error = storable(settlement.error)
-    letter = again(
+    letter = resend_of(
         held.message,
         retry_count=settlement.retry_count,
         attempt=held.attempt + 1,
@@ -197,37 +204,43 @@ def _bury(made: Plan, held: Held, settlement: Settlement, now: float, limit: int
             f"has no room for its error: {error}"
         )
     made.letters.append(letter)
-    made.records[held.id] = Record("dead", now)
-    made.first.append(Change(held.message))
+    made.records[held.id] = HistoryRow("dead", now)
+    made.first.append(MessageChange(held.message))
     made.over.append(held.message)
     if held.has_state:
         made.ended.append(held.id)
 
 
 def _again(
-    made: Plan, held: Held, settlement: Settlement, now: float, monotonic: float, limit: int, limits: Limits
+    made: SettlementPlan,
+    held: HeldMessage,
+    settlement: Settlement,
+    now: float,
+    monotonic: float,
+    limit: int,
+    limits: QueueLimits,
 ) -> None:
     """Retry or postpone the first payload that is not finished."""
     known = _known(held, settlement, now)
     delay_s = max(0.0, known.not_before - now)
     room_s = _room_s(held, monotonic)
-    anew = settlement.verdict == "retry" or delay_s > room_s or goes_anew(held, limits, now, delay_s)
+    anew = settlement.verdict == "retry" or delay_s > room_s or should_resend(held, limits, now, delay_s)
     if anew and not held.is_keyed and _fits(held, settlement, now, limit):
         copy = fitted(_copy(held.message, known), limit)
-        made.copies.append(Dispatch(held.message.channel.queue, False, copy, known.not_before))
-        made.first.append(Change(held.message))
+        made.copies.append(TimedMessage(held.message.channel.queue, False, copy, known.not_before))
+        made.first.append(MessageChange(held.message))
         made.over.append(held.message)
         if held.has_state:
             made.moved.append(held.id)
         return
     known.deaths -= held.message.note.deaths
     made.states[held.id] = known
-    made.first.append(Change(held.message, min(math.ceil(delay_s), room_s)))
+    made.first.append(MessageChange(held.message, min(math.ceil(delay_s), room_s)))
 
 
-def _known(held: Held, settlement: Settlement, now: float) -> State:
+def _known(held: HeldMessage, settlement: Settlement, now: float) -> RetryState:
     """What is known of a job that is run again."""
-    return State(
+    return RetryState(
         retry_count=settlement.retry_count,
         attempt=held.attempt + 1,
         deaths=held.deaths + settlement.died,
@@ -236,21 +249,21 @@ def _known(held: Held, settlement: Settlement, now: float) -> State:
     )
 
 
-def _room_s(held: Held, monotonic: float) -> int:
+def _room_s(held: HeldMessage, monotonic: float) -> int:
     """For how long SQS lets a message be hidden yet."""
     return max(0, math.floor(held.hideable_until - monotonic))
 
 
-def _fits(held: Held, settlement: Settlement, now: float, limit: int) -> bool:
+def _fits(held: HeldMessage, settlement: Settlement, now: float, limit: int) -> bool:
     """Whether a job can be sent anew, be it without its error: else it has hardly room for the ticket."""
     copy = _copy(held.message, _known(held, settlement, now))
     copy.note.error = copy.note.more = None
     return size_of(copy) <= limit
 
 
-def _copy(message: Message, known: State) -> Outgoing:
+def _copy(message: Message, known: RetryState) -> OutgoingMessage:
     """A job as it is sent anew."""
-    return again(
+    return resend_of(
         message,
         retry_count=known.retry_count,
         attempt=known.attempt,
@@ -260,7 +273,7 @@ def _copy(message: Message, known: State) -> Outgoing:
     )
 
 
-def _behind(made: Plan) -> Sequence[Held]:
+def _behind(made: SettlementPlan) -> Sequence[HeldMessage]:
     """Take what waits in the group behind the claim: it must not be run before what stands before it."""
     group = made.claimed.group
     if group is not None:
@@ -268,6 +281,6 @@ def _behind(made: Plan) -> Sequence[Held]:
     return made.behind
 
 
-def unburied(settlement: Settlement) -> Settlement:
+def postpone_burial(settlement: Settlement) -> Settlement:
     """What becomes of a job that is to be buried when there is no dead-letter queue: it goes on, and is tried again."""
     return msgspec.structs.replace(settlement, verdict="postpone", delay_s=UNBURIED_S, buried=0)

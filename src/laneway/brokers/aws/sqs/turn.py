@@ -18,42 +18,42 @@ from ....clock import Clock
 from ....errors import BrokerError, LeaseLost
 from ....jobs.data import WorkerView
 from ..clients import Clients
-from ..dynamodb.heartbeat import Reporter
-from ..dynamodb.retry_store import Memory
+from ..dynamodb.heartbeat import Heartbeat
+from ..dynamodb.retry_store import RetryStore
 from ..dynamodb.tables import Tables
-from ..settings import Settings
-from .inflight import Buffer, Held, Stock
-from .intake import Arrivals
-from .queues import Channels
+from ..settings import AWSSettings
+from .inflight import HeldMessage, Inflight, QueueBuffer
+from .intake import Intake
+from .queues import SQSQueues
 from .receive import Receivers
-from .send import Sender
-from .settle import Settler, Work
-from .visibility import BATCH, Change, Changes, Extender
+from .send import MessageSender
+from .settle import Settler, TurnSettlements
+from .visibility import BATCH, MessageChange, MessageChanger, VisibilityExtender
 
 #: The lease of a worker that nobody knows.
 LEASE_S = 30.0
 
 
-class _Taken:
+class _LastTurn:
     """The last turn of a worker on a queue: its repeat goes on with it, or gets the same answer."""
 
     def __init__(self, turn: Turn) -> None:
         self.seq = turn.seq
-        self.work = Work(turn.settlements)
+        self.work = TurnSettlements(turn.settlements)
         self.answer: Answer | None = None
 
 
-class Turns:
+class SQSTurns:
     """The turns of one process."""
 
     def __init__(
         self,
         clients: Clients,
-        channels: Channels,
+        channels: SQSQueues,
         tables: Tables,
-        sender: Sender,
-        reporter: Reporter,
-        settings: Settings,
+        sender: MessageSender,
+        reporter: Heartbeat,
+        settings: AWSSettings,
         clock: Clock,
         *,
         inline: bool = False,
@@ -72,11 +72,11 @@ class Turns:
     def _begin(self) -> None:
         """Begin with nothing in hand; so does the child of a fork, to whom nothing of its parent's belongs."""
         clock, reporter = self._clock, self._reporter
-        self._stock = Stock(clock)
-        self._changes = Changes(self._clients, clock)
-        memory = Memory(self._tables)
-        self._arrivals = Arrivals(self._stock, memory, self._sender, self._changes, clock)
-        self._extender = Extender(self._stock, self._changes, clock)
+        self._stock = Inflight(clock)
+        self._changes = MessageChanger(self._clients, clock)
+        memory = RetryStore(self._tables)
+        self._arrivals = Intake(self._stock, memory, self._sender, self._changes, clock)
+        self._extender = VisibilityExtender(self._stock, self._changes, clock)
         self._settler = Settler(
             self._stock,
             memory,
@@ -100,7 +100,7 @@ class Turns:
             inline=self._inline,
         )
         self._workers: dict[str, WorkerView] = {}
-        self._taken: dict[tuple[str, str], _Taken] = {}
+        self._taken: dict[tuple[str, str], _LastTurn] = {}
         #: One turn of a worker on a queue at a time: a repeat may come while the first is still under way.
         self._turning: dict[tuple[str, str], threading.Lock] = {}
 
@@ -119,7 +119,7 @@ class Turns:
             for place in [place for place in self._taken if place[0] == worker]:
                 del self._taken[place], self._turning[place]
             claims = [claimed for claimed in self._stock.claims.values() if claimed.worker == worker]
-            held: list[Held] = []
+            held: list[HeldMessage] = []
             for claimed in claims:
                 held += [*claimed.held, *(claimed.group.clear() if claimed.group else ())]
                 for each in claimed.held:
@@ -141,8 +141,8 @@ class Turns:
             self._receivers.nudge()
         self._changes.close()
 
-    def _give_back(self, held: Iterable[Held]) -> None:
-        self._changes.carry_out([Change(message, 0) for each in held for message in (each.message, *each.twins)])
+    def _give_back(self, held: Iterable[HeldMessage]) -> None:
+        self._changes.carry_out([MessageChange(message, 0) for each in held for message in (each.message, *each.twins)])
 
     # -- turns -----------------------------------------------------------------------------------------
 
@@ -155,15 +155,15 @@ class Turns:
         with turning:
             taken = self._taken.get(place)
             if taken is None or taken.seq != turn.seq:
-                taken = self._taken[place] = _Taken(turn)
+                taken = self._taken[place] = _LastTurn(turn)
             if taken.answer is None:
                 taken.answer = self._take(turn, taken.work)
                 return taken.answer
             return self._repeated(taken.answer)
 
-    def _take(self, turn: Turn, work: Work) -> Answer:
+    def _take(self, turn: Turn, work: TurnSettlements) -> Answer:
         limit = self._wanted(turn)
-        buffers: list[Buffer] = []
+        buffers: list[QueueBuffer] = []
         problem: BrokerError | None = None
         try:
             if limit:
@@ -248,7 +248,7 @@ class Turns:
             )
 
 
-_all_turns: weakref.WeakSet[Turns] = weakref.WeakSet()
+_all_turns: weakref.WeakSet[SQSTurns] = weakref.WeakSet()
 
 
 def _begin_all() -> None:

@@ -25,7 +25,7 @@ from ....clock import Clock
 from ....errors import BrokerAwayError
 from ..clients import Clients
 from ..errors import AWSError
-from .inflight import Held, Stock
+from .inflight import HeldMessage, Inflight
 from .message import Message
 
 #: SQS takes so many entries in a request.
@@ -40,7 +40,7 @@ _NOT_OURS = ("ReceiptHandleIsInvalid", "MessageNotInflight", "InvalidParameterVa
 _T = TypeVar("_T")
 
 
-class Change:
+class MessageChange:
     """What is to become of a message: deleted, or hidden for some seconds from now; 0 gives it back at once."""
 
     __slots__ = ("hide_s", "is_done", "is_refused", "message")
@@ -54,7 +54,7 @@ class Change:
         self.is_refused = False
 
 
-class Changes:
+class MessageChanger:
     """Carries out changes of one process."""
 
     def __init__(self, clients: Clients, clock: Clock, *, pause: Callable[[float], object] = time.sleep) -> None:
@@ -67,7 +67,7 @@ class Changes:
         #: being given back meanwhile.
         self.visibility = threading.RLock()
 
-    def carry_out(self, changes: Iterable[Change]) -> None:
+    def carry_out(self, changes: Iterable[MessageChange]) -> None:
         """Carry out whatever is not done yet. Raises when all have been tried and some could not be."""
         left = [change for change in changes if not change.is_done]
         if any(change.hide_s is not None for change in left):
@@ -99,15 +99,15 @@ class Changes:
                 self._pool = ThreadPoolExecutor(PARALLEL, thread_name_prefix="laneway-sqs")
             return self._pool
 
-    def _carry_out(self, changes: list[Change]) -> None:
-        kinds: dict[tuple[str, bool], list[Change]] = {}
+    def _carry_out(self, changes: list[MessageChange]) -> None:
+        kinds: dict[tuple[str, bool], list[MessageChange]] = {}
         for change in changes:
             kinds.setdefault((change.message.channel.url, change.hide_s is None), []).append(change)
         batches = [batch for kind in kinds.values() for batch in in_tens(kind)]
         if batches:
             self.each(self._send, batches)
 
-    def _send(self, batch: Sequence[Change]) -> None:
+    def _send(self, batch: Sequence[MessageChange]) -> None:
         """Carry out one batch; what AWS could not do is tried again, entry by entry."""
         left = self._ask(batch)
         for pause_s in PAUSES_S:
@@ -120,7 +120,7 @@ class Changes:
             ids = ", ".join(change.message.note.id for change in left)
             raise BrokerAwayError(f"SQS could not {verb} messages of {left[0].message.channel.name}: {ids}.")
 
-    def _ask(self, batch: Sequence[Change]) -> list[Change]:
+    def _ask(self, batch: Sequence[MessageChange]) -> list[MessageChange]:
         """One request. Returns those entries that AWS could not carry out, by a fault of its own."""
         began = self._clock.monotonic()
         try:
@@ -155,7 +155,7 @@ class Changes:
                 left.append(change)
         return left
 
-    def _request(self, batch: Sequence[Change]) -> dict[str, Any]:
+    def _request(self, batch: Sequence[MessageChange]) -> dict[str, Any]:
         url = batch[0].message.channel.url
         entries: list[dict[str, Any]] = [
             {"Id": str(number), "ReceiptHandle": change.message.receipt} for number, change in enumerate(batch)
@@ -191,10 +191,10 @@ FRESH = 1 / 6
 _log = logging.getLogger("laneway")
 
 
-class Extender:
+class VisibilityExtender:
     """Extends what one process holds."""
 
-    def __init__(self, stock: Stock, changes: Changes, clock: Clock) -> None:
+    def __init__(self, stock: Inflight, changes: MessageChanger, clock: Clock) -> None:
         self._stock = stock
         self._changes = changes
         self._clock = clock
@@ -212,9 +212,9 @@ class Extender:
             finally:
                 self._see_lost(changes)
 
-    def _changes_of(self, hide_s: int, lease_s: float) -> list[tuple[Held, Change]]:
+    def _changes_of(self, hide_s: int, lease_s: float) -> list[tuple[HeldMessage, MessageChange]]:
         now = self._clock.monotonic()
-        changes: list[tuple[Held, Change]] = []
+        changes: list[tuple[HeldMessage, MessageChange]] = []
         with self._stock.changed:
             for held in self._stock.holding:
                 left_s = math.floor(held.hideable_until - now)
@@ -226,10 +226,10 @@ class Extender:
                     continue
                 for message in (held.message, *held.twins):
                     if message.hidden_until - now < lease_s * (1 - FRESH):
-                        changes.append((held, Change(message, min(hide_s, left_s))))
+                        changes.append((held, MessageChange(message, min(hide_s, left_s))))
         return changes
 
-    def _see_lost(self, changes: list[tuple[Held, Change]]) -> None:
+    def _see_lost(self, changes: list[tuple[HeldMessage, MessageChange]]) -> None:
         """SQS says of some that they are not ours: they have been deleted, or their time was up."""
         with self._stock.changed:
             for held, change in changes:
@@ -240,7 +240,7 @@ class Extender:
                 else:
                     held.twins = [twin for twin in held.twins if twin is not change.message]
 
-    def _give_up(self, held: Held) -> None:
+    def _give_up(self, held: HeldMessage) -> None:
         held.lose()
         _log.error(
             "the job %s of the queue %s has been held for 12 hours, and SQS keeps a message hidden no longer: it is "
