@@ -14,7 +14,7 @@ from laneway.clock import Clock
 from laneway.jobs.data import Kind, NewJob, StartedRun
 from laneway.jobs.settlement import Settlement, done
 from laneway.worker.lease.holdings import Holdings
-from laneway.worker.lease.lease import Observer
+from laneway.worker.lease.lease import LeaseObserver
 from tests.support.simulated_workers import Lane, SimulatedWorker
 from tests.support.simulator import Report, in_memory, simulate
 
@@ -208,7 +208,7 @@ class TakesOverAtOnce(SimulatedWorker):
         return keeper
 
 
-class Impatient(Observer):
+class Impatient(LeaseObserver):
     def expired(self, leases: dict[str, tuple[int, float]]) -> list[tuple[str, int]]:
         return [(worker, counter) for worker, (counter, _) in leases.items()]
 

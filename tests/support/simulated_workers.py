@@ -20,7 +20,7 @@ from laneway.jobs.data import Claim, Kind, NewJob, WorkerView
 from laneway.jobs.merge import identity_of
 from laneway.jobs.settlement import BURIED_AT, Settlement, buried, deaths_of, done, failed, postponed, released
 from laneway.worker.lease.holdings import Holdings
-from laneway.worker.lease.lease import Keeper
+from laneway.worker.lease.lease import LeaseKeeper
 from tests.support.recorder import Ledger
 
 LEASE_S = 30.0
@@ -81,11 +81,11 @@ class SimulatedWorker:
         self.joined = False
         self.keeper = self._make_keeper()
 
-    def _make_keeper(self) -> Keeper:
+    def _make_keeper(self) -> LeaseKeeper:
         app: Any = SimpleNamespace(broker=self.broker, telemetry=SimpleNamespace(emit=lambda event: None))
         fetchers: Any = self.lanes
         outage: Any = None  # only its thread has a use for it
-        return Keeper(
+        return LeaseKeeper(
             app, self._clock, fetchers, outage, lease_s=LEASE_S, worker_id=lambda: self.id, lost=lambda worker: None
         )
 

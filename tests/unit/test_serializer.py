@@ -9,7 +9,7 @@ import pytest
 
 from laneway import Call, EnqueueError, Laneway, Serializer, TicketError
 from laneway.brokers.memory import MemoryBroker
-from laneway.tasks.signature import Refused as CodecRefused
+from laneway.tasks.signature import UnstorableValueError
 
 pytestmark = pytest.mark.unit
 
@@ -143,7 +143,7 @@ def test_what_is_written_wrongly_is_refused(written, sentence):
 
 def test_a_serializer_may_refuse():
     def no(body):
-        raise CodecRefused("not on a Sunday")
+        raise UnstorableValueError("not on a Sunday")
 
     app, resize = app_that_writes(no)
     with pytest.raises(EnqueueError, match=r"^Task resize: not on a Sunday\.$"):

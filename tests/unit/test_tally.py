@@ -20,7 +20,16 @@ from laneway.telemetry import (
     SettlementRefused,
     Telemetry,
 )
-from laneway.worker.observe.counters import BUCKETS, COUNTERS, GAUGES, HISTOGRAMS, Tally, Total, ended, merge
+from laneway.worker.observe.counters import (
+    BUCKETS,
+    COUNTERS,
+    GAUGES,
+    HISTOGRAMS,
+    CounterTotal,
+    RunCounters,
+    ended,
+    merge,
+)
 
 pytestmark = pytest.mark.unit
 
@@ -31,8 +40,8 @@ def telemetry() -> Telemetry:
 
 
 @pytest.fixture
-def tally(telemetry: Telemetry) -> Tally:
-    made = Tally(telemetry)
+def tally(telemetry: Telemetry) -> RunCounters:
+    made = RunCounters(telemetry)
     made.start()
     return made
 
@@ -132,7 +141,7 @@ def test_the_time_that_the_broker_is_away_grows_while_it_is(telemetry, tally, mo
 
 
 def test_nothing_is_counted_before_it_starts_or_after_it_stops(telemetry):
-    tally = Tally(telemetry)
+    tally = RunCounters(telemetry)
     telemetry.emit(JobsEnqueued("q", 1))
     assert not telemetry.of(RunStarted)
     tally.start()
@@ -190,7 +199,7 @@ def test_a_histogram_of_another_version_is_left_out(telemetry, tally):
 
 def test_what_an_ended_process_had_counted_is_kept(telemetry, tally):
     full(telemetry)
-    total = Total()
+    total = CounterTotal()
     total.told("child 1", tally.snapshot())
     total.told("child 1", tally.snapshot())  # the last word counts, not the sum of what it said
     total.told("child 2", tally.snapshot())

@@ -8,7 +8,7 @@ import pytest
 
 from laneway.errors import BrokerAwayError, BrokerError
 from laneway.worker import deadline
-from laneway.worker.deadline import answer_of
+from laneway.worker.deadline import call_with_deadline
 
 pytestmark = pytest.mark.unit
 
@@ -17,9 +17,9 @@ def test_what_is_answered_is_passed_on() -> None:
     def refuse() -> None:
         raise BrokerError("No.")
 
-    assert answer_of(lambda: 1) == 1
+    assert call_with_deadline(lambda: 1) == 1
     with pytest.raises(BrokerError, match=r"^No\.$"):
-        answer_of(refuse)
+        call_with_deadline(refuse)
 
 
 def test_a_slow_broker_is_not_away_though_it_is_urgent() -> None:
@@ -33,7 +33,7 @@ def test_a_slow_broker_is_not_away_though_it_is_urgent() -> None:
         answered.wait(deadline.LEAST_S / 4)
         return "late"
 
-    assert answer_of(slow, unless=unless) == "late"
+    assert call_with_deadline(slow, unless=unless) == "late"
     assert not looked.is_set()
 
 
@@ -41,7 +41,7 @@ def test_a_silent_one_is_left_alone_when_it_is_urgent(monkeypatch: pytest.Monkey
     monkeypatch.setattr(deadline, "SAY_S", 0.0)
     over, said = threading.Event(), threading.Event()
     with pytest.raises(BrokerAwayError, match="It has not answered for"):
-        answer_of(over.wait, unless=lambda: True, say=said.set)
+        call_with_deadline(over.wait, unless=lambda: True, say=said.set)
     assert said.is_set()
     over.set()
 
@@ -49,5 +49,5 @@ def test_a_silent_one_is_left_alone_when_it_is_urgent(monkeypatch: pytest.Monkey
 def test_a_silent_one_is_left_alone_when_its_time_is_up() -> None:
     over = threading.Event()
     with pytest.raises(BrokerAwayError, match="It has not answered for"):
-        answer_of(over.wait, timeout_s=0.05)
+        call_with_deadline(over.wait, timeout_s=0.05)
     over.set()

@@ -16,10 +16,10 @@ from laneway.jobs.settlement import Settlement, done, postponed, released
 from laneway.worker.fetch import shards
 from laneway.worker.fetch.bus import Bus
 from laneway.worker.fetch.fetcher import Fetcher
-from laneway.worker.fetch.prefetch import Gathering, Lane
-from laneway.worker.fetch.shards import Share
+from laneway.worker.fetch.prefetch import Lane, SettlementBuffer
+from laneway.worker.fetch.shards import ShardAssignment
 from laneway.worker.outage import MissingQueues, Outage
-from laneway.worker.run.decide import Refusals
+from laneway.worker.run.decide import OutboxRefusals
 from laneway.worker.shutdown import look_s
 from tests.worker.conftest import PATIENCE_S, Running, drain, stats
 
@@ -36,7 +36,7 @@ class Bench:
     def __init__(self, gather: SettleBatch = TEN) -> None:
         self.clock = ManualClock()
         self.lane = Lane("q", 1)
-        self.gathering = Gathering(self.lane, gather, self.clock.monotonic)
+        self.gathering = SettlementBuffer(self.lane, gather, self.clock.monotonic)
 
     def finish(self, count: int) -> None:
         for number in range(count):
@@ -161,7 +161,7 @@ def fetcher_of(app: Laneway, lane: Lane, bus: Bus) -> Fetcher:
 
     def nothing(*args: object) -> None: ...
 
-    share = Share(app, lane.queue, shards.default, shards.lag)
+    share = ShardAssignment(app, lane.queue, shards.default_splitter, shards.lag)
     return Fetcher(
         app,
         lane,
@@ -169,7 +169,7 @@ def fetcher_of(app: Laneway, lane: Lane, bus: Bus) -> Fetcher:
         Outage(app.telemetry),
         MissingQueues(app.telemetry),
         share,
-        Refusals(app, nothing),
+        OutboxRefusals(app, nothing),
         worker_id=lambda: "me",
         held_under=lambda: "me",
         lost=nothing,

@@ -15,7 +15,7 @@ from laneway.capabilities import SettleBatch
 from laneway.clock import ManualClock
 from laneway.errors import BrokerAwayError
 from laneway.worker.outage import Outage
-from laneway.worker.supervisor.leases import Renewals
+from laneway.worker.supervisor.leases import ChildLeases
 from tests.worker.conftest import PATIENCE_S, Running, drain, stats
 from tests.worker.test_lease import FakeFetcher, RenewalsOnly, keeper_of
 
@@ -105,7 +105,7 @@ def test_a_supervisor_renews_only_what_others_cannot_keep(broker: type, renewed:
     clock = ManualClock()
     app = Laneway(broker=(store := broker()))
     child = AChild()
-    Renewals(app, clock, LEASE_S, Outage(app.telemetry), lambda: (child,)).round()
+    ChildLeases(app, clock, LEASE_S, Outage(app.telemetry), lambda: (child,)).round()
     made = store.renewals if isinstance(store.renewals, int) else len(store.renewals)
     assert made == renewed
 

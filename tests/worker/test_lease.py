@@ -9,7 +9,7 @@ from laneway.broker import Answer
 from laneway.clock import ManualClock
 from laneway.jobs.data import Claim, Payload
 from laneway.worker.lease.holdings import Holdings
-from laneway.worker.lease.lease import Keeper, Observer
+from laneway.worker.lease.lease import LeaseKeeper, LeaseObserver
 from laneway.worker.outage import Outage
 
 pytestmark = pytest.mark.unit
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.unit
 
 def test_a_lease_ends_when_it_was_seen_unchanged_for_its_length():
     clock = ManualClock()
-    observer = Observer(clock)
+    observer = LeaseObserver(clock)
     assert observer.expired({"w": (1, 30.0)}) == []
     clock.advance(29.9)
     assert observer.expired({"w": (1, 30.0)}) == []
@@ -27,7 +27,7 @@ def test_a_lease_ends_when_it_was_seen_unchanged_for_its_length():
 
 def test_a_renewal_begins_it_anew():
     clock = ManualClock()
-    observer = Observer(clock)
+    observer = LeaseObserver(clock)
     observer.expired({"w": (1, 30.0)})
     clock.advance(29)
     assert observer.expired({"w": (2, 30.0)}) == []
@@ -38,7 +38,7 @@ def test_a_renewal_begins_it_anew():
 @pytest.mark.parametrize("hours", [-1, 1])
 def test_a_step_of_the_wall_clock_neither_ends_nor_prolongs_it(hours):
     clock = ManualClock()
-    observer = Observer(clock)
+    observer = LeaseObserver(clock)
     observer.expired({"w": (1, 30.0)})
     clock.step(hours * 3600)
     assert observer.expired({"w": (1, 30.0)}) == []
@@ -89,9 +89,9 @@ def test_a_renewal_judges_only_what_was_answered(holdings, held, before):
     assert broker.renewals == [("me", held, before)]
 
 
-def keeper_of(broker, fetchers, clock, **options) -> Keeper:
+def keeper_of(broker, fetchers, clock, **options) -> LeaseKeeper:
     app = Laneway(broker=broker)
-    return Keeper(
+    return LeaseKeeper(
         app,
         clock,
         fetchers,

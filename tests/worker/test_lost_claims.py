@@ -13,7 +13,7 @@ from laneway.worker.fetch.bus import Bus
 from laneway.worker.fetch.prefetch import Lane
 from laneway.worker.run.async_loop import AsyncLoop
 from laneway.worker.run.run import Run
-from laneway.worker.run.runner import Units
+from laneway.worker.run.runner import RunPreparer
 from tests.worker.conftest import PATIENCE_S, Bench, Running
 
 KINDS = ["plain", "keyed", "collecting", "batch"]
@@ -176,13 +176,13 @@ def test_a_unit_taken_before_the_id_changes_is_not_begun_after(app, once, monkey
             run(context)
 
         plain.enqueue()
-    read = Units.read
+    read = RunPreparer.read
 
     def slowly(self, lane, unit):
         once(*(unit if isinstance(unit, list) else [unit]))
         return read(self, lane, unit)
 
-    monkeypatch.setattr(Units, "read", slowly)
+    monkeypatch.setattr(RunPreparer, "read", slowly)
     run_all(app, once, done, concurrency=1)
     assert len(fences) == 1
     assert not once.tokens & set(fences)

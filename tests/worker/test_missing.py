@@ -11,7 +11,7 @@ from laneway import Laneway
 from laneway.config import WorkerOptions
 from laneway.telemetry import BrokerAway, QueueFound, QueueMissing, Telemetry
 from laneway.worker.outage import MissingQueues
-from laneway.worker.process.channel import Beat
+from laneway.worker.process.channel import HeartbeatMessage
 from laneway.worker.supervisor.supervisor import Supervisor
 
 
@@ -69,14 +69,16 @@ def test_a_supervisor_is_ready_while_one_of_its_queues_is_there(said: list[Any])
     app.task(queue="b", name="b")(lambda: None)
     supervisor = Supervisor(app, WorkerOptions(processes=2), [])
     children: list[Any] = [
-        SimpleNamespace(pid=pid, ids=["me"], retiring=False, stopped=False, beat=Beat(0, 0, 0), listen=lambda: None)
+        SimpleNamespace(
+            pid=pid, ids=["me"], retiring=False, stopped=False, beat=HeartbeatMessage(0, 0, 0), listen=lambda: None
+        )
         for pid in (1, 2)
     ]
     supervisor._children = children
 
     def told(missing: dict[str, str]) -> str | None:
         for child in children:
-            child.beat = Beat(0, 0, 0, missing=missing)
+            child.beat = HeartbeatMessage(0, 0, 0, missing=missing)
             supervisor._listen(child)
         return supervisor.not_ready()
 

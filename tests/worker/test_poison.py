@@ -13,7 +13,7 @@ from laneway.ids import new_id
 from laneway.jobs.data import Claim, Kind, Payload, StartedRun, WorkerView
 from laneway.jobs.settlement import Settlement, too_many
 from laneway.telemetry import RunEnded
-from laneway.worker.fetch.shards import Share, default, lag
+from laneway.worker.fetch.shards import ShardAssignment, default_splitter, lag
 from tests.worker.apart import isolated_app, wait_for
 from tests.worker.conftest import Bench, Running, dead, stats
 from tests.worker.isolated_tasks import (
@@ -233,7 +233,7 @@ def test_a_key_that_has_died_is_not_batched_with_others(app):
     @app.collect(batch_size=3)
     def gather(batch) -> None: ...
 
-    share = Share(app, "gather", default, lag)
+    share = ShardAssignment(app, "gather", default_splitter, lag)
 
     def claim(key: str, deaths: int) -> Claim:
         return Claim("gather", 1, key, 1, 0.0, -1, 1, deaths, [], kind=Kind.COLLECTING)

@@ -12,7 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from laneway import Batch, Context, Laneway
 from laneway.errors import BrokerAwayError, ConfigError
-from laneway.worker.observe.counters import COUNTERS, GAUGES, HISTOGRAMS, Tally
+from laneway.worker.observe.counters import COUNTERS, GAUGES, HISTOGRAMS, RunCounters
 from laneway.worker.observe.http import StatusServer
 from laneway.worker.observe.prometheus import NAMES, QUEUE_COUNTERS, QUEUE_GAUGES, BrokerReader, metrics_routes
 from tests.worker.conftest import PATIENCE_S, Running, drain
@@ -37,7 +37,7 @@ class Scrape:
 
 @pytest.fixture
 def tally(app):
-    made = Tally(app.telemetry)
+    made = RunCounters(app.telemetry)
     made.start()
     return made
 

@@ -12,8 +12,8 @@ from laneway import Batch, Context, EnqueueError, Key, Laneway
 from laneway.jobs.data import Claim, Kind, NewJob, Payload
 from laneway.jobs.settlement import done
 from laneway.telemetry import OutboxRefused
-from laneway.worker.run.decide import Refusals
-from laneway.worker.run.run import Outbox
+from laneway.worker.run.decide import OutboxRefusals
+from laneway.worker.run.run import RunOutbox
 from tests.worker.conftest import Drain, dead, stats
 
 
@@ -141,8 +141,8 @@ def test_all_keys_of_a_batch_fail(app: Laneway, taken: tuple[Any, str], drain: D
 
 
 @pytest.fixture
-def refusals() -> Refusals:
-    return Refusals(Laneway("memory:"), lambda error, context: None)
+def refusals() -> OutboxRefusals:
+    return OutboxRefusals(Laneway("memory:"), lambda error, context: None)
 
 
 def claim(number: int, kind: Kind = Kind.PLAIN, payloads: int = 1) -> Claim:
@@ -153,7 +153,7 @@ def new(key: str) -> NewJob:
     return NewJob(queue="q", key=key, body="{}")
 
 
-def test_only_the_run_to_blame_fails(refusals: Refusals) -> None:
+def test_only_the_run_to_blame_fails(refusals: OutboxRefusals) -> None:
     """A broker that refuses a key of another kind says which; the runs beside it are none the worse."""
     settlements = [done(claim(0), [new("good")]), done(claim(1), [new("good"), new("bad")]), done(claim(2))]
     found = refusals.fail(settlements, EnqueueError("no", place=("q", "bad")))
@@ -161,7 +161,7 @@ def test_only_the_run_to_blame_fails(refusals: Refusals) -> None:
     assert [each.verdict for each in refusals.fail(settlements, EnqueueError("no"))] == ["retry", "retry", "done"]
 
 
-def test_the_claims_of_one_run_are_blamed_together(refusals: Refusals) -> None:
+def test_the_claims_of_one_run_are_blamed_together(refusals: OutboxRefusals) -> None:
     settlements = [done(claim(number, Kind.COLLECTING)) for number in range(5)]
     for settlement, run in zip(settlements, (1, 1, 2, 2, 0), strict=True):
         settlement.run = run
@@ -174,20 +174,20 @@ def test_the_claims_of_one_run_are_blamed_together(refusals: Refusals) -> None:
 
 @pytest.mark.parametrize(("place", "finished", "sent"), [(("q", "bad"), 2, ["one"]), (None, 0, [])])
 def test_the_calls_before_the_one_to_blame_keep_what_they_sent(
-    refusals: Refusals, place: tuple[str, str] | None, finished: int, sent: list[str]
+    refusals: OutboxRefusals, place: tuple[str, str] | None, finished: int, sent: list[str]
 ) -> None:
-    outbox = Outbox()
+    outbox = RunOutbox()
     for jobs in ([new("one")], [], [new("bad"), new("two")], [new("three")]):
         outbox.add(jobs)
     [found] = refusals.fail([done(claim(0, Kind.KEYED, 4), outbox)], EnqueueError("no", place=place))
     assert (found.verdict, found.done) == ("retry", finished)
     assert [job.key for job in found.outbox or []] == sent
-    assert found.outbox is None or isinstance(found.outbox, Outbox)  # it may be refused in its turn
+    assert found.outbox is None or isinstance(found.outbox, RunOutbox)  # it may be refused in its turn
 
 
-def test_what_cannot_be_read_has_the_default_rule(refusals: Refusals) -> None:
+def test_what_cannot_be_read_has_the_default_rule(refusals: OutboxRefusals) -> None:
     contexts: list[Context] = []
     tell: Callable[[BaseException, Context], None] = lambda error, context: contexts.append(context)  # noqa: E731
-    [found] = Refusals(Laneway("memory:"), tell).fail([done(claim(0), [new("bad")])], EnqueueError("no"))
+    [found] = OutboxRefusals(Laneway("memory:"), tell).fail([done(claim(0), [new("bad")])], EnqueueError("no"))
     assert (found.verdict, found.retry_count) == ("retry", 0)
     assert [(context.task, context.id) for context in contexts] == [("?", "0")]

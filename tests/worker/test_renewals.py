@@ -12,7 +12,7 @@ from laneway.capabilities import is_remote
 from laneway.clock import ManualClock
 from laneway.testing.faulty_broker import FaultyBroker
 from laneway.worker.outage import Outage
-from laneway.worker.supervisor.leases import Renewals
+from laneway.worker.supervisor.leases import ChildLeases
 
 pytestmark = pytest.mark.unit
 
@@ -22,7 +22,7 @@ LEASE_S = 12.0
 def test_it_asks_in_vain_only_when_it_has_asked_for_a_while():
     clock, broker = ManualClock(), FaultyBroker(MemoryBroker())
     app = Laneway(broker=broker)
-    renewals = Renewals(app, clock, LEASE_S, Outage(app.telemetry), lambda: ())
+    renewals = ChildLeases(app, clock, LEASE_S, Outage(app.telemetry), lambda: ())
     renewals.round()
     clock.advance(10 * LEASE_S)  # it was stopped
     assert not renewals.in_vain(clock.monotonic()), "it has not even asked again"

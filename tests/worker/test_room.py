@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from laneway.clock import ManualClock
-from laneway.worker.fetch.bus import GIVES_WAY_S, Bus, Room
+from laneway.worker.fetch.bus import GIVES_WAY_S, Bus, FetchAllowance
 from laneway.worker.fetch.prefetch import Lane
 from tests.worker.test_bus import claims
 
@@ -21,7 +21,7 @@ class Place:
         self.bus = Bus([self.a, self.b], concurrency)
         self.told = 0
         self.bus.on_room = self._tell
-        self.rooms = {lane.queue: Room(lane, self.bus, self.clock.monotonic) for lane in self.bus.lanes}
+        self.rooms = {lane.queue: FetchAllowance(lane, self.bus, self.clock.monotonic) for lane in self.bus.lanes}
         filler = Lane("filler", 1)
         self.bus.lanes.append(filler)
         self.bus.put(filler, claims("filler", busy))
@@ -39,7 +39,7 @@ class Place:
 def test_a_lane_alone_fetches_what_fills_it_and_one_for_each_idle_runner():
     lane = Lane("a", 5)
     bus = Bus([lane], 5)
-    room = Room(lane, bus)
+    room = FetchAllowance(lane, bus)
     assert room.units() == 5
     lane.capacity = 10
     bus.put(lane, claims("a", 4))

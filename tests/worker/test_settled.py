@@ -5,7 +5,7 @@ from __future__ import annotations
 from laneway.jobs.data import Claim, Payload
 from laneway.jobs.settlement import Settlement, buried
 from laneway.telemetry import SettlementRefused
-from laneway.worker.run.report import Settled
+from laneway.worker.run.report import SettlementReport
 
 
 def test_a_job_that_the_broker_could_not_bury_has_failed_and_is_not_told_as_buried(make_app):
@@ -14,7 +14,7 @@ def test_a_job_that_the_broker_could_not_bury_has_failed_and_is_not_told_as_buri
     refusals: list[SettlementRefused] = []
     app.telemetry.subscribe(SettlementRefused, refusals.append)
     told: list[Settlement] = []
-    settled = Settled(app, "q", told.extend, lambda: None)
+    settled = SettlementReport(app, "q", told.extend, lambda: None)
     claims = [Claim("q", n, key, 1, 0.0, -1, 1, 0, [Payload("{}")]) for n, key in enumerate(("stays", "goes"))]
     settled.take_in([buried(claim, "no") for claim in claims], [], ["stays"])
     assert [each.claim.key for each in told] == ["goes"]

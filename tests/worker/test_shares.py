@@ -16,7 +16,7 @@ from laneway.clock import ManualClock
 from laneway.jobs.data import Claim, Kind, NewJob, Payload
 from laneway.jobs.shards import shard_of
 from laneway.testing.faulty_broker import FaultyBroker
-from laneway.worker.fetch.shards import Share, default, from_environment
+from laneway.worker.fetch.shards import ShardAssignment, default_splitter, splitter_from_environment
 from tests.worker.conftest import PATIENCE_S, Running, stats
 from tests.worker.nodes import (
     check_a_busy_node_does_not_keep_a_worker,
@@ -27,14 +27,14 @@ from tests.worker.nodes import (
 KEYS = [str(number) for number in range(40)]
 
 
-def share(splitter=default, scheduler=lag, *, count: int = 5, app: Laneway | None = None) -> Share:
-    made = Share(app or Laneway("memory:"), "q", splitter, scheduler)
+def share(splitter=default_splitter, scheduler=lag, *, count: int = 5, app: Laneway | None = None) -> ShardAssignment:
+    made = ShardAssignment(app or Laneway("memory:"), "q", splitter, scheduler)
     made.declared(count)
     made.told(Answer([], epoch=1, shards=count))
     return made
 
 
-def asked(of: Share, units: int = 3) -> Turn:
+def asked(of: ShardAssignment, units: int = 3) -> Turn:
     turn = Turn("w", "q", 1)
     of.ask(turn, units)
     return turn
@@ -161,7 +161,7 @@ def test_a_splitter_that_gives_no_shards_of_the_queue_is_refused_at_the_start(an
 
 
 def test_nothing_is_claimed_before_the_epoch_is_known():
-    made = Share(Laneway("memory:"), "q", by_node(2, 0), lag)
+    made = ShardAssignment(Laneway("memory:"), "q", by_node(2, 0), lag)
     made.declared(5)
     assert asked(made).limit == 0
     assert made.told(Answer([], epoch=4, shards=5)) is False, "the same shards as before"
@@ -227,8 +227,8 @@ def test_the_environment_is_held_to_the_same(environ, sentence, monkeypatch):
 
 
 def test_the_environment_makes_a_splitter():
-    assert from_environment({}) is None
-    made = from_environment({"LANEWAY_NODES": "3", "LANEWAY_NODE": "1"})
+    assert splitter_from_environment({}) is None
+    made = splitter_from_environment({"LANEWAY_NODES": "3", "LANEWAY_NODE": "1"})
     assert made is not None
     assert list(made("q", 7)) == [1, 4]
 
@@ -323,7 +323,7 @@ def test_batches_are_put_together_from_neighbours_of_one_shard():
     @app.collect(batch_size=2)
     def sync(batch: Batch[int]) -> None: ...
 
-    made = Share(app, "sync", default, lag)
+    made = ShardAssignment(app, "sync", default_splitter, lag)
     claims = [
         Claim("sync", n, str(n), 1, 0.0, -1, 1, 0, [Payload("1")], kind=Kind.COLLECTING, shard=shard)
         for n, shard in enumerate((0, 0, 0, 1, 0))
@@ -347,7 +347,7 @@ def test_batches_are_put_together_from_neighbours_of_one_shard():
 )
 def test_what_a_crash_would_repeat_is_bounded(claims, calls, typical_s, most, limit, max_payloads):
     """About 100 calls are asked for, and finished without being recorded, however they are spread over keys."""
-    made = Share(Laneway("memory:"), "q", default, lag)
+    made = ShardAssignment(Laneway("memory:"), "q", default_splitter, lag)
     payloads = [Payload("1", 0.0, str(n)) for n in range(calls)]
     made.units([Claim("q", n, str(n), 1, 0.0, -1, 1, 0, payloads, kind=Kind.KEYED) for n in range(claims)])
     assert made.learn(typical_s) == most
@@ -361,7 +361,7 @@ def test_a_number_of_calls_that_a_task_asks_for_is_used_as_said(wanted):
     @app.task(queue="q", max_payloads=wanted)
     def work(key: Annotated[str, Key]) -> None: ...
 
-    made = Share(app, "q", default, lag)
+    made = ShardAssignment(app, "q", default_splitter, lag)
     made.units([Claim("q", n, str(n), 1, 0.0, -1, 1, 0, [Payload("1")], kind=Kind.KEYED) for n in range(100)])
     made.learn(0.01)
     assert asked(made).max_payloads == wanted

@@ -80,7 +80,7 @@ def test_an_app_without_listeners_has_no_thread_for_them(app: Laneway) -> None:
     def nothing() -> None: ...
 
     with Running(app):
-        assert not [each for each in threading.enumerate() if each.name.endswith(subscriptions.Subscribing.name)]
+        assert not [each for each in threading.enumerate() if each.name.endswith(subscriptions.SubscriptionDuty.name)]
 
 
 def test_another_filter_is_written_and_nothing_is_removed(shop: Laneway) -> None:
@@ -299,7 +299,7 @@ def test_another_filter_is_not_written_over_later(monkeypatch: pytest.MonkeyPatc
     """While workers are replaced, old and new ones would write theirs in turn."""
     monkeypatch.setattr(subscriptions, "LOOK_AGAIN_S", 0.0)
     app = declare(Laneway(name="shop", broker=MemoryBroker()))
-    duty = subscriptions.Subscribing(app, [BILL.queue, SHIP.queue])
+    duty = subscriptions.SubscriptionDuty(app, [BILL.queue, SHIP.queue])
     duty.round()
     newer = Subscription(SHIP.topic, SHIP.queue, {"country": ["FR"]})
     app.broker.subscribe(newer)

@@ -28,8 +28,8 @@ from ..logs import (
     FORMATS,
     Format,
 )
-from ..worker.observe.counters import Tally
-from ..worker.process.channel import Link
+from ..worker.observe.counters import RunCounters
+from ..worker.process.channel import SupervisorLink
 from ..worker.signals import (
     handle_signals,
     restore_signals,
@@ -211,7 +211,12 @@ def early_signals() -> Iterator[list[int]]:
 
 
 def serve(
-    ctx: click.Context, worker: Worker, link: Link | None, log_format: Format, ports: StatusPorts, told: Sequence[int]
+    ctx: click.Context,
+    worker: Worker,
+    link: SupervisorLink | None,
+    log_format: Format,
+    ports: StatusPorts,
+    told: Sequence[int],
 ) -> int:
     """Run a worker as the child of a supervisor, or as the supervisor, with its log on the terminal.
 
@@ -231,7 +236,7 @@ def serve(
         worker.told = told  # and what still comes before it listens
         if link is not None:
             if ports.metrics is not None:
-                tally = Tally(worker.app.telemetry)
+                tally = RunCounters(worker.app.telemetry)
                 tally.start()
                 link.counted = tally.snapshot
             worker.supervised_by(link)

@@ -89,7 +89,7 @@ class Serializer:
         self._heads: dict[str, bytes] = {}
 
     def dumps(self, task: TicketTask, params: Params, id: str | None = None) -> str:
-        """Return the body for a call of `task`; raises codec.Refused for params that would not survive.
+        """Return the body for a call of `task`; raises UnstorableValueError for params that would not survive.
 
         `id` is a keyed call's own. A subclass that does not take it writes tickets without: that is all right too.
         """

@@ -23,28 +23,28 @@ from .fetch import shards
 from .fetch.bus import Bus
 from .fetch.fetcher import Fetcher
 from .fetch.prefetch import Lane, ahead_of, weight_of
-from .fetch.shards import Share
+from .fetch.shards import ShardAssignment
 from .fetch.waker import Waker
-from .isolation.execute import Apart
-from .isolation.pool import Pool
-from .lease.lease import Keeper
-from .member import Membership
-from .outage import MissingQueues, Outage, Pulse
-from .process.channel import Beat, Joined, Link
+from .isolation.execute import IsolatedExecutor
+from .isolation.pool import ProcessPool
+from .lease.lease import LeaseKeeper
+from .member import Member
+from .outage import MissingQueues, Outage, SilenceWatch
+from .process.channel import HeartbeatMessage, JoinMessage, SupervisorLink
 from .queues import queues_served
 from .run.async_loop import AsyncLoop
-from .run.decide import Refusals
+from .run.decide import OutboxRefusals
 from .run.report import Hooks
 from .run.run import Run
 from .run.runner import Runner
-from .run.threads import Crew
-from .subscriptions import Subscribing
+from .run.threads import RunnerThreads
+from .subscriptions import SubscriptionDuty
 
 if TYPE_CHECKING:
     from ..app import Laneway
 
 
-class Parts:
+class Assembly:
     """What a worker consists of, from one start to the next stop."""
 
     def __init__(
@@ -52,7 +52,7 @@ class Parts:
         app: Laneway,
         options: WorkerOptions,
         clock: Clock,
-        link: Link | None,
+        link: SupervisorLink | None,
         *,
         die: Callable[[BaseException, Run | None], None],
         lease_lost: Callable[[str], None],
@@ -63,12 +63,12 @@ class Parts:
         self.died: BaseException | None = None
         self.blamed: list[StartedRun] = []
         fatal: Callable[[BaseException], None] = lambda error: die(error, None)  # noqa: E731 - of a part, not of a run
-        self.pool = Pool(app, options)
+        self.pool = ProcessPool(app, options)
         self.pool.check()
         self.queues = queues_served(app, options)
-        splitter = options.splitter or app.splitter or shards.from_environment() or shards.default
+        splitter = options.splitter or app.splitter or shards.splitter_from_environment() or shards.default_splitter
         scheduler = options.scheduler or app.scheduler or shards.lag
-        shares = {name: Share(app, name, splitter, scheduler) for name in self.queues}
+        shares = {name: ShardAssignment(app, name, splitter, scheduler) for name in self.queues}
         ahead_s, weight = ahead_of(app.broker), weight_of(app.broker)
         self._lanes = [Lane(name, options.concurrency, ahead_s, weight) for name in self.queues]
         self.bus = Bus(self._lanes, options.concurrency, clock.monotonic)
@@ -76,11 +76,11 @@ class Parts:
         self.loop = AsyncLoop(self.bus, fatal)
         self.outage = Outage(app.telemetry, self.tell_beat)
         self.missing = MissingQueues(app.telemetry, self.tell_beat)
-        membership = self.membership = Membership(app, options, clock, shares, self.outage)
+        membership = self.membership = Member(app, options, clock, shares, self.outage)
         worker_id = lambda: membership.id  # noqa: E731 - it changes when a lease is lost
         held_under = lambda: membership.held_under  # noqa: E731 - and so does this
         self.hooks = Hooks(app, clock)
-        refusals = Refusals(app, self.hooks.told_error)
+        refusals = OutboxRefusals(app, self.hooks.told_error)
         #: Whether nobody but this process keeps what it holds.
         keeps = holders_keep(app.broker)
         self.fetchers = [
@@ -105,11 +105,11 @@ class Parts:
         ]
         self.waker = Waker(app, self.fetchers, self.outage)
         self.duties = Duties(app, duties_of(app.broker, self.queues), fatal)
-        self.subscribing = Subscribing(app, self.queues, write=options.subscribe)
+        self.subscribing = SubscriptionDuty(app, self.queues, write=options.subscribe)
         #: On its own, because it begins before the others.
         self.subscriptions = Duties(app, [self.subscribing] if self.subscribing.is_needed else [], fatal)
         self._lease_s = options.lease_s
-        self.keeper = Keeper(
+        self.keeper = LeaseKeeper(
             app,
             clock,
             self.fetchers,
@@ -122,7 +122,7 @@ class Parts:
             keeps=keeps,
             renewed=self._renewed if keeps else lambda: None,
         )
-        self.pulse = Pulse(clock, [*self.fetchers, self.keeper], self.outage, options.lease_s, self.tell_beat)
+        self.pulse = SilenceWatch(clock, [*self.fetchers, self.keeper], self.outage, options.lease_s, self.tell_beat)
         membership.forget = self._forget
         membership.joined = self._joined
         self.runner = Runner(
@@ -135,8 +135,8 @@ class Parts:
             board=link.board if link else None,
             pool=self.pool,
         )
-        apart = Apart(app, self.runner, self.pool)
-        self.bus.grow = Crew(self.bus, self.runner, self.loop, apart, fatal, options.concurrency).grow
+        apart = IsolatedExecutor(app, self.runner, self.pool)
+        self.bus.grow = RunnerThreads(self.bus, self.runner, self.loop, apart, fatal, options.concurrency).grow
         # That the broker is away, or a queue missing, a supervisor says, once for all.
         unsaid = (BrokerAway, BrokerBack, QueueMissing, QueueFound) if link else ()
         self.log = EventLog(app, verbose=options.verbose, slow_s=options.slow_s, unsaid=unsaid)
@@ -191,7 +191,9 @@ class Parts:
             away = self.outage.error if self.outage else ""
             running, counted, renewed_at = len(self.runner.running), self.link.counted(), self.keeper.renewed_at
             missing = self.missing.errors
-            beat = Beat(self.processed, self.failed, running, away, self.outage.refused, counted, renewed_at, missing)
+            beat = HeartbeatMessage(
+                self.processed, self.failed, running, away, self.outage.refused, counted, renewed_at, missing
+            )
             self.link.tell(beat)
 
     def _counted(self) -> None:
@@ -208,7 +210,7 @@ class Parts:
         self.subscribing.again()
         if self.link is not None:
             # Before anything is claimed: a supervisor that has not heard of the id could not give its claims back.
-            self.link.tell(Joined(self.membership.id, began))
+            self.link.tell(JoinMessage(self.membership.id, began))
 
     # -- what one part tells the others ----------------------------------------------------------------
 

@@ -19,7 +19,7 @@ LEAST_S = 1.0
 _LOOK_S = 0.02
 
 
-def answer_of(
+def call_with_deadline(
     call: Callable[[], Any],
     *,
     timeout_s: float = float("inf"),

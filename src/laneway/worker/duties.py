@@ -32,7 +32,7 @@ class Duties:
     def __init__(self, app: Laneway, duties: Sequence[Duty], fatal: Callable[[BaseException], None]) -> None:
         self._app = app
         self._fatal = fatal
-        self._pauses = [Pause() for _ in duties]
+        self._pauses = [DutyPause() for _ in duties]
         self._threads = [
             threading.Thread(target=self._main, args=(duty, pause), name=f"laneway-duty-{duty.name}", daemon=True)
             for duty, pause in zip(duties, self._pauses, strict=True)
@@ -52,7 +52,7 @@ class Duties:
             thread.join(max(0.0, deadline - time.monotonic()))
         return not any(thread.is_alive() for thread in self._threads)
 
-    def _main(self, duty: Duty, pause: Pause) -> None:
+    def _main(self, duty: Duty, pause: DutyPause) -> None:
         if isinstance(duty, UrgentDuty):
             duty.sooner = pause.no_longer
         backoff_s = FIRST_BACKOFF_S
@@ -79,7 +79,7 @@ class Duties:
             self._fatal(error)
 
 
-class Pause:
+class DutyPause:
     """The pauses between the rounds of one duty. Somebody may want one to be shorter, or there to be none any more."""
 
     def __init__(self) -> None:

@@ -19,12 +19,12 @@ from ..config import WorkerOptions
 from ..ids import new_id
 from ..jobs.data import StartedRun, WorkerView
 from ..telemetry import LeaseEnded
-from .deadline import answer_of
+from .deadline import call_with_deadline
 
 if TYPE_CHECKING:
     from ..app import Laneway
     from ..broker import Broker
-    from .fetch.shards import Share
+    from .fetch.shards import ShardAssignment
     from .outage import Outage
 
 
@@ -35,17 +35,17 @@ KNOWN_S = 0.5
 def is_forgotten(broker: Broker, lost: str) -> bool:
     """Whether the broker has never heard of a worker that it refuses: the dead it remembers for an hour."""
     try:
-        known = answer_of(broker.workers, timeout_s=KNOWN_S)
+        known = call_with_deadline(broker.workers, timeout_s=KNOWN_S)
     except Exception:
         return False  # what is usual
     return all(view.id != lost for view in known)
 
 
-class Membership:
+class Member:
     """One worker's place among those of its broker."""
 
     def __init__(
-        self, app: Laneway, options: WorkerOptions, clock: Clock, shares: dict[str, Share], outage: Outage
+        self, app: Laneway, options: WorkerOptions, clock: Clock, shares: dict[str, ShardAssignment], outage: Outage
     ) -> None:
         self._app = app
         self._options = options
@@ -121,7 +121,7 @@ class Membership:
         """Be forgotten; what is still held is given back, and `died` are to blame for that. `otherwise` says what
         happens if the broker does not take note of it in time."""
         try:
-            answer_of(
+            call_with_deadline(
                 lambda: self._app.broker.leave(self.id, died),
                 timeout_s=timeout_s,
                 say=lambda: self._app.logger.info("still waiting for the broker, to say goodbye"),

@@ -183,7 +183,7 @@ BEAT_S = 1.0
 SILENT_S = 3.0
 
 
-class Asking(Protocol):
+class BrokerCaller(Protocol):
     """A part of the worker that asks the broker."""
 
     @property
@@ -197,11 +197,11 @@ class Asking(Protocol):
         ...
 
 
-class Pulse:
+class SilenceWatch:
     """Beats until it is stopped."""
 
     def __init__(
-        self, clock: Clock, asking: Sequence[Asking], outage: Outage, lease_s: float, tell: Callable[[], None]
+        self, clock: Clock, asking: Sequence[BrokerCaller], outage: Outage, lease_s: float, tell: Callable[[], None]
     ) -> None:
         self._clock = clock
         self._asking = asking

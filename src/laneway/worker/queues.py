@@ -20,7 +20,7 @@ def queues_served(app: Laneway, options: WorkerOptions) -> list[str]:
     """The queues of a worker with these options. Raises ConfigError for what cannot be meant."""
     listeners = {listener.name: listener for listener in app.listeners()}
     for option, given in (("include", options.include), ("exclude", options.exclude)):
-        _see_known(option, given, listeners)
+        _ensure_known(option, given, listeners)
     included = list(options.include) or list(listeners)
     chosen = [listeners[name].queue for name in listeners if name in included and name not in options.exclude]
     left_out = {listener.queue: listener.name for listener in listeners.values() if listener.queue not in chosen}
@@ -42,7 +42,7 @@ def queues_served(app: Laneway, options: WorkerOptions) -> list[str]:
     return served
 
 
-def _see_known(option: str, given: Iterable[str], listeners: Iterable[str]) -> None:
+def _ensure_known(option: str, given: Iterable[str], listeners: Iterable[str]) -> None:
     names = list(listeners)
     for name in given:
         if name not in names:

@@ -24,7 +24,7 @@ from ..telemetry import (
     WorkerStopping,
     WorkerWaiting,
 )
-from .process.channel import Leaving
+from .process.channel import LeaveMessage
 from .run.run import Run
 
 if TYPE_CHECKING:
@@ -33,14 +33,14 @@ if TYPE_CHECKING:
         JobView,
         QueueStats,
     )
-    from .assembly import Parts
+    from .assembly import Assembly
 
 
 #: While it waits for what runs, it says so at first after so long, and then this often.
 FIRST_SAY_S, SAY_S = 2.0, 5.0
 
 
-class Stopping:
+class StopState:
     """What was asked of a worker."""
 
     def __init__(self) -> None:
@@ -159,7 +159,7 @@ GOODBYE_S = 2.0
 SILENT_S = 1.0
 
 
-def end(parts: Parts, stopping: Stopping, timeout_s: float) -> bool:
+def end(parts: Assembly, stopping: StopState, timeout_s: float) -> bool:
     """Stop fetching, give back what has not started, and let what runs finish. False: some had to be abandoned."""
     emit, name = parts.app.telemetry.emit, parts.membership.id
     parts.stop_fetching()
@@ -185,16 +185,16 @@ def end(parts: Parts, stopping: Stopping, timeout_s: float) -> bool:
     parts.pulse.stop()
     parts.tell_beat()
     if parts.link is not None:
-        parts.link.tell(Leaving(parts.blamed, finished=not abandoned and parts.died is None))
+        parts.link.tell(LeaveMessage(parts.blamed, finished=not abandoned and parts.died is None))
     if not abandoned or (not running and all(settled)):
         # What still runs must not be handed out while it does: that is left to the supervisor, who knows when this
         # process is gone, or the lease to run out.
-        _say_goodbye(parts, silent=not all(idle))
+        _announce_leave(parts, silent=not all(idle))
     emit(WorkerStopped(parts.membership.id, abandoned, parts.processed, parts.failed))
     return not abandoned
 
 
-def _join_fetchers(parts: Parts) -> list[bool]:
+def _join_fetchers(parts: Assembly) -> list[bool]:
     """Have the fetchers settle what is left; whether each has."""
     deadline = time.monotonic() + (LAST_TURN_AWAY_S if parts.outage else LAST_TURN_S)
     say_at = min(time.monotonic() + FIRST_SAY_S, deadline)
@@ -205,14 +205,14 @@ def _join_fetchers(parts: Parts) -> list[bool]:
     return settled
 
 
-def _say_goodbye(parts: Parts, silent: bool) -> None:
+def _announce_leave(parts: Assembly, silent: bool) -> None:
     if parts.link is None:
         parts.membership.leave(parts.blamed, GOODBYE_S if silent else LAST_TURN_S, "The lease will run out.")
     elif not silent and not parts.outage:  # else it is left to the supervisor, who says it for whoever has ended
         parts.membership.leave(parts.blamed, GOODBYE_S, "The supervisor tries again.")
 
 
-def _end_isolated(parts: Parts) -> None:
+def _end_isolated(parts: Assembly) -> None:
     """End what runs in other processes, so that nothing runs on; their claims are given back."""
     parts.pool.close()
     given_back = time.monotonic() + LAST_TURN_S

@@ -31,7 +31,7 @@ LOOK_AGAIN_S = 600.0
 _LOOK_S = 0.02
 
 
-class Subscribing:
+class SubscriptionDuty:
     """A duty: each round writes those subscriptions that are not known to be there, and some look for all of them."""
 
     name = "writer of subscriptions"

@@ -13,15 +13,15 @@ from ..config import WorkerOptions, raise_problems
 from ..errors import BrokerAwayError, ConfigError
 from ..logs.sentences import what_was_lost
 from ..telemetry import WorkerStarted
-from .assembly import Parts
-from .deadline import answer_of
+from .assembly import Assembly
+from .deadline import call_with_deadline
 from .fetch.fetcher import FIRST_BACKOFF_S, LONGEST_BACKOFF_S
-from .isolation.pool import see_not_isolated
+from .isolation.pool import ensure_not_isolated
 from .member import is_forgotten
-from .process.channel import Leaving, Link
+from .process.channel import LeaveMessage, SupervisorLink
 from .run.decide import describe
 from .run.run import Run
-from .shutdown import Stopping, end, is_empty, look_s
+from .shutdown import StopState, end, is_empty, look_s
 from .signals import handle_signals, restore_signals, show_stacks
 
 if TYPE_CHECKING:
@@ -37,10 +37,10 @@ class Worker:
         self._clock = clock or SystemClock()
         raise_problems(self.options.validate())
         #: Of the last start.
-        self._parts: Parts | None = None
+        self._parts: Assembly | None = None
         self._started = False
-        self._stopping = Stopping()
-        self._link: Link | None = None
+        self._stopping = StopState()
+        self._link: SupervisorLink | None = None
         #: A job may end the worker before it has quite started.
         self._lifecycle = threading.RLock()
         self._in_process = False
@@ -52,7 +52,7 @@ class Worker:
         """What the broker knows it by; empty before the first start, and another one when a lease was lost."""
         return self._parts.membership.id if self._parts else ""
 
-    def supervised_by(self, link: Link) -> None:
+    def supervised_by(self, link: SupervisorLink) -> None:
         """Be a child: a supervisor renews the lease too, and ends this process when it must not go on."""
         self._link = link
         link.on_retire = self._stopping.retire
@@ -94,7 +94,7 @@ class Worker:
     def start(self) -> None:
         """Begin to fetch and run, in threads of this process. After `stop` it may be started again."""
         with self._lifecycle:
-            see_not_isolated()
+            ensure_not_isolated()
             if self._started:
                 raise ConfigError("The worker is running already; stop it first, or make another one.")
             if self.options.processes > 1 and self._link is None:
@@ -125,7 +125,7 @@ class Worker:
                 "The app has no tasks and no listeners; declare some with @app.task or @app.listener, or name their "
                 "modules in imports=[…]."
             )
-        parts = self._parts = Parts(
+        parts = self._parts = Assembly(
             self.app, self.options, self._clock, self._link, die=self._die, lease_lost=self._lease_lost
         )
         parts.log.start()
@@ -153,7 +153,7 @@ class Worker:
         return finished
 
     @property
-    def _running(self) -> Parts:
+    def _running(self) -> Assembly:
         assert self._parts is not None, "it was started"
         return self._parts
 
@@ -164,7 +164,7 @@ class Worker:
         outage, backoff_s = self._running.outage, FIRST_BACKOFF_S
         while True:
             try:
-                answer_of(step, unless=self._stopping.asked.is_set)
+                call_with_deadline(step, unless=self._stopping.asked.is_set)
                 break
             except BrokerAwayError as error:
                 outage.away("worker", error)
@@ -189,7 +189,7 @@ class Worker:
             forgotten = is_forgotten(self.app.broker, lost)
             why = "nothing that it runs can be settled" if forgotten else "others may run its jobs"
             self.app.logger.error("%s; it ends at once, because %s", what_was_lost(lost, forgotten), why)
-            self._link.tell(Leaving(finished=False))
+            self._link.tell(LeaveMessage(finished=False))
             parts.log.stop()
             os._exit(1)
         parts.membership.rejoin(lost)

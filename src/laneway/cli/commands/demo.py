@@ -50,8 +50,8 @@ if TYPE_CHECKING:
     from ...app import Laneway
     from ...demo import Books
     from ...worker.observe.counters import (
+        RunCounters,
         Snapshot,
-        Tally,
     )
 
 
@@ -133,7 +133,7 @@ def demo(ctx: click.Context, seconds: float | None, concurrency: int) -> None:
     from ...config import WorkerOptions
     from ...demo import app, books, open_shop
     from ...worker import Worker
-    from ...worker.observe.counters import Tally
+    from ...worker.observe.counters import RunCounters
 
     output = console()
     if seconds is None and not output.is_terminal:
@@ -142,7 +142,7 @@ def demo(ctx: click.Context, seconds: float | None, concurrency: int) -> None:
     with tempfile.TemporaryDirectory(prefix="laneway-demo-") as folder, _until_told() as stop:
         url = f"sqlite:///{Path(folder) / 'demo.db'}"
         app.use(url)
-        tally = Tally(app.telemetry)
+        tally = RunCounters(app.telemetry)
         tally.start()
         app.logger.addHandler(logging.NullHandler())  # the table says it all; lines would tear it apart
         worker = Worker(app, WorkerOptions(concurrency=concurrency))
@@ -198,14 +198,14 @@ def _show(output: Console, picture: Callable[[], Group], stop: Event, seconds: f
         output.print(picture())
 
 
-def _picture(app: Laneway, tally: Tally) -> Group:
+def _picture(app: Laneway, tally: RunCounters) -> Group:
     from rich.console import Group
 
     queues = stats_table(app.broker.stats(), leave_out=("shards", "fresh", "paused"))
     return Group(task_table(app, tally.snapshot()), "", queues, "")
 
 
-def _sum_up(output: Console, app: Laneway, tally: Tally, books: Books, took_s: float) -> None:
+def _sum_up(output: Console, app: Laneway, tally: RunCounters, books: Books, took_s: float) -> None:
     queues = app.broker.stats()
     waiting = sum(queue.length for queue in queues)
     output.print(_picture(app, tally))

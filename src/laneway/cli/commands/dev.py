@@ -12,7 +12,7 @@ from click.core import ParameterSource
 from ...config import DEFAULT_QUEUE
 from ...logs import Format
 from ...urls import without_secrets
-from ...worker.process.channel import Link
+from ...worker.process.channel import SupervisorLink
 from .. import options
 from ..output import clean, count
 from ..reload import SHUTDOWN_TIMEOUT_S, Reloader, is_below_reloader, places, reloaded, this_command
@@ -57,7 +57,7 @@ def dev(
     log_format: Format = given.pop("log_format") or ("rich" if sys.stderr.isatty() else "plain")
     ports = status_ports(given)
     with early_signals() as told:
-        link = Link.from_environment()
+        link = SupervisorLink.from_environment()
         reloader = reloaded()
         if is_below_reloader() and _is_default(ctx, "shutdown_timeout_s"):
             given["shutdown_timeout_s"] = SHUTDOWN_TIMEOUT_S

@@ -12,8 +12,8 @@ from ...app import Laneway
 from ...config import WorkerOptions, raise_problems
 from ...errors import BrokerAwayError, ConfigError
 from ...logs import Format
-from ...worker.deadline import answer_of
-from ...worker.process.channel import Link
+from ...worker.deadline import call_with_deadline
+from ...worker.process.channel import SupervisorLink
 from ...worker.queues import queues_served
 from .. import options
 from ..run import Remembering, early_signals, log_on_terminal, run_options, serve, status_ports
@@ -51,7 +51,7 @@ def worker(ctx: click.Context, /, target: str, url: str | None, **given: Any) ->
     log_format: Format = given.pop("log_format") or "plain"
     ports = status_ports(given)
     with early_signals() as told:
-        link = Link.from_environment()
+        link = SupervisorLink.from_environment()
         made = make_worker(ctx, load(target), url, given, Start(link, log_format, told))
         code = serve(ctx, made, link, log_format, ports, told)
     ctx.exit(code)
@@ -61,7 +61,7 @@ def worker(ctx: click.Context, /, target: str, url: str | None, **given: Any) ->
 class Start:
     """How a worker is being started."""
 
-    link: Link | None
+    link: SupervisorLink | None
     log_format: Format
     #: Signals that have come meanwhile.
     told: Sequence[int]
@@ -142,7 +142,7 @@ def check_queues(app: Laneway, wanted: Iterable[str], start: Start) -> None:
                 app.logger.info("waiting for the broker at %s", app.url)
 
     try:
-        found = answer_of(broker.queues, unless=lambda: bool(start.told), say=say)
+        found = call_with_deadline(broker.queues, unless=lambda: bool(start.told), say=say)
     except BrokerAwayError:
         return  # the worker says so and goes on when it is back
     known += [name for name in found if name not in known]

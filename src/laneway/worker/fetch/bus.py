@@ -232,7 +232,7 @@ class Bus:
 GIVES_WAY_S = 0.02
 
 
-class Room:
+class FetchAllowance:
     """The room of one lane."""
 
     def __init__(self, lane: Lane, bus: Bus, monotonic: Callable[[], float] = time.monotonic) -> None:

@@ -36,26 +36,26 @@ from ...jobs.settlement import (
     released,
 )
 from ..lease.holdings import Holdings
-from ..run.report import Settled
+from ..run.report import SettlementReport
 from ..run.run import claims_of
-from .bus import Room
-from .prefetch import STALL_S, Gathering, Stall
+from .bus import FetchAllowance
+from .prefetch import STALL_S, SettlementBuffer, StallTimer
 from .shards import ShardWatch
 
 if TYPE_CHECKING:
     from ...app import Laneway
     from ..outage import MissingQueues, Outage
-    from ..run.decide import Refusals
+    from ..run.decide import OutboxRefusals
     from .bus import Bus
     from .prefetch import Lane
-    from .shards import Share
+    from .shards import ShardAssignment
 
 
 #: The first pause before a call is repeated, and the longest.
 FIRST_BACKOFF_S, LONGEST_BACKOFF_S = 0.05, 2.0
 
 
-class Turns:
+class TurnClient:
     """The turns of one worker on one queue, in order."""
 
     def __init__(
@@ -64,8 +64,8 @@ class Turns:
         queue: str,
         outage: Outage,
         missing: MissingQueues,
-        share: Share,
-        refusals: Refusals,
+        share: ShardAssignment,
+        refusals: OutboxRefusals,
         *,
         worker_id: Callable[[], str],
         lost: Callable[[str], None],
@@ -169,8 +169,8 @@ class Fetcher:
         bus: Bus,
         outage: Outage,
         missing: MissingQueues,
-        share: Share,
-        refusals: Refusals,
+        share: ShardAssignment,
+        refusals: OutboxRefusals,
         *,
         worker_id: Callable[[], str],
         held_under: Callable[[], str],
@@ -194,7 +194,7 @@ class Fetcher:
         self._stopping = False
         #: Held by whoever takes turns: this thread, or the waker on its behalf.
         self._taking = threading.Lock()
-        self._turns = Turns(
+        self._turns = TurnClient(
             app,
             lane.queue,
             outage,
@@ -208,13 +208,13 @@ class Fetcher:
             summon=self._summon,
         )
         gather = gather_of(app.broker)
-        self._gathering = Gathering(lane, gather)
+        self._gathering = SettlementBuffer(lane, gather)
         #: How many jobs fill a request, for a broker that counts them.
         self._full = gather.count
         self._shards = ShardWatch(app, lane.queue, share, moved)
-        self._room = Room(lane, bus)
-        self._stall = Stall(lane, bus)
-        self._settled = Settled(app, lane.queue, told_buried, counted)
+        self._room = FetchAllowance(lane, bus)
+        self._stall = StallTimer(lane, bus)
+        self._settled = SettlementReport(app, lane.queue, told_buried, counted)
         #: Whether turns are carried out elsewhere, so that runners can work meanwhile.
         self._overlaps = is_remote(app.broker)
         #: Tells the waker to look out for this queue.

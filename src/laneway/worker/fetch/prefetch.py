@@ -129,7 +129,7 @@ class Lane:
 STALL_S = 0.25
 
 
-class Stall:
+class StallTimer:
     """Remembers since when the same unit of work has been the first of a lane."""
 
     def __init__(self, lane: Lane, bus: Bus) -> None:
@@ -153,7 +153,7 @@ class Stall:
         return max(0.0, self._since + patience_s - now)
 
 
-class Gathering:
+class SettlementBuffer:
     """The settlements of one lane. One thread at a time takes them; any may ask whether there are enough."""
 
     def __init__(self, lane: Lane, gather: SettleBatch, monotonic: Callable[[], float] = time.monotonic) -> None:

@@ -72,7 +72,7 @@ Splitter = Callable[[str, int], Iterable[int]]
 NODES, NODE = "LANEWAY_NODES", "LANEWAY_NODE"
 
 
-def default(queue: str, shards: int) -> Iterable[int]:
+def default_splitter(queue: str, shards: int) -> Iterable[int]:
     """Every process serves all shards."""
     return range(shards)
 
@@ -92,7 +92,7 @@ def by_node(nodes: int, node: int) -> Splitter:
     return serve
 
 
-def from_environment(environ: Mapping[str, str] = os.environ) -> Splitter | None:
+def splitter_from_environment(environ: Mapping[str, str] = os.environ) -> Splitter | None:
     """The splitter that LANEWAY_NODES and LANEWAY_NODE ask for; None without them."""
     nodes, node = environ.get(NODES), environ.get(NODE)
     if not nodes and not node:
@@ -113,7 +113,7 @@ def from_environment(environ: Mapping[str, str] = os.environ) -> Splitter | None
 FEW = 10
 
 
-class Share:
+class ShardAssignment:
     """One process's share of one queue."""
 
     def __init__(self, app: Laneway, queue: str, splitter: Splitter, scheduler: Scheduler) -> None:
@@ -127,7 +127,7 @@ class Share:
         self._batch_size = collector.options.batch_size if collector else 1
         self._max_payloads = _max_payloads(app, queue)
         #: Whether turns name shards at all; otherwise the broker may take from any, whatever their number.
-        self._choosing = splitter is not default or scheduler is not lag
+        self._choosing = splitter is not default_splitter or scheduler is not lag
         #: The epoch for which the shards are chosen; 0: it is not known yet.
         self.epoch = 0
         self._count = 0
@@ -276,7 +276,7 @@ STEP_S = (0.001, 0.02)
 class ShardWatch:
     """One fetcher's view of the shards of its queue."""
 
-    def __init__(self, app: Laneway, queue: str, share: Share, moved: Callable[[], None]) -> None:
+    def __init__(self, app: Laneway, queue: str, share: ShardAssignment, moved: Callable[[], None]) -> None:
         self._app = app
         self._queue = queue
         self._share = share

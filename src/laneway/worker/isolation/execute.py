@@ -14,10 +14,10 @@ from ...errors import TimeLimitError
 from ...jobs.data import Claim, Headers
 from ...jobs.settlement import Settlement, died, postponed, retry_count_after
 from ...telemetry import RunEnded, RunSent
-from ..process.channel import Ended, Ruling, Work, storable
-from ..process.isolated_child import ProcessDied
+from ..process.channel import RunRequest, RunResult, SettlementData, storable
+from ..process.isolated_child import ProcessDeathError
 from ..run.run import Run
-from .pool import GivenUp, Pool, Unavailable
+from .pool import NoProcessError, ProcessPool, RunKilledError
 
 if TYPE_CHECKING:
     from ...app import Laneway
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 GRACE_S = 1.0
 
 
-class Apart:
+class IsolatedExecutor:
     """Has runs carried out in the processes of a pool."""
 
-    def __init__(self, app: Laneway, runner: Runner, pool: Pool) -> None:
+    def __init__(self, app: Laneway, runner: Runner, pool: ProcessPool) -> None:
         self._app = app
         self._runner = runner
         self._pool = pool
@@ -45,17 +45,17 @@ class Apart:
             limit_s += GRACE_S
         if not runner.begin(run):
             return None
-        work = Work(_sent(run), run.gathered is not None, self._headers(run))
+        work = RunRequest(_sent(run), run.gathered is not None, self._headers(run))
         try:
             ended = self._pool.carry_out(work, run.apart, limit_s)
         except TimeLimitError:
             runner.forget(run)
             return runner.conclude(run, TimeLimitError(options.limit_s or 0.0))
-        except ProcessDied as death:
+        except ProcessDeathError as death:
             self._settle(run, f"the process that ran it {death}", ending=str(death))
-        except Unavailable as error:
+        except NoProcessError as error:
             self._settle(run, str(error), again_in_s=error.again_in_s)
-        except GivenUp as error:
+        except RunKilledError as error:
             self._settle(run, str(error))
         else:
             return self._conclude(run, ended)
@@ -69,7 +69,7 @@ class Apart:
         self._app.telemetry.emit(event)
         return {storable(str(name)): storable(str(value)) for name, value in event.headers.items()}
 
-    def _conclude(self, run: Run, ended: Ended) -> Run | None:
+    def _conclude(self, run: Run, ended: RunResult) -> Run | None:
         """Record what the other process has decided; of a keyed claim, as far as it is about this call."""
         runner, calls = self._runner, run.calls
         duration_s = runner.forget(run)
@@ -134,7 +134,7 @@ def _sent(run: Run) -> list[Claim]:
     return [msgspec.structs.replace(calls.claim, payloads=[calls.current], retry_count=retry_count)]
 
 
-def _settlement(claim: Claim, ruling: Ruling, number: int) -> Settlement:
+def _settlement(claim: Claim, ruling: SettlementData, number: int) -> Settlement:
     return Settlement(
         claim,
         ruling.verdict,

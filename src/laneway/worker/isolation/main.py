@@ -29,18 +29,18 @@ from ...telemetry import RunAbandoned, RunEnded, RunEntered, RunLeft, RunStarted
 from ..fetch.bus import Bus
 from ..fetch.prefetch import Lane
 from ..process.channel import (
-    Begun,
-    End,
-    Ended,
+    EndRequest,
     FromWorker,
-    Hello,
-    Living,
-    Logged,
-    Ready,
-    Ruling,
-    Unable,
-    Wire,
-    Work,
+    LoadFailure,
+    LoadRequest,
+    LoadSuccess,
+    LogMessage,
+    MessageChannel,
+    RunBegin,
+    RunHeartbeat,
+    RunRequest,
+    RunResult,
+    SettlementData,
     storable,
 )
 from ..process.tree import group_dies_with
@@ -67,10 +67,10 @@ def main(fd: int, lifeline: int, parent: int) -> int:
     # They are for the worker, who decides when a run has to end. Not SIG_IGN: what a run starts would inherit that.
     logger: list[logging.Logger] = []
     handle_signals(lambda number: None, lambda: _show_stacks(logger))
-    wire: Wire[FromWorker] = Wire(connection, FromWorker)
+    wire: MessageChannel[FromWorker] = MessageChannel(connection, FromWorker)
     try:
         hello = wire.receive()
-        assert isinstance(hello, Hello), "the worker begins with it"
+        assert isinstance(hello, LoadRequest), "the worker begins with it"
         if hello.others is not None:
             log_format, process = hello.others
             write_others(logs.handler(log_format, process=process))
@@ -81,19 +81,19 @@ def main(fd: int, lifeline: int, parent: int) -> int:
             if app.on_start is not None:
                 app.on_start()
         except (Exception, SystemExit) as error:
-            wire.send(Unable(storable(describe(error))))
+            wire.send(LoadFailure(storable(describe(error))))
             return 1
-        works: queue.SimpleQueue[Work] = queue.SimpleQueue()
-        handler = Handler(app, wire)
+        works: queue.SimpleQueue[RunRequest] = queue.SimpleQueue()
+        handler = RunHandler(app, wire)
         threading.Thread(target=handler.serve, args=(works,), name="laneway-run", daemon=True).start()
-        wire.send(Ready())
+        wire.send(LoadSuccess())
         # This thread only listens, so that it hears at once when the worker is gone, and can show where others stand.
-        while not isinstance(message := wire.receive(LIVING_S if handler.busy else None), End):
-            if isinstance(message, Work):
+        while not isinstance(message := wire.receive(LIVING_S if handler.busy else None), EndRequest):
+            if isinstance(message, RunRequest):
                 handler.busy = True
                 works.put(message)
             elif handler.busy:
-                wire.send(Living())
+                wire.send(RunHeartbeat())
     except (EOFError, OSError):
         _check_descriptors()
         os._exit(1)  # the worker is gone: its jobs are being given to others
@@ -101,7 +101,7 @@ def main(fd: int, lifeline: int, parent: int) -> int:
     return 0
 
 
-def _load(hello: Hello) -> Laneway:
+def _load(hello: LoadRequest) -> Laneway:
     from ...cli.target import load
 
     sys.path[:] = hello.path
@@ -115,10 +115,10 @@ def _load(hello: Hello) -> Laneway:
     return app
 
 
-class Handler:
+class RunHandler:
     """Carries out what the worker sends, in a thread: where the same code would run if it were not isolated."""
 
-    def __init__(self, app: Laneway, wire: Wire[FromWorker]) -> None:
+    def __init__(self, app: Laneway, wire: MessageChannel[FromWorker]) -> None:
         self._wire = wire
         #: Whether a run is under way.
         self.busy = False
@@ -141,12 +141,12 @@ class Handler:
         self._telemetry = app.telemetry
         self._logger = app.logger
 
-    def serve(self, works: queue.SimpleQueue[Work]) -> None:
+    def serve(self, works: queue.SimpleQueue[RunRequest]) -> None:
         """Carry out one run after the other, for as long as the process lives."""
         try:
             while True:
                 work = works.get()
-                self._wire.send(Begun())
+                self._wire.send(RunBegin())
                 self._carry_out(work)
                 _check_descriptors()
                 self.busy = False
@@ -154,7 +154,7 @@ class Handler:
         except BaseException as error:
             self._end(error)
 
-    def _carry_out(self, work: Work) -> None:
+    def _carry_out(self, work: RunRequest) -> None:
         self._worker = work.claims[0].worker
         run = self._runner.read(self._lane, work.claims if work.batch else work.claims[0])
         while run is not None:
@@ -179,13 +179,13 @@ class Handler:
             if self._telemetry.of(RunLeft):
                 self._telemetry.emit(RunLeft(queue, task))
 
-    def _ended(self, claims: list[Claim]) -> Ended:
+    def _ended(self, claims: list[Claim]) -> RunResult:
         numbers = {id(claim): number for number, claim in enumerate(claims)}
-        rulings = [Ruling.of(numbers[id(each.claim)], each) for each, _ in self._lane.finished]
+        rulings = [SettlementData.of(numbers[id(each.claim)], each) for each, _ in self._lane.finished]
         events = [_fields(event) for event in self._events]
         self._lane.finished.clear()
         self._events.clear()
-        return Ended(rulings, events)
+        return RunResult(rulings, events)
 
     def _end(self, error: BaseException, run: Run | None = None) -> NoReturn:
         """What is not an Exception ends the process, in the middle of the run."""
@@ -221,10 +221,10 @@ def _exit_code(error: BaseException) -> int:
     return error.code & 0xFF if isinstance(error.code, int) else 1
 
 
-class _Forwarding(logging.Handler):
+class _LogForwarder(logging.Handler):
     """Sends the lines of the app's log to the worker, whose handlers write them."""
 
-    def __init__(self, wire: Wire[FromWorker]) -> None:
+    def __init__(self, wire: MessageChannel[FromWorker]) -> None:
         super().__init__()
         self._wire = wire
 
@@ -239,15 +239,15 @@ class _Forwarding(logging.Handler):
             traceback = record.stack_info if raised is None else traceback_text(raised, whole=True)
             fields = {name: str(getattr(record, name)) for name in ("task", "job") if hasattr(record, name)}
             shown = None if traceback is None else storable(traceback)
-            self._wire.send(Logged(record.name, record.levelno, storable(text), record.created, shown, fields))
+            self._wire.send(LogMessage(record.name, record.levelno, storable(text), record.created, shown, fields))
         except OSError:
             pass  # the worker is gone, and so is this process
         except Exception:
             self.handleError(record)
 
 
-def _forwarding(logger: logging.Logger, wire: Wire[FromWorker], level: int) -> logging.Logger:
-    logger.handlers[:] = [_Forwarding(wire)]
+def _forwarding(logger: logging.Logger, wire: MessageChannel[FromWorker], level: int) -> logging.Logger:
+    logger.handlers[:] = [_LogForwarder(wire)]
     logger.propagate = False
     logger.setLevel(level)
     return logger

@@ -20,7 +20,7 @@ from ...config import Isolation, WorkerOptions
 from ...errors import ConfigError
 from ...logs import writing_others
 from ...origin import Origin, origin_of
-from ..process.channel import Ended, Hello, Work
+from ..process.channel import LoadRequest, RunRequest, RunResult
 from ..process.isolated_child import IsolatedProcess, StartError, handle_line
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ BACKOFF_S = (1.0, 60.0)
 OFFERS = 3
 
 
-class Unavailable(Exception):
+class NoProcessError(Exception):
     """No process can be had for now; the run has not begun."""
 
     def __init__(self, again_in_s: float) -> None:
@@ -46,14 +46,14 @@ class Unavailable(Exception):
         self.again_in_s = again_in_s
 
 
-class GivenUp(Exception):
+class RunKilledError(Exception):
     """The worker has given up, and ended the process in the middle of the run."""
 
     def __init__(self) -> None:
         super().__init__("the worker gave up, and ended it")
 
 
-class Pool:
+class ProcessPool:
     """A worker's isolated processes."""
 
     def __init__(self, app: Laneway, options: WorkerOptions) -> None:
@@ -103,9 +103,9 @@ class Pool:
 
     # -- running ---------------------------------------------------------------------------------------
 
-    def carry_out(self, work: Work, isolation: Isolation, limit_s: float | None) -> Ended:
-        """Have a run carried out. Raises ProcessDied or TimeLimitError when it has failed so, Unavailable when it could
-        not begin, and GivenUp."""
+    def carry_out(self, work: RunRequest, isolation: Isolation, limit_s: float | None) -> RunResult:
+        """Have a run carried out. Raises ProcessDeathError or TimeLimitError when it has failed so, NoProcessError when
+        it could not begin, and RunKilledError."""
         fresh = isolation == "fresh"
         with self._lock:
             self._fresh += fresh
@@ -115,7 +115,7 @@ class Pool:
             with self._lock:
                 self._fresh -= fresh
 
-    def _offer(self, work: Work, fresh: bool, limit_s: float | None) -> Ended:
+    def _offer(self, work: RunRequest, fresh: bool, limit_s: float | None) -> RunResult:
         problem = StartError("")
         for _ in range(OFFERS):
             process = self._get(fresh)
@@ -138,7 +138,7 @@ class Pool:
         if process is None:
             left_s = self._not_before - time.monotonic()
             if left_s > 0:
-                raise Unavailable(left_s)
+                raise NoProcessError(left_s)
             try:
                 process = self._started()
             except StartError as error:
@@ -156,7 +156,7 @@ class Pool:
     def _idle_one(self, fresh: bool) -> IsolatedProcess | None:
         with self._lock:
             if self._closed:
-                raise GivenUp
+                raise RunKilledError
             while self._idle and not (fresh and self._idle[0].runs):
                 process = self._idle.pop(0 if fresh else -1)
                 if process.is_alive:
@@ -182,14 +182,14 @@ class Pool:
             self._orders.put(None)
 
     def _drop(self, process: IsolatedProcess) -> None:
-        """End a process that is of no more use. Raises GivenUp if that was not its own doing."""
+        """End a process that is of no more use. Raises RunKilledError if that was not its own doing."""
         process.close()
         with self._lock:
             self._all.discard(process)
             if self._closed:
-                raise GivenUp from None
+                raise RunKilledError from None
 
-    def _failed(self, error: StartError) -> Unavailable:
+    def _failed(self, error: StartError) -> NoProcessError:
         """Say why there is no process, and have nobody try again for a while."""
         least, most = BACKOFF_S
         self._backoff_s = min(max(least, self._backoff_s * 2), most)
@@ -199,7 +199,7 @@ class Pool:
             error,
             self._backoff_s,
         )
-        return Unavailable(self._backoff_s)
+        return NoProcessError(self._backoff_s)
 
     def show_stacks(self) -> None:
         """Have every process write its stacks to the log."""
@@ -228,7 +228,7 @@ class Pool:
     def _order(self, order: Future[IsolatedProcess] | None) -> None:
         with self._lock:
             if self._closed:
-                raise GivenUp
+                raise RunKilledError
             self._orders.put(order)
             if self._thread is None:
                 self._thread = threading.Thread(target=self._main, name="laneway-isolation", daemon=True)
@@ -271,13 +271,13 @@ class Pool:
         if order is not None:
             order.set_result(process)
 
-    def _hello(self) -> Hello:
+    def _hello(self) -> LoadRequest:
         origin = self._origin
         assert origin is not None, "nothing is run apart if it is not possible"
         level = self._app.logger.getEffectiveLevel()
         ours = writing_others()
         others = None if ours is None else (ours.kind, ours.process_name)
-        return Hello(origin.target, origin.url, origin.path, origin.modules, level, others)
+        return LoadRequest(origin.target, origin.url, origin.path, origin.modules, level, others)
 
     def _tidy(self) -> None:
         """End those that idle, and see that those are gone that were asked to."""
@@ -308,7 +308,7 @@ class Pool:
         """End all of them, in the thread that has started them."""
         while not self._orders.empty():
             if (order := self._orders.get()) is not None:
-                order.set_exception(GivenUp())
+                order.set_exception(RunKilledError())
         with self._lock:
             spare = [*self._idle, *(process for process, _ in self._ending)]
             running = self._all.difference(spare)
@@ -324,7 +324,7 @@ class Pool:
             process.close()
 
 
-def see_not_isolated() -> None:
+def ensure_not_isolated() -> None:
     """Raise ConfigError in an isolated process: the program's own file was loaded there, and starts a worker again."""
     spec = getattr(sys.modules.get("__main__"), "__spec__", None)
     if spec is not None and spec.name == "laneway.worker.isolation.main":

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 NOBODY = "-"
 
 
-class Observer:
+class LeaseObserver:
     """Remembers when each lease was last seen to move."""
 
     def __init__(self, clock: Clock) -> None:
@@ -64,7 +64,7 @@ class Observer:
         ]
 
 
-class Keeper:
+class LeaseKeeper:
     """A thread that renews this worker's lease and sweeps up after the others."""
 
     def __init__(
@@ -101,7 +101,7 @@ class Keeper:
         self.name = "lease"
         #: Since when it waits for the broker.
         self.asked_at: float | None = None
-        self._observer = Observer(clock)
+        self._observer = LeaseObserver(clock)
         #: When the last renewal that succeeded was begun.
         self.renewed_at = clock.monotonic()
         self._stop = threading.Event()
@@ -179,7 +179,7 @@ class Keeper:
         sweep(self._app, self._observer, {worker})
 
 
-def sweep(app: Laneway, observer: Observer, own: Collection[str]) -> None:
+def sweep(app: Laneway, observer: LeaseObserver, own: Collection[str]) -> None:
     """Declare dead whoever is, but for one's own, and give back what the dead hold."""
     broker = app.broker
     others = {other: lease for other, lease in broker.leases().items() if other not in own}

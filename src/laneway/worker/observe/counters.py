@@ -54,7 +54,7 @@ Snapshot = dict[str, list[list[Any]]]
 Labels = tuple[str, ...]
 
 
-class Tally:
+class RunCounters:
     """Counts what an app's telemetry tells."""
 
     def __init__(self, telemetry: Telemetry) -> None:
@@ -178,7 +178,7 @@ def ended(snapshot: Snapshot) -> Snapshot:
     return {name: rows for name, rows in snapshot.items() if name not in GAUGES}
 
 
-class Total:
+class CounterTotal:
     """The snapshots of several processes as one: of each the last that it told, of ended ones what they had counted."""
 
     def __init__(self) -> None:

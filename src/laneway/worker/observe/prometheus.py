@@ -76,7 +76,7 @@ def metrics_routes(snapshot: Callable[[], Snapshot], broker: Broker) -> dict[str
     return {"/metrics": lambda: (200, CONTENT_TYPE_LATEST, generate_latest(registry))}
 
 
-class Seen:
+class BrokerSnapshot:
     """What the broker has said: its queues, and how many workers live, if it keeps account of them."""
 
     def __init__(self, queues: list[QueueStats], workers: int | None) -> None:
@@ -93,10 +93,10 @@ class BrokerReader:
         self._fresh_s = fresh_s
         self._lock = threading.Lock()
         self._asking: threading.Event | None = None
-        self._seen: Seen | None = None
+        self._seen: BrokerSnapshot | None = None
         self._seen_at = float("-inf")
 
-    def read(self) -> Seen | None:
+    def read(self) -> BrokerSnapshot | None:
         """The broker as it is, or was just now; None if it does not answer."""
         with self._lock:
             if time.monotonic() - self._seen_at < self._fresh_s:
@@ -109,7 +109,7 @@ class BrokerReader:
 
     def _ask(self, answered: threading.Event) -> None:
         try:
-            seen: Seen | None = Seen(self._broker.stats(), self._workers())
+            seen: BrokerSnapshot | None = BrokerSnapshot(self._broker.stats(), self._workers())
         except Exception:
             seen = None  # the workers say what is wrong
         with self._lock:
@@ -160,7 +160,7 @@ def _counted(snapshot: Snapshot) -> Iterator[Metric]:
         yield histogram
 
 
-def _seen(seen: Seen | None) -> Iterator[Metric]:
+def _seen(seen: BrokerSnapshot | None) -> Iterator[Metric]:
     from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
     yield GaugeMetricFamily("laneway_broker_up", "1 if the broker has answered just now.", value=seen is not None)

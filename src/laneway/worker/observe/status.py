@@ -7,7 +7,7 @@ from contextlib import ExitStack, contextmanager
 
 from ...config import StatusPorts
 from ..supervisor.supervisor import Supervisor
-from .counters import Snapshot, Tally, Total
+from .counters import CounterTotal, RunCounters, Snapshot
 from .http import Reply, StatusServer, health_routes
 
 
@@ -33,8 +33,8 @@ def shown(supervisor: Supervisor, ports: StatusPorts) -> Iterator[None]:
 
 def _counted(supervisor: Supervisor, stack: ExitStack) -> Callable[[], Snapshot]:
     """What the supervisor and all its children have counted, also those that have ended."""
-    total = supervisor.total = Total()
-    own = Tally(supervisor.app.telemetry)
+    total = supervisor.total = CounterTotal()
+    own = RunCounters(supervisor.app.telemetry)
     own.start()
     stack.callback(own.stop)
 

@@ -49,7 +49,7 @@ VARIABLE = "LANEWAY_LINK"
 RETIRE, GIVE_UP = b"r", b"g"
 
 
-class Ends(msgspec.Struct, frozen=True):
+class SupervisorHandles(msgspec.Struct, frozen=True):
     """What a child needs to know to find its supervisor."""
 
     socket: int
@@ -67,7 +67,7 @@ class Ends(msgspec.Struct, frozen=True):
     tell_at: int = 0
 
 
-class Joined(msgspec.Struct, tag="joined"):
+class JoinMessage(msgspec.Struct, tag="joined"):
     """The child is known to the broker under this id, from now on."""
 
     id: str
@@ -75,7 +75,7 @@ class Joined(msgspec.Struct, tag="joined"):
     asked_at: float
 
 
-class Beat(msgspec.Struct, tag="beat"):
+class HeartbeatMessage(msgspec.Struct, tag="beat"):
     """The child is alive, and has done so much."""
 
     processed: int
@@ -93,7 +93,7 @@ class Beat(msgspec.Struct, tag="beat"):
     missing: dict[str, str] = {}
 
 
-class Leaving(msgspec.Struct, tag="leaving"):
+class LeaveMessage(msgspec.Struct, tag="leaving"):
     """The child ends in an orderly way; what still runs in it is not to blame for that, but for these."""
 
     blamed: list[StartedRun] = []
@@ -101,15 +101,15 @@ class Leaving(msgspec.Struct, tag="leaving"):
     finished: bool = True
 
 
-Message = Joined | Beat | Leaving
+Message = JoinMessage | HeartbeatMessage | LeaveMessage
 
 _encode = msgspec.json.Encoder().encode
 
 
-class Link:
+class SupervisorLink:
     """A child's connection to its supervisor."""
 
-    def __init__(self, ends: Ends) -> None:
+    def __init__(self, ends: SupervisorHandles) -> None:
         self.number, self.processes = ends.number, ends.processes
         self.board = Board(ends.board, ends.slots, ends.size)
         self._supervisor = ends.supervisor
@@ -127,12 +127,12 @@ class Link:
             os.set_inheritable(fd, False)  # what a job starts must not keep them open when we are gone
 
     @classmethod
-    def from_environment(cls, environ: MutableMapping[str, str] = os.environ) -> Link | None:
+    def from_environment(cls, environ: MutableMapping[str, str] = os.environ) -> SupervisorLink | None:
         """The link that a supervisor has handed down; None without one. From here on this process ends with it."""
         text = environ.pop(VARIABLE, None)
         if text is None:
             return None
-        ends = msgspec.json.decode(text, type=Ends)
+        ends = msgspec.json.decode(text, type=SupervisorHandles)
         sentinel.watch()
         group_dies_with(ends.supervisor, ends.lifeline)
         link = cls(ends)
@@ -145,7 +145,7 @@ class Link:
             self._end()
         self.board.check()  # the socket's number may be another connection's by now
         with self._lock:
-            if self._unsent and isinstance(message, Beat):
+            if self._unsent and isinstance(message, HeartbeatMessage):
                 message_bytes = b""  # it has not heard the last one either, and the next one says more
             else:
                 message_bytes = _encode(message) + b"\n"
@@ -170,7 +170,7 @@ _LENGTH = struct.Struct("!Q")
 _CHUNK = 262_144
 
 
-class Hello(msgspec.Struct, tag=True):
+class LoadRequest(msgspec.Struct, tag=True):
     """How to find the app. It comes this way, and not by arguments, because these can be seen by everyone."""
 
     target: str
@@ -183,7 +183,7 @@ class Hello(msgspec.Struct, tag=True):
     others: tuple[Format, str | None] | None = None
 
 
-class Work(msgspec.Struct, tag=True):
+class RunRequest(msgspec.Struct, tag=True):
     """A run to be carried out: a claim of one call, or those of a batch."""
 
     claims: list[Claim]
@@ -192,29 +192,29 @@ class Work(msgspec.Struct, tag=True):
     headers: Headers = {}
 
 
-class End(msgspec.Struct, tag=True):
+class EndRequest(msgspec.Struct, tag=True):
     """There is no more to be done: end as a program ends."""
 
 
-class Ready(msgspec.Struct, tag=True):
+class LoadSuccess(msgspec.Struct, tag=True):
     """The app is loaded."""
 
 
-class Unable(msgspec.Struct, tag=True):
+class LoadFailure(msgspec.Struct, tag=True):
     """The app could not be loaded."""
 
     reason: str
 
 
-class Begun(msgspec.Struct, tag=True):
+class RunBegin(msgspec.Struct, tag=True):
     """From here on a death of the process is the run's doing."""
 
 
-class Living(msgspec.Struct, tag=True):
+class RunHeartbeat(msgspec.Struct, tag=True):
     """The run goes on, and the interpreter is not held by it."""
 
 
-class Logged(msgspec.Struct, tag=True):
+class LogMessage(msgspec.Struct, tag=True):
     """A line for the app's log."""
 
     name: str
@@ -226,7 +226,7 @@ class Logged(msgspec.Struct, tag=True):
     fields: dict[str, str] = {}
 
 
-class Ruling(msgspec.Struct, array_like=True):
+class SettlementData(msgspec.Struct, array_like=True):
     """A settlement without its claim, which is told by its number."""
 
     claim: int
@@ -240,7 +240,7 @@ class Ruling(msgspec.Struct, array_like=True):
     run: int
 
     @classmethod
-    def of(cls, claim: int, given: Settlement) -> Ruling:
+    def of(cls, claim: int, given: Settlement) -> SettlementData:
         return cls(
             claim,
             given.verdict,
@@ -254,20 +254,20 @@ class Ruling(msgspec.Struct, array_like=True):
         )
 
 
-class Ended(msgspec.Struct, tag=True):
+class RunResult(msgspec.Struct, tag=True):
     """How the run has ended, and the events to be told of it, without their exceptions."""
 
-    rulings: list[Ruling]
+    rulings: list[SettlementData]
     events: list[dict[str, Any]]
 
 
-FromWorker = Hello | Work | End
-FromProcess = Ready | Unable | Begun | Living | Logged | Ended
+FromWorker = LoadRequest | RunRequest | EndRequest
+FromProcess = LoadSuccess | LoadFailure | RunBegin | RunHeartbeat | LogMessage | RunResult
 
 Incoming = TypeVar("Incoming")
 
 
-class Wire(Generic[Incoming]):
+class MessageChannel(Generic[Incoming]):
     """One end of the connection. One thread receives; any may send."""
 
     def __init__(self, connection: socket.socket, incoming: Any) -> None:

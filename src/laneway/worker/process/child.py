@@ -22,7 +22,7 @@ from ...clock import Clock
 from ...config import WorkerOptions
 from ...jobs.data import StartedRun
 from .board import Board
-from .channel import GIVE_UP, RETIRE, VARIABLE, Beat, Ends, Joined, Leaving, Message
+from .channel import GIVE_UP, RETIRE, VARIABLE, HeartbeatMessage, JoinMessage, LeaveMessage, Message, SupervisorHandles
 from .tree import resident_bytes
 
 #: Limits differ by up to this part of them from child to child, so that not all are replaced at once.
@@ -76,7 +76,7 @@ class Child:
             lifeline, self._lifeline = os.pipe()
             undo.callback(os.close, self._lifeline)
             theirs.callback(os.close, lifeline)
-            ends = Ends(
+            ends = SupervisorHandles(
                 socket=their_socket.fileno(),
                 lifeline=lifeline,
                 board=self.board.fd,
@@ -106,8 +106,8 @@ class Child:
         self.renewed_at = self.started_at
         #: Since when it has been seen that it does not.
         self._unkept_since: float | None = None
-        self.beat = Beat(0, 0, 0)
-        self.leaving: Leaving | None = None
+        self.beat = HeartbeatMessage(0, 0, 0)
+        self.leaving: LeaveMessage | None = None
         self.stopped = False
         #: An id whose lease was lost without our doing.
         self.lost = ""
@@ -160,14 +160,14 @@ class Child:
     def _take_in(self, message: Message) -> None:
         self.heard_at = self._clock.monotonic()
         match message:
-            case Joined(id=name, asked_at=asked_at):
+            case JoinMessage(id=name, asked_at=asked_at):
                 self.ids.append(name)
                 self.renewed_at = min(asked_at, self.heard_at)
-            case Beat():
+            case HeartbeatMessage():
                 self.beat = message
                 if self.keeps:
                     self.renewed_at = max(self.renewed_at, min(message.renewed_at, self.heard_at))
-            case Leaving():
+            case LeaveMessage():
                 self.leaving = message
 
     def note(self, status: int) -> int | None:

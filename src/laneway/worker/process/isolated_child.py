@@ -18,7 +18,19 @@ from collections.abc import Callable
 
 from ...errors import TimeLimitError
 from ...jobs.settlement import how_it_ended
-from .channel import Begun, End, Ended, FromProcess, Hello, Living, Logged, Ready, Unable, Wire, Work
+from .channel import (
+    EndRequest,
+    FromProcess,
+    LoadFailure,
+    LoadRequest,
+    LoadSuccess,
+    LogMessage,
+    MessageChannel,
+    RunBegin,
+    RunHeartbeat,
+    RunRequest,
+    RunResult,
+)
 from .tree import kill_group, kill_marked, kill_tree, resident_bytes
 
 #: A process that has not loaded the app in so many seconds never will.
@@ -35,7 +47,7 @@ class StartError(Exception):
     """No process could be had to run something: the run has not begun."""
 
 
-class ProcessDied(Exception):
+class ProcessDeathError(Exception):
     """The process has died in the middle of a run."""
 
     def __init__(self, ending: str) -> None:
@@ -45,7 +57,7 @@ class ProcessDied(Exception):
 class IsolatedProcess:
     """A process that carries out one run at a time. One thread at a time has it; any may kill it."""
 
-    def __init__(self, hello: Hello, logged: Callable[[Logged], None]) -> None:
+    def __init__(self, hello: LoadRequest, logged: Callable[[LogMessage], None]) -> None:
         ours, theirs = socket.socketpair()
         lifeline, self._lifeline = os.pipe()
         #: In the environment of all that it starts.
@@ -69,7 +81,7 @@ class IsolatedProcess:
                 os.close(lifeline)
         # Nobody must wait for ever for one that does not listen.
         ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", int(START_S), 0))
-        self._wire: Wire[FromProcess] = Wire(ours, FromProcess)
+        self._wire: MessageChannel[FromProcess] = MessageChannel(ours, FromProcess)
         self._wire.send(hello)
         self._logged = logged
         self._started = time.monotonic()
@@ -110,13 +122,13 @@ class IsolatedProcess:
             raise StartError(f"it has not loaded the app within {START_S:g} s") from None
         except EOFError:
             raise StartError(f"it {how_it_ended(self.status())} while it was loading the app") from None
-        if isinstance(answer, Unable):
+        if isinstance(answer, LoadFailure):
             raise StartError(answer.reason)
-        assert isinstance(answer, Ready), answer
+        assert isinstance(answer, LoadSuccess), answer
         self._ready = True
 
-    def carry_out(self, work: Work, limit_s: float | None, hang_limit_s: float) -> Ended:
-        """Have a run carried out. Raises StartError if it did not begin, ProcessDied or TimeLimitError if it did.
+    def carry_out(self, work: RunRequest, limit_s: float | None, hang_limit_s: float) -> RunResult:
+        """Have a run carried out. Raises StartError if it did not begin, ProcessDeathError or TimeLimitError if it did.
 
         The time counts from when the process says that it begins. One that is silent for too long is ended.
         """
@@ -125,7 +137,7 @@ class IsolatedProcess:
             answer = self._receive(START_S)
         except (OSError, EOFError):  # a TimeoutError is an OSError
             raise StartError("it did not begin the run") from None
-        assert isinstance(answer, Begun), answer
+        assert isinstance(answer, RunBegin), answer
         self.runs += 1
         try:
             answer = self._receive(limit_s, hang_limit_s)
@@ -133,32 +145,32 @@ class IsolatedProcess:
             assert limit_s is not None, "without a limit there is no end to waiting"
             raise TimeLimitError(limit_s) from None
         except EOFError:
-            raise ProcessDied(how_it_ended(self.status())) from None
-        assert isinstance(answer, Ended), answer
+            raise ProcessDeathError(how_it_ended(self.status())) from None
+        assert isinstance(answer, RunResult), answer
         return answer
 
     def _receive(self, timeout_s: float | None, hang_limit_s: float = float("inf")) -> FromProcess:
         """The next message that is no line for the log; raises TimeoutError, EOFError when the process is gone, or
-        ProcessDied when it has been silent for too long."""
+        ProcessDeathError when it has been silent for too long."""
         heard = time.monotonic()
         due = None if timeout_s is None else heard + timeout_s
         while True:
             left_s = LOOK_S if due is None else min(LOOK_S, due - time.monotonic())
             lives = self.is_alive  # before the look: what it has said at its end is still heard
             message = self._wire.receive(max(0.0, left_s))
-            if due is not None and not isinstance(message, Ended) and time.monotonic() >= due:
+            if due is not None and not isinstance(message, RunResult) and time.monotonic() >= due:
                 raise TimeoutError  # however much it has to say
             if message is None:
                 if not lives:
                     raise EOFError
                 if time.monotonic() - heard > hang_limit_s:
                     self.kill()
-                    raise ProcessDied(f"was silent for {hang_limit_s:g} s, and was ended")
+                    raise ProcessDeathError(f"was silent for {hang_limit_s:g} s, and was ended")
                 continue
             heard = time.monotonic()
-            if isinstance(message, Logged):
+            if isinstance(message, LogMessage):
                 self._logged(message)
-            elif isinstance(message, Living):
+            elif isinstance(message, RunHeartbeat):
                 pass
             else:
                 return message
@@ -168,7 +180,7 @@ class IsolatedProcess:
     def say_end(self) -> None:
         """Ask it to end as programs do; whoever asks looks after it, and kills it if it does not."""
         try:
-            self._wire.send(End())
+            self._wire.send(EndRequest())
         except OSError:
             pass  # it is gone already
 
@@ -202,7 +214,7 @@ class IsolatedProcess:
                 self._process.send_signal(number)
 
 
-def handle_line(logger: logging.Logger, line: Logged) -> None:
+def handle_line(logger: logging.Logger, line: LogMessage) -> None:
     """Put a line of an isolated process into the log of its worker."""
     record = logger.makeRecord(line.name, line.level, "", 0, line.text, (), None)
     record.created, record.msecs = line.created, line.created % 1 * 1000

@@ -40,11 +40,11 @@ from ...jobs.settlement import (
 from ...telemetry import OutboxRefused
 from .decode import (
     UNREADABLE,
-    Reader,
+    RunDecoder,
 )
 from .run import (
-    Gathered,
-    Outbox,
+    BatchClaims,
+    RunOutbox,
 )
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def format_error(error: BaseException) -> str:
     return "\n".join(lines)[: 2 * LONGEST]
 
 
-class Verdicts:
+class FailureDecider:
     """Decides for an app what becomes of claims whose run has failed."""
 
     def __init__(self, app: Laneway) -> None:
@@ -97,7 +97,7 @@ class Verdicts:
         return self._failed(claim, options, error, self.text(error), done, outbox)
 
     def of_batch(
-        self, gathered: Gathered, context: Context, options: TaskOptions, error: BaseException | None
+        self, gathered: BatchClaims, context: Context, options: TaskOptions, error: BaseException | None
     ) -> tuple[list[Settlement], list[tuple[Claim, BaseException]]]:
         """What becomes of each key of a batch, and the keys of which the handler itself said that they failed.
 
@@ -189,14 +189,14 @@ def _checked(text: object) -> str:
 Tell = Callable[[BaseException, Context], None]
 
 
-class Refusals:
+class OutboxRefusals:
     """Decides for an app what becomes of runs whose outbox is refused. Never talks to a broker."""
 
     def __init__(self, app: Laneway, tell: Tell) -> None:
         self._app = app
         self._tell = tell
-        self._reader = Reader(app)
-        self._verdicts = Verdicts(app)
+        self._reader = RunDecoder(app)
+        self._verdicts = FailureDecider(app)
 
     def fail(self, settlements: list[Settlement], error: EnqueueError) -> list[Settlement]:
         """The same settlements, but those runs have failed whose outbox is to blame; all, if that cannot be told.
@@ -225,7 +225,7 @@ class Refusals:
         they must not overtake it."""
         claim, outbox, call = settlement.claim, settlement.outbox, 0
         before: list[NewJob] | None = None
-        if isinstance(outbox, Outbox):
+        if isinstance(outbox, RunOutbox):
             call = next((n for n in range(outbox.calls) if _unstorable(outbox.of(n), refused.place)), 0)
             before = outbox.before(call)
         task = self._reader.task_of(claim, claim.payloads[call]) or UNREADABLE

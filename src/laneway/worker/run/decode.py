@@ -15,7 +15,7 @@ from ...jobs.data import Claim, Kind, Payload
 from ...jobs.ticket import Call, Serializer
 from ...middleware import overriding, surround
 from ...tasks.batch import Batch
-from .run import Gathered
+from .run import BatchClaims
 
 if TYPE_CHECKING:
     from ...app import Laneway
@@ -39,7 +39,7 @@ class _Unreadable:
 UNREADABLE = cast("AnyTask", _Unreadable())
 
 
-class Reader:
+class RunDecoder:
     """Reads bodies, inside the app's middleware."""
 
     def __init__(self, app: Laneway) -> None:
@@ -66,7 +66,7 @@ class Reader:
             self._app.logger.warning("a middleware did not call on: job %s is taken as done", claim.key)
         return call if reached else None
 
-    def batch(self, claims: list[Claim]) -> tuple[Gathered, list[tuple[Claim, BaseException]]]:
+    def batch(self, claims: list[Claim]) -> tuple[BatchClaims, list[tuple[Claim, BaseException]]]:
         """The payloads of several keys, and those keys of which one cannot be read, with the error."""
         readable: list[Claim] = []
         broken: list[tuple[Claim, BaseException]] = []
@@ -82,7 +82,7 @@ class Reader:
             if values:
                 payloads[claim.key] = values
                 scores[claim.key] = their_scores
-        return Gathered(readable, Batch.of(payloads, scores)), broken
+        return BatchClaims(readable, Batch.of(payloads, scores)), broken
 
     def _values(self, claim: Claim) -> tuple[list[Any], list[float]]:
         """A key's payloads and their scores, without those that a middleware has kept back."""

@@ -32,8 +32,8 @@ from ...telemetry import (
     SettlementRefused,
     next_run,
 )
-from .decide import Verdicts, describe
-from .decode import Reader
+from .decide import FailureDecider, describe
+from .decode import RunDecoder
 from .run import Run
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from ...tasks.task import AnyTask
 
 
-class Teller:
+class RunReporter:
     """Tells of an app's runs."""
 
     def __init__(self, app: Laneway, clock: Clock) -> None:
@@ -166,10 +166,10 @@ class Hooks:
 
     def __init__(self, app: Laneway, clock: Clock) -> None:
         self._logger = app.logger
-        self._reader = Reader(app)
-        self._verdicts = Verdicts(app)
+        self._reader = RunDecoder(app)
+        self._verdicts = FailureDecider(app)
         self._clock = clock
-        self._teller = Teller(app, clock)
+        self._teller = RunReporter(app, clock)
         self._waiting: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._main, name="laneway-hooks", daemon=True)
 
@@ -246,7 +246,7 @@ def _jobs(settlement: Settlement) -> list[list[Payload]]:
     return [buried] if settlement.claim.kind == Kind.COLLECTING else [[payload] for payload in buried]
 
 
-class Settled:
+class SettlementReport:
     """What one fetcher has settled."""
 
     def __init__(

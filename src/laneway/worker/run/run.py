@@ -32,7 +32,7 @@ def started_of(claims: list[Claim]) -> list[StartedRun]:
     return [StartedRun(claim.queue, claim.key, claim.token) for claim in claims]
 
 
-class Outbox(list[NewJob]):
+class RunOutbox(list[NewJob]):
     """What the calls of a key have enqueued, in order, so that it can be told which of them did."""
 
     __slots__ = ("_ends",)
@@ -56,15 +56,15 @@ class Outbox(list[NewJob]):
         """What one call has enqueued."""
         return self[self._ends[call - 1] if call else 0 : self._ends[call]]
 
-    def before(self, call: int) -> Outbox:
+    def before(self, call: int) -> RunOutbox:
         """What those before it have."""
-        found = Outbox()
+        found = RunOutbox()
         for number in range(call):
             found.add(self.of(number))
         return found
 
 
-class Calls:
+class KeyedCalls:
     """How far a keyed claim has got: its calls are runs of their own, and are settled together."""
 
     __slots__ = ("claim", "done", "lane", "outbox", "suspect", "used_s")
@@ -75,7 +75,7 @@ class Calls:
         #: How many calls, from the front, are finished.
         self.done = 0
         #: What those have enqueued.
-        self.outbox = Outbox()
+        self.outbox = RunOutbox()
         #: Seconds that have gone into running them.
         self.used_s = 0.0
         #: Whether the last of them has had its process die before: then nothing is run behind it.
@@ -92,7 +92,7 @@ class Calls:
         return self.claim.payloads[self.done]
 
 
-class Gathered:
+class BatchClaims:
     """The claims of a batch whose payloads could be read."""
 
     __slots__ = ("batch", "claims")
@@ -114,8 +114,8 @@ class Run:
         call: Call,
         context: Context,
         began: float,
-        calls: Calls | None = None,
-        gathered: Gathered | None = None,
+        calls: KeyedCalls | None = None,
+        gathered: BatchClaims | None = None,
         apart: Isolation | None = None,
     ) -> None:
         self.lane = lane

@@ -54,16 +54,16 @@ from ...middleware import (
 )
 from ..fetch.prefetch import Lane
 from .async_loop import within
-from .decide import Verdicts
+from .decide import FailureDecider
 from .decode import (
     FAILURES,
     UNREADABLE,
-    Reader,
+    RunDecoder,
 )
-from .report import Teller
+from .report import RunReporter
 from .run import (
-    Calls,
-    Gathered,
+    BatchClaims,
+    KeyedCalls,
     Run,
     Unit,
     claims_of,
@@ -75,7 +75,7 @@ if TYPE_CHECKING:
     from ...config import Isolation
     from ...jobs.data import Payload
     from ...tasks.task import AnyTask
-    from ..isolation.pool import Pool
+    from ..isolation.pool import ProcessPool
     from ..process.board import Board
 
 
@@ -84,18 +84,18 @@ if TYPE_CHECKING:
 SLICE_S = 0.05
 
 
-class Units:
+class RunPreparer:
     """Makes runs of units of work."""
 
     def __init__(
         self,
         app: Laneway,
         clock: Clock,
-        verdicts: Verdicts,
+        verdicts: FailureDecider,
         *,
         held_under: Callable[[], str],
         valid_until: Callable[[], float],
-        pool: Pool | None,
+        pool: ProcessPool | None,
         board: Board | None,
         conclude: Callable[[Run, BaseException], Run | None],
         settle: Callable[[Run, list[Settlement], str], None],
@@ -113,7 +113,7 @@ class Units:
         self._isolates = pool is not None and any(task.isolation for task in app.registry)
         self._conclude = conclude
         self._settle = settle
-        self._reader = Reader(app)
+        self._reader = RunDecoder(app)
         self._read = self._reader.call
         #: Set when the worker is told to stop: the calls of a key that have not begun are given back.
         self.stopping = False
@@ -130,7 +130,7 @@ class Units:
         if unit.kind:
             if unit.kind == Kind.COLLECTING:
                 return self._read_batch(lane, [unit])
-            return self._read_call(Calls(lane, unit))
+            return self._read_call(KeyedCalls(lane, unit))
         began = self._monotonic()
         if began >= self._valid_until():
             # This process was stopped or cut off for so long that the claim may be somebody else's by now.
@@ -173,14 +173,14 @@ class Units:
             claims = run.gathered.claims if run.gathered else [run.claim]
             run.lane.finish_all([released(claim) for claim in claims], None)
 
-    def go_on(self, calls: Calls, outbox: list[NewJob]) -> Run | None:
+    def go_on(self, calls: KeyedCalls, outbox: list[NewJob]) -> Run | None:
         """A call of a key has succeeded and enqueued this: read the next one."""
         calls.finished(outbox)
         return self._read_call(calls)
 
     # -- calls and batches -----------------------------------------------------------------------------
 
-    def _read_call(self, calls: Calls) -> Run | None:
+    def _read_call(self, calls: KeyedCalls) -> Run | None:
         """Make a run of the next call of a key. None: the claim is settled, or what is left of it given back."""
         lane, claim = calls.lane, calls.claim
         while calls.done < len(claim.payloads):
@@ -217,7 +217,7 @@ class Units:
         lane.finish(done(claim, calls.outbox), calls.used_s)
         return None
 
-    def _may_go_on(self, calls: Calls, now: float) -> bool:
+    def _may_go_on(self, calls: KeyedCalls, now: float) -> bool:
         return (
             not self.stopping
             and not calls.suspect
@@ -227,7 +227,7 @@ class Units:
             and len(calls.outbox) < OUTBOX_LIMIT
         )
 
-    def _give_back_rest(self, calls: Calls) -> None:
+    def _give_back_rest(self, calls: KeyedCalls) -> None:
         """Settle the calls that are finished, and leave the others to whoever claims the key next."""
         settlement = released(calls.claim, done=calls.done, outbox=calls.outbox)
         calls.lane.finish(settlement, calls.used_s if calls.done else None)
@@ -248,7 +248,7 @@ class Units:
             task = self._reader.task_of(first, first.payloads[0])
             if task is not None and (apart := self._place(task, first.deaths)):
                 context = Context(self._app, first, task)
-                return Run(lane, first, Call(task, {}), context, began, None, Gathered(claims, None), apart)
+                return Run(lane, first, Call(task, {}), context, began, None, BatchClaims(claims, None), apart)
         slot = -1 if self._board is None else self._board.begin(started_of(claims))
         gathered, broken = self._reader.batch(claims)
         for claim, error in broken:
@@ -262,19 +262,19 @@ class Units:
         call = Call(collector, {"batch": gathered.batch})
         return self._made(Run(lane, first, call, Context(self._app, first, collector), began, None, gathered), slot)
 
-    def unread(self, lane: Lane, unit: Unit, calls: Calls | None = None) -> Run:
+    def unread(self, lane: Lane, unit: Unit, calls: KeyedCalls | None = None) -> Run:
         """What stands for the run of a unit of work when reading it has ended the worker."""
         claims = claims_of(unit)
         first, gathered = claims[0], None
         if first.kind is Kind.COLLECTING:
-            gathered = Gathered(claims, None)
+            gathered = BatchClaims(claims, None)
         elif first.kind is Kind.KEYED and calls is None:
-            calls = Calls(lane, first)
+            calls = KeyedCalls(lane, first)
         context = Context(self._app, first, UNREADABLE, calls.done if calls else 0)
         return Run(lane, first, Call(UNREADABLE, {}), context, self._monotonic(), calls, gathered)
 
     def _unreadable(
-        self, lane: Lane, claim: Claim, calls: Calls | None, error: BaseException, began: float, slot: int = -1
+        self, lane: Lane, claim: Claim, calls: KeyedCalls | None, error: BaseException, began: float, slot: int = -1
     ) -> Run | None:
         """Conclude the run that there would have been, if its body could be read."""
         task: Any = error.task if isinstance(error, TicketError) else None
@@ -308,7 +308,7 @@ class Units:
 
     # -- what has had its process die, and what runs apart ---------------------------------------------
 
-    def _alone(self, lane: Lane, claim: Claim, calls: Calls | None, began: float) -> Run | None:
+    def _alone(self, lane: Lane, claim: Claim, calls: KeyedCalls | None, began: float) -> Run | None:
         """The run of what must be alone. It is not read here: a neighbour might end this process meanwhile, and what
         stands on the board then would be buried for it. None: it has to be read, or there is no other process."""
         if self._pool is None or not self._pool.possible:
@@ -336,7 +336,7 @@ class Units:
             return "fresh"
         return task.isolation
 
-    def _bury(self, lane: Lane, claim: Claim, calls: Calls | None, began: float) -> None:
+    def _bury(self, lane: Lane, claim: Claim, calls: KeyedCalls | None, began: float) -> None:
         """Send to the morgue, without running it, what has ended its process too often."""
         task = self._reader.task_named(claim, claim.payloads[0]) or UNREADABLE  # reading it may be what it dies of
         text = too_many(deaths_of(claim), "took its worker along")
@@ -357,7 +357,7 @@ class Runner:
         held_under: Callable[[], str],
         valid_until: Callable[[], float],
         board: Board | None = None,
-        pool: Pool | None = None,
+        pool: ProcessPool | None = None,
     ) -> None:
         self._app = app
         self._fatal = fatal
@@ -366,9 +366,9 @@ class Runner:
         #: Where a supervisor finds what was running; none without one.
         self._board = board
         self._around_execution = overriding(app.middleware, "around_execution")
-        self.verdicts = Verdicts(app)
-        self._tell = Teller(app, clock)
-        self._units = Units(
+        self.verdicts = FailureDecider(app)
+        self._tell = RunReporter(app, clock)
+        self._units = RunPreparer(
             app,
             clock,
             self.verdicts,
@@ -390,14 +390,14 @@ class Runner:
         self._units.stopping = True
 
     def read(self, lane: Lane, unit: Unit) -> Run | None:
-        """Make a run of a unit of work: `Units.read`. If reading it ends the worker, it is to blame."""
+        """Make a run of a unit of work: `RunPreparer.read`. If reading it ends the worker, it is to blame."""
         try:
             return self._units.read(lane, unit)
         except BaseException as raised:
             self.die(self._units.unread(lane, unit), raised)
             return None
 
-    def go_on(self, calls: Calls, outbox: list[NewJob]) -> Run | None:
+    def go_on(self, calls: KeyedCalls, outbox: list[NewJob]) -> Run | None:
         """A call of a key has succeeded: read the next one, as `read` does."""
         try:
             return self._units.go_on(calls, outbox)
@@ -579,7 +579,7 @@ class Runner:
         return None if calls else done(claim, context.outbox)
 
     def _settled_batch(
-        self, run: Run, gathered: Gathered, error: BaseException | None, duration_s: float
+        self, run: Run, gathered: BatchClaims, error: BaseException | None, duration_s: float
     ) -> list[Settlement]:
         """The same for a batch: a settlement for each of its keys, all of them recorded in one turn."""
         settlements, failures = self.verdicts.of_batch(gathered, run.context, run.call.task.options, error)

@@ -6,17 +6,23 @@ import threading
 from collections.abc import Callable
 
 from ..fetch.bus import Bus
-from ..isolation.execute import Apart
+from ..isolation.execute import IsolatedExecutor
 from .async_loop import AsyncLoop
 from .run import Run
 from .runner import Runner
 
 
-class Crew:
+class RunnerThreads:
     """A worker's runner threads: at most as many as it runs jobs at once."""
 
     def __init__(
-        self, bus: Bus, runner: Runner, loop: AsyncLoop, apart: Apart, fatal: Callable[[BaseException], None], most: int
+        self,
+        bus: Bus,
+        runner: Runner,
+        loop: AsyncLoop,
+        apart: IsolatedExecutor,
+        fatal: Callable[[BaseException], None],
+        most: int,
     ) -> None:
         self._bus = bus
         self._runner = runner

@@ -15,7 +15,7 @@ from ...clock import Clock
 from ...errors import LeaseLost
 from ...jobs.data import StartedRun
 from ..deadline import SAY_S
-from ..lease.lease import Observer, sweep
+from ..lease.lease import LeaseObserver, sweep
 from ..member import is_forgotten
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ..process.child import Child
 
 
-class Renewals:
+class ChildLeases:
     """Renews, gives back what the dead held, and sweeps up after other workers."""
 
     def __init__(
@@ -35,7 +35,7 @@ class Renewals:
         self._lease_s = lease_s
         self._outage = outage
         self._children = children
-        self._observer = Observer(clock)
+        self._observer = LeaseObserver(clock)
         #: When the broker last did all that it was asked.
         self._answered_at = clock.monotonic()
         #: Since when it has been asking, this time and each time before without getting it all; None: it is not.

@@ -23,14 +23,14 @@ from ...errors import BrokerAwayError, BrokerError
 from ...jobs.settlement import how_it_ended
 from ...logs import EventLog
 from ...telemetry import ProcessEnded, ProcessGivenUp, ProcessReplaced, ProcessStarted
-from ..observe.counters import Total
+from ..observe.counters import CounterTotal
 from ..outage import MissingQueues, Outage
 from ..process.child import Child
 from ..process.tree import kill_group, kill_marked, kill_tree
 from ..queues import queues_served
 from ..shutdown import LAST_TURN_S, SAY_S
 from ..signals import handle_signals, restore_signals, show_stacks
-from .leases import Renewals
+from .leases import ChildLeases
 
 if TYPE_CHECKING:
     from ...app import Laneway
@@ -50,7 +50,7 @@ GAP_S = 3.0
 SLOW_START_S = 60.0
 
 
-class Place:
+class ProcessSlot:
     """One of the supervisor's processes: whoever fills it now, and when somebody will."""
 
     def __init__(self, number: int) -> None:
@@ -76,19 +76,19 @@ class Supervisor:
         self.options = options
         self._command = command
         self._clock = clock or SystemClock()
-        self._places = [Place(number) for number in range(1, options.processes + 1)]
+        self._places = [ProcessSlot(number) for number in range(1, options.processes + 1)]
         #: All that have not ended, those that are being replaced too.
         self._children: list[Child] = []
         self._queues = queues_served(app, options)
         self._outage = Outage(app.telemetry, refusals=max(1, len(self._queues)))
         self._missing = MissingQueues(app.telemetry)
-        self._renewals = Renewals(app, self._clock, options.lease_s, self._outage, lambda: tuple(self._children))
+        self._renewals = ChildLeases(app, self._clock, options.lease_s, self._outage, lambda: tuple(self._children))
         self._log = EventLog(app, verbose=options.verbose, slow_s=options.slow_s)
         batches = [task.options.batch_size for queue in app.queues() if (task := app.registry.collector_of(queue))]
         self._largest_batch = max(batches, default=1)
         self._looked_at = self._clock.monotonic()
         #: What the children have counted, if somebody wants to know.
-        self.total: Total | None = None
+        self.total: CounterTotal | None = None
         self._served = False
         self._stop_asked = False
         self._give_up_asked = False
@@ -184,7 +184,7 @@ class Supervisor:
             if place.child is None and place.start_at is not None and now >= place.start_at:
                 self._start(place)
 
-    def _start(self, place: Place) -> bool:
+    def _start(self, place: ProcessSlot) -> bool:
         """Start a child. False: that cannot be done now, and is tried again later."""
         try:
             keeps = holders_keep(self.app.broker)
@@ -237,7 +237,7 @@ class Supervisor:
         )
         child.close()
 
-    def _again_in(self, place: Place, child: Child, code: int, now: float, most_s: float) -> float | None:
+    def _again_in(self, place: ProcessSlot, child: Child, code: int, now: float, most_s: float) -> float | None:
         """When another takes its place; None: nobody does."""
         if self._stop_asked and code != 0 and child.ids:  # told to stop before it has joined, it left nothing behind
             self._code = self._code or 1
