@@ -40,7 +40,7 @@ def test_database_that_is_locked_is_given_up_on(shop: Shop) -> None:
 def test_long_work_shows_a_bar(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(output, "PATIENCE_S", 0.0)
     monkeypatch.setenv("FORCE_COLOR", "1")  # which is how rich is told that this is a terminal
-    with output.Bar("Revived", 2) as bar:
+    with output.ProgressBar("Revived", 2) as bar:
         bar.advance(1)
         bar.advance(1)
     said = capsys.readouterr()
@@ -52,7 +52,7 @@ def test_long_work_shows_a_bar(monkeypatch: pytest.MonkeyPatch, capsys: pytest.C
 def test_bar_says_what_it_waits_for(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(output, "PATIENCE_S", 0.0)
     monkeypatch.setenv("FORCE_COLOR", "1")
-    with output.Bar("Moving", 0) as bar:
+    with output.ProgressBar("Moving", 0) as bar:
         bar.update(7, 9, "Moving")
         bar.update(9, 9, "Waiting for 1 running job")
     said = capsys.readouterr().err

@@ -15,7 +15,7 @@ import pytest
 
 from laneway import Laneway
 from laneway.broker import Broker
-from laneway.cli.act import Emptying
+from laneway.cli.act import MorgueBulkAction
 from laneway.events.event import Subscription
 from laneway.jobs.settlement import buried
 from laneway.testing.conformance.fixtures import Hand, job
@@ -214,7 +214,7 @@ def test_what_dies_again_meanwhile_is_left_on_redis(redis_server: RedisServer) -
 
 def test_what_dies_again_meanwhile_is_left(broker: Broker) -> None:
     hand = dying(broker, 1_200)
-    run = Emptying(Watched(broker, lambda: bury(hand)), "q", revive=True, total=1_200, most=None)  # type: ignore[arg-type]
+    run = MorgueBulkAction(Watched(broker, lambda: bury(hand)), "q", revive=True, total=1_200, most=None)  # type: ignore[arg-type]
     run.carry_out("Reloaded")
     assert (run.done, run.interrupted) == (1_200, False)
     [stats] = broker.stats()
@@ -231,7 +231,7 @@ def test_what_others_have_buried_meanwhile_is_left(broker: Broker) -> None:
         broker.enqueue([job(key) for key in late])
         bury(hand)
 
-    run = Emptying(Watched(broker, meanwhile), "q", revive=True, total=600, most=None)  # type: ignore[arg-type]
+    run = MorgueBulkAction(Watched(broker, meanwhile), "q", revive=True, total=600, most=None)  # type: ignore[arg-type]
     run.carry_out("Reloaded")
     assert run.done == 500
     assert broker.revive("q", late) == 300
@@ -240,7 +240,7 @@ def test_what_others_have_buried_meanwhile_is_left(broker: Broker) -> None:
 def test_ctrl_c_ends_it_between_two_steps(broker: Broker) -> None:
     dying(broker, 1_200)
     before = signal.getsignal(signal.SIGINT)
-    run = Emptying(
+    run = MorgueBulkAction(
         Watched(broker, lambda: signal.raise_signal(signal.SIGINT)),  # type: ignore[arg-type]
         "q",
         revive=True,

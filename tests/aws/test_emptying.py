@@ -8,7 +8,7 @@ import pytest
 
 from laneway.brokers.aws.broker import AWSBroker
 from laneway.brokers.aws.sqs import dead_letters as letters_module
-from laneway.cli.act import Emptying
+from laneway.cli.act import MorgueBulkAction
 from laneway.errors import BrokerAwayError
 from laneway.jobs.settlement import buried, done
 from laneway.testing.conformance.fixtures import Hand, bodies, job, keys, numbers
@@ -157,7 +157,7 @@ def test_letters_of_nobody_are_left_where_several_share_a_queue(aws: Place, revi
     with opened(aws, table=None) as broker:
         broker.enqueue([job("a"), job("b")])
         bury(Hand(broker))
-        run = Emptying(broker, "q", revive=revive, total=5, most=None)
+        run = MorgueBulkAction(broker, "q", revive=revive, total=5, most=None)
         run.carry_out("Emptied")
         assert (run.done, run.ownerless, run.unseen) == (2, 3, 0)
     assert len(aws.receive_all("graves")) == 3, "given back at once"
@@ -171,12 +171,12 @@ def test_what_was_not_seen_is_told(fake: Place) -> None:
         broker.enqueue([job(f"j{number:02}") for number in range(40)])
         bury(Hand(broker))
         lost = proxy.rule(LOST, "ReceiveMessage", nth=2)
-        run = Emptying(broker, "q", revive=True, total=40, most=None)
+        run = MorgueBulkAction(broker, "q", revive=True, total=40, most=None)
         run.carry_out("Reloaded")
         assert lost.happened == 1
         assert (run.done, run.unseen, run.hidden_s) == (30, 10, 90)
         proxy.rule(LOST, "ReceiveMessage", nth=1)
-        enough = Emptying(broker, "q", revive=True, total=10, most=0)
+        enough = MorgueBulkAction(broker, "q", revive=True, total=10, most=0)
         enough.carry_out("Reloaded")
         assert (enough.done, enough.unseen) == (0, 0)
         broker.close()

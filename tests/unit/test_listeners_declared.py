@@ -15,7 +15,7 @@ from pydantic import BaseModel
 from laneway import Context, DeclarationError, EnqueueError, Laneway, Listener, TicketError
 from laneway.brokers.aws.admin.resources import needs_of
 from laneway.brokers.memory import MemoryBroker
-from laneway.cli.listing import Reader
+from laneway.cli.listing import JobReader
 from laneway.events.event import Subscription, copy_key
 from laneway.jobs.data import Claim, JobView, Kind, Payload
 
@@ -409,13 +409,13 @@ def test_the_command_line_tells_whose_jobs_they_are(app):
             retry_count=-1,
             attempt=0,
         )
-        [seen] = Reader(app).read([job])
+        [seen] = JobReader(app).read([job])
         assert seen.task == "on_login"
         job.queue = "default"
-        [seen] = Reader(app).read([job])
+        [seen] = JobReader(app).read([job])
         assert seen.task == ("other" if "other" in body else None)
         job.key = copy_key("7", "default")
-        [seen] = Reader(app).read([job])
+        [seen] = JobReader(app).read([job])
         assert seen.task is None, "the value of an event, whose listener is not here"
 
 

@@ -30,13 +30,13 @@ def run(code: str) -> list[str]:
 
 def test_it_is_undone() -> None:
     ours, warned, raw, *more = run("""
-        undo = logs.write_others(logs.handler("json"))
+        undo = logs.install_last_resort(logs.handler("json"))
         logging.getLogger("library").warning("one")
         warnings.warn("two")
         undo()
         logging.getLogger("library").warning("three")
         warnings.warn("four")
-        assert logs.writing_others() is None
+        assert logs.installed_last_resort() is None
     """)
     assert (json.loads(ours)["logger"], json.loads(ours)["message"]) == ("library", "one")
     assert json.loads(warned)["logger"] == "py.warnings"
@@ -49,7 +49,7 @@ def test_a_program_that_wants_silence_or_has_its_own_way_keeps_it() -> None:
     assert run("""
         logging.lastResort, logging.raiseExceptions = None, False
         warnings.showwarning = lambda *args, **kwargs: print("own", args[0], file=sys.stderr)
-        undo = logs.write_others(logs.handler("json"))
+        undo = logs.install_last_resort(logs.handler("json"))
         logging.getLogger("library").warning("one")
         warnings.warn("two")
         undo()
@@ -62,7 +62,7 @@ def test_a_warning_for_a_file_goes_there() -> None:
         run("""
         import io
         file = io.StringIO()
-        logs.write_others(logs.handler("json"))
+        logs.install_last_resort(logs.handler("json"))
         warnings.showwarning("two", UserWarning, "a.py", 1, file)
         assert "UserWarning: two" in file.getvalue()
     """)
@@ -72,7 +72,7 @@ def test_a_warning_for_a_file_goes_there() -> None:
 
 def test_what_a_program_sets_up_later_counts() -> None:
     assert run("""
-        logs.write_others(logs.handler("json"))
+        logs.install_last_resort(logs.handler("json"))
         logging.basicConfig(format="own %(message)s")
         logging.getLogger("library").warning("one")
     """) == ["own one"]

@@ -46,7 +46,7 @@ Exit codes:
 """
 
 
-class WrongInput(click.ClickException):
+class InputError(click.ClickException):
     """An error as the user sees it: its sentence, and nothing else."""
 
     exit_code = WRONG
@@ -55,7 +55,7 @@ class WrongInput(click.ClickException):
         click.echo(self.message, file=file, err=file is None)
 
 
-class GaveUp(WrongInput):
+class UnavailableError(InputError):
     """Nothing is wrong with what was asked for; it could not be done now."""
 
     exit_code = GAVE_UP
@@ -77,9 +77,9 @@ class Commands(click.Group):
         try:
             return super().invoke(ctx)
         except BrokerAwayError as error:
-            raise GaveUp(str(error)) from error
+            raise UnavailableError(str(error)) from error
         except LanewayError as error:
-            raise WrongInput(str(error)) from error
+            raise InputError(str(error)) from error
 
 
 @click.group(

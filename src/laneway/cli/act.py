@@ -50,10 +50,10 @@ from . import (
 )
 from .listing import (
     find_jobs,
-    gone,
+    not_found_text,
 )
 from .output import (
-    Bar,
+    ProgressBar,
     clean,
     count,
     patience,
@@ -65,7 +65,7 @@ PAGE = 500
 
 
 @dataclass(frozen=True, slots=True)
-class Fit:
+class JobCondition:
     """What a job must be for something to be done to it, and how that is said."""
 
     word: str
@@ -77,16 +77,16 @@ def _is_queued(job: JobView) -> bool:
     return job.status in ("queued", "delayed")
 
 
-QUEUED = Fit("queued", "is queued", _is_queued)
-FAILED = Fit("failed", "has failed", lambda job: _is_queued(job) and job.retry_count >= 0)
-DEAD = Fit("in the morgue", "is in the morgue", lambda job: job.status == "dead")
+QUEUED = JobCondition("queued", "is queued", _is_queued)
+FAILED = JobCondition("failed", "has failed", lambda job: _is_queued(job) and job.retry_count >= 0)
+DEAD = JobCondition("in the morgue", "is in the morgue", lambda job: job.status == "dead")
 
 
 @dataclass(slots=True)
-class Chosen:
+class JobSelection:
     """The jobs that some keys led to, without their payloads, and a sentence for every key that led to none."""
 
-    fit: Fit
+    fit: JobCondition
     jobs: list[JobView] = field(default_factory=list)
     complaints: list[str] = field(default_factory=list)
 
@@ -104,9 +104,11 @@ def in_numbers(jobs: int, payloads: int, what: str = "job") -> str:
     return count(jobs, what) + (f" with {count(payloads, 'payload')}" if payloads > jobs else "")
 
 
-def choose(broker: Broker, queue: str | None, keys: Sequence[str], fit: Fit, *, set_aside: bool = False) -> Chosen:
+def choose(
+    broker: Broker, queue: str | None, keys: Sequence[str], fit: JobCondition, *, set_aside: bool = False
+) -> JobSelection:
     """Find the jobs of keys. What is set aside beside a run counts as queued only where `set_aside` says so."""
-    chosen = Chosen(fit)
+    chosen = JobSelection(fit)
     with patience("Looking"):
         for key in dict.fromkeys(keys):
             try:
@@ -128,21 +130,21 @@ def choose(broker: Broker, queue: str | None, keys: Sequence[str], fit: Fit, *, 
             elif jobs:
                 chosen.complaints.append(f"The job {key!r} is {jobs[0].status}, not {fit.word}.")
             else:
-                chosen.complaints.append(gone(key, fit.clause))
+                chosen.complaints.append(not_found_text(key, fit.clause))
     return chosen
 
 
-def act_on(chosen: Chosen, act: Callable[[JobView], object], *, done: str) -> None:
+def act_on(chosen: JobSelection, act: Callable[[JobView], object], *, done: str) -> None:
     """Do `act` to each of the chosen jobs, and say what became of them."""
     succeeded = payloads = 0
     complaints = chosen.complaints
-    with Bar(done, len(chosen.jobs)) as bar:
+    with ProgressBar(done, len(chosen.jobs)) as bar:
         for job in chosen.jobs:
             if act(job):
                 succeeded += 1
                 payloads += chosen.payloads(job)
             else:
-                complaints.append(gone(job.key, chosen.fit.clause))
+                complaints.append(not_found_text(job.key, chosen.fit.clause))
             bar.advance(1)
     if succeeded:
         click.echo(f"{done} {in_numbers(succeeded, payloads)}.")
@@ -166,7 +168,7 @@ def act_on_all(
     No more than that, because a job that is revived may be buried again before we are through.
     """
     succeeded = 0
-    with Bar(done, sum(totals.values())) as bar:
+    with ProgressBar(done, sum(totals.values())) as bar:
         for queue, left in totals.items():
             after = None
             while left > 0:
@@ -215,7 +217,7 @@ def confirm_deletion(totals: dict[str, int], what: str, yes: bool) -> bool:
 LEAST = 10
 
 
-class Emptying:
+class MorgueBulkAction:
     """One run over the morgue of a queue. `done` is right also when an error has ended it."""
 
     def __init__(self, broker: Broker, queue: str, *, revive: bool, total: int, most: int | None) -> None:
@@ -251,7 +253,7 @@ class Emptying:
 
     def carry_out(self, what: str) -> None:
         """Go through it, unless Ctrl-C ends it early; `what` stands before the bar."""
-        with _interruptions() as interrupted, Bar(what, self._expected) as bar, closing(self._noted()) as steps:
+        with _interruptions() as interrupted, ProgressBar(what, self._expected) as bar, closing(self._noted()) as steps:
             for count in steps:
                 self.done += count
                 bar.update(self.done, max(self._expected, self.done), what)

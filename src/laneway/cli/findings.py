@@ -49,7 +49,7 @@ class Finding(msgspec.Struct):
 Findings = Iterator[Finding]
 
 
-def of_this_app(app: Laneway, subscriptions: Iterable[Subscription]) -> list[Subscription]:
+def is_of_app(app: Laneway, subscriptions: Iterable[Subscription]) -> list[Subscription]:
     """Those whose queues carry the app's own name, infix and env: no other app's listener can have them."""
     if app.name is None:
         return []
@@ -97,7 +97,7 @@ def _ending(target: str, queue: str) -> str:
     return f"end that with laneway unsubscribe {target} --queue {queue}"
 
 
-class Hearing:
+class ListenerAudit:
     """What an app listens to, what it has subscribed to, and what of others' nobody seems to hear."""
 
     def __init__(self, app: Laneway, broker: Broker, workers: Iterable[WorkerView] | None) -> None:
@@ -119,7 +119,7 @@ class Hearing:
                 self._unseen = str(error)
         own = {*app.queues()}
         #: The subscriptions of this app's name that it has no listener for, by queue.
-        self._unheard = {each.queue: each for each in of_this_app(app, self._stored) if each.queue not in own}
+        self._unheard = {each.queue: each for each in is_of_app(app, self._stored) if each.queue not in own}
         for queue in self._unheard:
             _find(broker, queue)
         self._others: list[Subscription] = []
@@ -239,7 +239,7 @@ def _broker(app: Laneway, name: str) -> Findings:
         if len(changing) == len(said):
             yield Finding("ok", "The broker finds nothing wrong with itself.")
         workers = living(broker)
-        hearing = Hearing(app, broker, workers)
+        hearing = ListenerAudit(app, broker, workers)
         stats = broker.stats()
         yield from _queues(app, stats, workers, hearing.named)
         yield from _bodies(app, broker, stored)
@@ -294,7 +294,7 @@ def _bodies(app: Laneway, broker: Broker, stored: dict[str, int]) -> Findings:
             if makes_queues(broker):  # else its absence is among what the broker has said
                 yield Finding("ok", f"The queue {name} does not exist yet; a worker or the first job makes it.")
         elif type(app.serializer) is Serializer:  # another one may read what is no ticket to us
-            yield from _strangers(app, broker, name)
+            yield from _unknown_tasks(app, broker, name)
 
 
 def _unserved(queue: str, shards: int, workers: Iterable[WorkerView]) -> Findings:
@@ -325,7 +325,7 @@ def _shards(app: Laneway, stored: dict[str, int]) -> Findings:
             )
 
 
-def _strangers(app: Laneway, broker: Broker, queue: str) -> Findings:
+def _unknown_tasks(app: Laneway, broker: Broker, queue: str) -> Findings:
     """Jobs for tasks that the app does not have: they can only fail."""
     try:
         jobs = broker.listing(queue, "queued", limit=SAMPLE).jobs

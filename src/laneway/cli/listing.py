@@ -41,7 +41,7 @@ from .output import (
     show_json,
     show_table,
 )
-from .target import known_queues, load_imports, opening
+from .target import known_queues, load_imports, open_with_app
 from .times import (
     absolute,
     read_time,
@@ -57,7 +57,7 @@ _read_name = msgspec.json.Decoder(_Name).decode
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class DecodedJob:
     """A job, and what it means."""
 
     job: JobView
@@ -83,18 +83,20 @@ def _task_name(body: str) -> str | None:
         return None
 
 
-class Reader:
+class JobReader:
     """Reads jobs with the help of their app, if there is one."""
 
     def __init__(self, app: Laneway | None) -> None:
         self._app = app
         self._loaded = False
 
-    def read(self, jobs: list[JobView]) -> list[Seen]:
+    def read(self, jobs: list[JobView]) -> list[DecodedJob]:
         """The jobs with what they mean; jobs of one key stand together."""
         running = {(job.queue, job.key) for job in jobs if job.status == "running"}
         return [
-            Seen(job, self._task(job), self._error(job.error), _is_queued(job) and (job.queue, job.key) in running)
+            DecodedJob(
+                job, self._task(job), self._error(job.error), _is_queued(job) and (job.queue, job.key) in running
+            )
             for job in jobs
         ]
 
@@ -126,7 +128,7 @@ def _is_queued(job: JobView) -> bool:
     return job.status in ("queued", "delayed")
 
 
-Cell = Callable[[Seen], object]
+Cell = Callable[[DecodedJob], object]
 
 _FIRST: tuple[tuple[Column, Cell], ...] = (
     (Column("queue"), lambda seen: seen.job.queue),
@@ -138,7 +140,7 @@ _ATTEMPT: tuple[Column, Cell] = (Column("attempt", right=True), lambda seen: see
 _ERROR: tuple[Column, Cell] = (Column("error", cut=True), lambda seen: first_line(seen.error))
 
 
-def job_table(jobs: Sequence[Seen], *, dead: bool) -> tuple[list[Column], list[list[object]]]:
+def job_table(jobs: Sequence[DecodedJob], *, dead: bool) -> tuple[list[Column], list[list[object]]]:
     """Columns and rows for jobs, dead or not. How many payloads each has is shown where it need not be 1."""
     now = time.time()
     columns = list(_FIRST)
@@ -156,7 +158,7 @@ def job_table(jobs: Sequence[Seen], *, dead: bool) -> tuple[list[Column], list[l
     return [column for column, _ in columns], [[cell(seen) for _, cell in columns] for seen in jobs]
 
 
-def document(seen: Seen, *, full_error: bool = False, body: bool = False) -> dict[str, Any]:
+def document(seen: DecodedJob, *, full_error: bool = False, body: bool = False) -> dict[str, Any]:
     """A job as JSON: the fields of JobView with the task's name, and the payloads only when asked for."""
     job = seen.job
     fields: dict[str, Any] = {"queue": job.queue, "key": job.key, "task": seen.task, "kind": kind_of(seen)}
@@ -169,7 +171,7 @@ def document(seen: Seen, *, full_error: bool = False, body: bool = False) -> dic
     return fields
 
 
-def kind_of(seen: Seen) -> str:
+def kind_of(seen: DecodedJob) -> str:
     """plain, keyed or collecting."""
     return seen.job.kind.name.lower()
 
@@ -181,7 +183,7 @@ def _payload(kind: Kind, payload: Payload) -> dict[str, Any]:
     return shown
 
 
-def fields(seen: Seen, *, body: bool) -> dict[str, object]:
+def fields(seen: DecodedJob, *, body: bool) -> dict[str, object]:
     """A job in full, name by name, as `show` prints it."""
     now = time.time()
     job = seen.job
@@ -203,13 +205,13 @@ def fields(seen: Seen, *, body: bool) -> dict[str, object]:
     return shown
 
 
-def _status(seen: Seen) -> str:
+def _status(seen: DecodedJob) -> str:
     if seen.job.worker is not None:
         return f"{seen.job.status} on {seen.job.worker}"
     return f"{seen.job.status}, set aside until the run has ended" if seen.aside else seen.job.status
 
 
-def _bodies(seen: Seen) -> list[str]:
+def _bodies(seen: DecodedJob) -> list[str]:
     """A line for each payload at hand: what orders it, and itself."""
     job = seen.job
     if job.kind is Kind.PLAIN:
@@ -252,7 +254,7 @@ def list_jobs(
     jobs: list[JobView] = []
     more: dict[str, str] = {}
     unseen: dict[str, BrokerError] = {}
-    with opening(target, url) as place, patience("Reading"):
+    with open_with_app(target, url) as place, patience("Reading"):
         names = known_queues(place.broker, queue)
         for name in names:
             try:
@@ -267,7 +269,7 @@ def list_jobs(
             jobs += page.jobs
             if page.after is not None:
                 more[name] = page.after
-        seen = Reader(place.app).read(jobs)
+        seen = JobReader(place.app).read(jobs)
     if unseen and len(unseen) == len(names):
         raise next(iter(unseen.values()))
     for sentence in dict.fromkeys(map(str, unseen.values())):
@@ -321,11 +323,11 @@ def show_jobs(
     key: str, *, dead_only: bool, target: str | None, url: str | None, queue: str | None, body: bool, as_json: bool
 ) -> None:
     """Print all that is known of a key's job: of the one that runs, the one that is queued, and the dead one."""
-    with opening(target, url) as place:
+    with open_with_app(target, url) as place:
         found = [job for job in find_jobs(place.broker, queue, key) if job.status == "dead" or not dead_only]
-        seen = Reader(place.app).read(found)
+        seen = JobReader(place.app).read(found)
     if not seen:
-        raise ConfigError(gone(key, "is in the morgue" if dead_only else "is queued, running or dead"))
+        raise ConfigError(not_found_text(key, "is in the morgue" if dead_only else "is queued, running or dead"))
     if as_json:
         show_json({"jobs": [document(job, full_error=True, body=body) for job in seen]})
         return
@@ -335,6 +337,6 @@ def show_jobs(
         show_fields(fields(job, body=body))
 
 
-def gone(key: str, where: str) -> str:
+def not_found_text(key: str, where: str) -> str:
     """The sentence for a key that is nowhere."""
     return f"There is no job {key!r} that {where}; it may be done by now."

@@ -124,7 +124,7 @@ def count(number: int, what: str) -> str:
 PATIENCE_S = 1.0
 
 
-class Bar:
+class ProgressBar:
     """A progress bar that appears when the work turns out to be long."""
 
     def __init__(self, what: str, total: int) -> None:
@@ -134,7 +134,7 @@ class Bar:
         self._began = time.monotonic()
         self._shown: tuple[Progress, TaskID] | None = None
 
-    def __enter__(self) -> Bar:
+    def __enter__(self) -> ProgressBar:
         return self
 
     def advance(self, steps: int) -> None:

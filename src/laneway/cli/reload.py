@@ -173,7 +173,7 @@ class Reloader:
         self._command = list(command)
         self._roots = list(roots)
         self._patience_s = patience_s + SPARE_S
-        self._say = say or _say
+        self._say = say or _print
         self._process: subprocess.Popen[bytes] | None = None
         self._link: socket.socket | None = None
         #: Whether the command that runs has begun to serve, and whether one ever has.
@@ -339,7 +339,7 @@ class Reloader:
         self._stops.append(number)
 
 
-class Reloaded:
+class ReloaderClient:
     """The reloader, as the command that it runs sees it."""
 
     def __init__(self, parent: int, descriptor: int) -> None:
@@ -359,14 +359,14 @@ class Reloaded:
         os.kill(os.getpid(), signal.SIGTERM)
 
 
-def reloaded() -> Reloaded | None:
+def reloaded() -> ReloaderClient | None:
     """The reloader that runs this process, if there is one. To be asked before the user's code is imported."""
     given = os.environ.get(VARIABLE, "")
     if ":" not in given:
         return None
     os.environ[VARIABLE] = "below"
     parent, _, descriptor = given.partition(":")
-    return Reloaded(int(parent), int(descriptor))
+    return ReloaderClient(int(parent), int(descriptor))
 
 
 def is_below_reloader() -> bool:
@@ -398,5 +398,5 @@ def _sentence(changed: list[str]) -> str:
     return f"{shown}{more} {what}; starting again."
 
 
-def _say(sentence: str) -> None:
+def _print(sentence: str) -> None:
     click.echo(clean(sentence), err=True)

@@ -182,7 +182,7 @@ def status_ports(given: dict[str, Any]) -> StatusPorts:
     return StatusPorts(given.pop("health_port"), given.pop("metrics_port"), given.pop("status_host"))
 
 
-class Remembering(click.Command):
+class ArgvCommand(click.Command):
     """Keeps its arguments as they were given: a supervisor starts its processes with the same ones."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -272,7 +272,7 @@ def log_on_terminal(logger: logging.Logger, log_format: Format, process: str | N
     undo = None
     if not shown:
         logger.addHandler(handler)
-        undo = logs.write_others(handler)
+        undo = logs.install_last_resort(handler)
     try:
         yield
     finally:

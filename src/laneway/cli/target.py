@@ -234,7 +234,7 @@ def open_target(text: str, url: str | None) -> Target:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class BrokerTarget:
     """Where jobs are kept, and the app that knows what they mean if one was named."""
 
     broker: Broker
@@ -242,7 +242,7 @@ class Place:
 
 
 @contextmanager
-def opening(target: str | None, url: str | None) -> Iterator[Place]:
+def open_with_app(target: str | None, url: str | None) -> Iterator[BrokerTarget]:
     """The place to look into: of the target's app, of the URL, or of LANEWAY_URL and its like."""
     app = None
     if target is not None:
@@ -258,15 +258,15 @@ def opening(target: str | None, url: str | None) -> Iterator[Place]:
             raise ConfigError(f"There is no database {path} ({where}); a worker or the first job makes it.")
         if app is not None:
             find_queues(app, broker)
-        yield Place(broker, app)
+        yield BrokerTarget(broker, app)
     finally:
         broker.close()
 
 
 @contextmanager
-def looking(target: str | None, url: str | None) -> Iterator[Broker]:
+def open_without_app(target: str | None, url: str | None) -> Iterator[Broker]:
     """The broker alone, where nothing depends on the app."""
-    with opening(target, url) as place:
+    with open_with_app(target, url) as place:
         yield place.broker
 
 

@@ -15,10 +15,10 @@ from __future__ import annotations
 from typing import TextIO, get_args
 
 from .event_log import EventLog
-from .last_resort import write_others, writing_others
+from .last_resort import install_last_resort, installed_last_resort
 from .lines import Format, LineHandler
 
-__all__ = ["FORMATS", "EventLog", "Format", "LineHandler", "handler", "write_others", "writing_others"]
+__all__ = ["FORMATS", "EventLog", "Format", "LineHandler", "handler", "install_last_resort", "installed_last_resort"]
 
 FORMATS: tuple[Format, ...] = get_args(Format)
 

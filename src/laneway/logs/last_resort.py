@@ -26,7 +26,7 @@ class LastResort(logging.Handler):
         self.ours.handle(record)
 
 
-def write_others(ours: LineHandler) -> Callable[[], None]:
+def install_last_resort(ours: LineHandler) -> Callable[[], None]:
     """Have a handler of ours write warnings of other loggers and of Python from now on. Returns what undoes it."""
     resort, show = logging.lastResort, warnings.showwarning
     if resort is not None:  # else the program wants silence
@@ -57,6 +57,6 @@ def write_others(ours: LineHandler) -> Callable[[], None]:
     return undo
 
 
-def writing_others() -> LineHandler | None:
+def installed_last_resort() -> LineHandler | None:
     """The handler of ours that does so now."""
     return logging.lastResort.ours if isinstance(logging.lastResort, LastResort) else None

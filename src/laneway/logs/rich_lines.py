@@ -62,11 +62,11 @@ class RichHandler(LineHandler):
             markup=False,
             emoji=False,
         )
-        console.print(_Harmless(what), soft_wrap=isinstance(what, Text))
+        console.print(_SafeRenderable(what), soft_wrap=isinstance(what, Text))
         return file.getvalue()
 
 
-class _Harmless:
+class _SafeRenderable:
     """Anything that rich can show, without control characters that were in its text."""
 
     def __init__(self, inner: RenderableType) -> None:

@@ -37,7 +37,7 @@ def check(ctx: click.Context, target: str, repair: bool, url: str | None, as_jso
     document["findings"] = findings
     if repair:
         with patience("Repairing"):
-            document["mended"] = _mend(found.app)
+            document["mended"] = _repair(found.app)
         left = document["left"] = _problems(_examine(found))
         document["well"] = not left
     if as_json:
@@ -57,7 +57,7 @@ def _problems(findings: list[Finding]) -> list[str]:
     return [finding.text for finding in findings if finding.level == "problem"]
 
 
-def _mend(app: Laneway) -> list[str]:
+def _repair(app: Laneway) -> list[str]:
     try:
         missing = (path := database_of(app.broker)) is not None and is_missing(path)
         return [] if missing else app.broker.repair()

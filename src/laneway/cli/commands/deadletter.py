@@ -14,9 +14,9 @@ from ...errors import ConfigError, LanewayError
 from ...events.event import EventNames
 from ...tasks.listener import Listener
 from .. import GAVE_UP, options
-from ..act import Emptying, confirm, counted
+from ..act import MorgueBulkAction, confirm, counted
 from ..output import clean, count, show_json
-from ..target import Place, known_queues, load_imports, opening
+from ..target import BrokerTarget, known_queues, load_imports, open_with_app
 
 _options = options.together(
     click.argument("event", required=False),
@@ -71,10 +71,10 @@ def reload(
 
     They are due now, with all their retries and all that came beside them.
     """
-    with opening(target, url) as place:
-        queue = _queue(place, Given(event, queue, source, destination))
+    with open_with_app(target, url) as place:
+        queue = _queue(place, DeadLetterTarget(event, queue, source, destination))
         total = counted(place.broker, queue, "dead").get(queue, 0)
-        run = Emptying(place.broker, queue, revive=True, total=total, most=most)
+        run = MorgueBulkAction(place.broker, queue, revive=True, total=total, most=most)
         _carry_out(run, queue, total, "reloaded", as_json)
 
 
@@ -98,16 +98,16 @@ def purge(
     as_json: bool,
 ) -> None:
     """Delete dead letters for good. Asks first."""
-    with opening(target, url) as place:
-        queue = _queue(place, Given(event, queue, source, destination))
+    with open_with_app(target, url) as place:
+        queue = _queue(place, DeadLetterTarget(event, queue, source, destination))
         total = counted(place.broker, queue, "dead").get(queue, 0)
         if total:
             confirm(f"Delete {count(min(total, most or total), 'dead letter')} of {queue} for good?", yes)
-        run = Emptying(place.broker, queue, revive=False, total=total, most=most)
+        run = MorgueBulkAction(place.broker, queue, revive=False, total=total, most=most)
         _carry_out(run, queue, total, "purged", as_json)
 
 
-class Given(NamedTuple):
+class DeadLetterTarget(NamedTuple):
     """Whose dead letters are meant, as it was given: by its event, or by its queue."""
 
     event: str | None
@@ -116,7 +116,7 @@ class Given(NamedTuple):
     destination: str | None
 
 
-def _queue(place: Place, given: Given) -> str:
+def _queue(place: BrokerTarget, given: DeadLetterTarget) -> str:
     """The listener's queue, which must be there."""
     event, queue, source, destination = given
     if (event is None) is (queue is None) or (queue is not None and (source or destination)):
@@ -154,7 +154,7 @@ def _in_words(listener: Listener[Any], name: str | None) -> str:
     )
 
 
-def _carry_out(run: Emptying, queue: str, total: int, what: str, as_json: bool) -> None:
+def _carry_out(run: MorgueBulkAction, queue: str, total: int, what: str, as_json: bool) -> None:
     try:
         run.carry_out(what.capitalize())
     except LanewayError:
@@ -175,7 +175,7 @@ def _carry_out(run: Emptying, queue: str, total: int, what: str, as_json: bool) 
         raise click.exceptions.Exit(GAVE_UP)
 
 
-def _left(run: Emptying, total: int) -> Iterator[str]:
+def _left(run: MorgueBulkAction, total: int) -> Iterator[str]:
     """What was not done, and why."""
     if run.interrupted:
         yield "It was interrupted; the others are as they were."

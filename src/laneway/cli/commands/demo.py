@@ -66,7 +66,7 @@ COLUMNS = (
 )
 
 
-class Counts(NamedTuple):
+class RunCounts(NamedTuple):
     """How runs ended."""
 
     done: int
@@ -74,7 +74,7 @@ class Counts(NamedTuple):
     buried: int
 
 
-def totals(snapshot: Snapshot) -> Counts:
+def totals(snapshot: Snapshot) -> RunCounts:
     """Summed over all tasks."""
     return _counts(snapshot, None)
 
@@ -97,12 +97,12 @@ def task_table(app: Laneway, snapshot: Snapshot) -> Table:
     return table(COLUMNS, rows)
 
 
-def _counts(snapshot: Snapshot, task: str | None) -> Counts:
+def _counts(snapshot: Snapshot, task: str | None) -> RunCounts:
     found: Counter[str] = Counter()
     for _, name, verdict, runs in snapshot.get("jobs", []):
         if task is None or name == task:
             found[verdict] += runs
-    return Counts(found["done"], found["retry"], found["bury"])
+    return RunCounts(found["done"], found["retry"], found["bury"])
 
 
 #: How long it runs when nobody sits at a terminal to end it.

@@ -16,16 +16,16 @@ from ...worker.process.channel import SupervisorLink
 from .. import options
 from ..output import clean, count
 from ..reload import SHUTDOWN_TIMEOUT_S, Reloader, is_below_reloader, places, reloaded, this_command
-from ..run import Remembering, early_signals, run_options, serve, status_ports
+from ..run import ArgvCommand, early_signals, run_options, serve, status_ports
 from ..target import Target, load
-from .worker import Start, make_worker
+from .worker import WorkerStart, make_worker
 
 #: What turns development on, for every app of a process.
 DEVELOPMENT = "LANEWAY_DEVELOPMENT"
 
 
 @click.command(
-    cls=Remembering,
+    cls=ArgvCommand,
     epilog=options.examples(
         "laneway dev shop.py                           jobs in sqlite:///laneway.db, unless the app says otherwise",
         "laneway dev shop:app --url sqlite:////tmp/try.db -c 1",
@@ -63,7 +63,7 @@ def dev(
             given["shutdown_timeout_s"] = SHUTDOWN_TIMEOUT_S
         found = load(target)
         found.app.development = True
-        worker = make_worker(ctx, found, url, {**given, "verbose": True}, Start(link, log_format, told))
+        worker = make_worker(ctx, found, url, {**given, "verbose": True}, WorkerStart(link, log_format, told))
         if link is None:
             _greet(found, found.app.url if url is None else without_secrets(url))
         if reloader is not None:

@@ -28,7 +28,7 @@ from ..listing import (
     list_jobs,
     show_jobs,
 )
-from ..target import looking
+from ..target import open_without_app
 from ..times import (
     duration,
     moment,
@@ -60,7 +60,7 @@ def run(
     if everything and failures:
         raise ConfigError("Give --all or --all-failed, not both.")
     check_keys_or_all(keys, everything or failures, "--all-failed" if failures else "--all")
-    with looking(target, url) as broker:
+    with open_without_app(target, url) as broker:
         if failures:
             act_on_all(broker, counted(broker, queue, "retries"), "retries", broker.run_now, done="Moved to now:")
         elif everything:
@@ -80,7 +80,7 @@ def bury(keys: tuple[str, ...], everything: bool, queue: str | None, target: str
     Of a keyed job the call that failed is buried, and those behind it run; of a collecting job all payloads are.
     """
     check_keys_or_all(keys, everything, "--all-failed")
-    with looking(target, url) as broker:
+    with open_without_app(target, url) as broker:
         if everything:
             act_on_all(broker, counted(broker, queue, "retries"), "retries", broker.bury_failed, done="Buried")
         else:
@@ -100,7 +100,7 @@ def delete(
     Of a keyed job the call that failed is deleted, and those behind it run; of a collecting job all payloads are.
     """
     check_keys_or_all(keys, everything, "--all-failed")
-    with looking(target, url) as broker:
+    with open_without_app(target, url) as broker:
         if everything:
             totals = counted(broker, queue, "retries")
             if confirm_deletion(totals, "failed", yes):
@@ -178,7 +178,7 @@ def show(key: str, body: bool, queue: str | None, target: str | None, url: str |
 @options.together(options.yes, options.queue, options.app, options.url)
 def cancel(keys: tuple[str, ...], yes: bool, queue: str | None, target: str | None, url: str | None) -> None:
     """Remove jobs that have not begun, with all their payloads. Asks first where that is more than one."""
-    with looking(target, url) as broker:
+    with open_without_app(target, url) as broker:
         chosen = choose(broker, queue, keys, QUEUED, set_aside=True)
         if any(job.size > 1 for job in chosen.jobs):
             confirm(f"Cancel {chosen.total()}?", yes)
@@ -218,7 +218,7 @@ def reschedule(
     """Move jobs that have not begun to another time."""
     if (delay is None) is (at is None):
         raise ConfigError("Give --delay or --at, not both." if at is not None else "Say when, with --delay or --at.")
-    with looking(target, url) as broker:
+    with open_without_app(target, url) as broker:
         act_on(
             choose(broker, queue, keys, QUEUED),
             lambda job: broker.reschedule(job.queue, job.key, delay_s=delay or 0.0, perform_at=at),

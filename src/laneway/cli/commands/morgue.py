@@ -9,7 +9,7 @@ import click
 from .. import options
 from ..act import DEAD, act_on, act_on_all, check_keys_or_all, choose, confirm, confirm_deletion, counted
 from ..listing import list_jobs, show_jobs
-from ..target import looking
+from ..target import open_without_app
 
 
 @click.group(
@@ -66,7 +66,7 @@ def revive(keys: tuple[str, ...], everything: bool, queue: str | None, target: s
     They have all their retries again, and merge with what their key has in the queue by now.
     """
     check_keys_or_all(keys, everything)
-    with looking(target, url) as broker:
+    with open_without_app(target, url) as broker:
         if everything:
             act_on_all(broker, counted(broker, queue, "dead"), "dead", broker.revive, done="Revived")
         else:
@@ -83,7 +83,7 @@ def delete(
 ) -> None:
     """Delete dead jobs for good. Asks first."""
     check_keys_or_all(keys, everything)
-    with looking(target, url) as broker:
+    with open_without_app(target, url) as broker:
         if everything:
             totals = counted(broker, queue, "dead")
             if confirm_deletion(totals, "dead", yes):

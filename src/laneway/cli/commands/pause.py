@@ -10,7 +10,7 @@ from ...broker import Broker
 from ...capabilities import queue_exists
 from .. import WRONG, options
 from ..output import clean
-from ..target import looking, unknown_queue
+from ..target import open_without_app, unknown_queue
 
 queues = click.argument("queues", metavar="QUEUE...", nargs=-1, required=True)
 
@@ -31,7 +31,7 @@ def pause(queues: tuple[str, ...], target: str | None, url: str | None) -> None:
     What runs goes on to its end, and what is enqueued is kept. It holds for all workers, also those that are started
     later.
     """
-    with looking(target, url) as broker:
+    with open_without_app(target, url) as broker:
         act_on_queues(broker, queues, broker.pause, done="is paused", already="is paused already")
 
 
@@ -42,7 +42,7 @@ def pause(queues: tuple[str, ...], target: str | None, url: str | None) -> None:
 @options.together(options.app, options.url)
 def resume(queues: tuple[str, ...], target: str | None, url: str | None) -> None:
     """Have a paused queue go on. Idle workers begin at once."""
-    with looking(target, url) as broker:
+    with open_without_app(target, url) as broker:
         act_on_queues(broker, queues, broker.resume, done="goes on", already="is not paused")
 
 

@@ -15,8 +15,8 @@ import click
 from ...broker import Broker, ReshardProgress
 from ...errors import ConfigError
 from .. import GAVE_UP, options
-from ..output import PATIENCE_S, Bar, console, count, show_json
-from ..target import known_queues, looking
+from ..output import PATIENCE_S, ProgressBar, console, count, show_json
+from ..target import known_queues, open_without_app
 
 #: How long to wait before asking again whether what runs has ended.
 PAUSE_S = 0.1
@@ -44,7 +44,7 @@ def reshard(queue: str, shards: int, target: str | None, url: str | None, as_jso
     """
     if shards < 1:
         raise ConfigError(f"A queue has at least 1 shard, so {shards} cannot be; give a whole number from 1 on.")
-    with looking(target, url) as broker:
+    with open_without_app(target, url) as broker:
         known_queues(broker, queue)
         old = broker.queues()[queue]
         # A flag, not an exception: one that is raised while Python clears something away is lost.
@@ -72,8 +72,8 @@ def reshard(queue: str, shards: int, target: str | None, url: str | None, as_jso
 def _carry_out(broker: Broker, queue: str, shards: int, interrupted: Event) -> int:
     """Take steps until there are none left. Returns how many jobs have moved."""
     moved = 0
-    waiting = Waiting(broker, queue, interrupted)
-    with Bar("Moving", 0) as bar:
+    waiting = ReshardWait(broker, queue, interrupted)
+    with ProgressBar("Moving", 0) as bar:
         while True:
             step = broker.reshard(queue, shards)
             moved = max(moved, step.moved)  # whoever took the last step was told the number; it need not be us
@@ -88,7 +88,7 @@ def _carry_out(broker: Broker, queue: str, shards: int, interrupted: Event) -> i
                 waiting.wait(step)
 
 
-class Waiting:
+class ReshardWait:
     """Waits for what still runs. Says once that it does and, if nobody is there to end it, what to do."""
 
     def __init__(self, broker: Broker, queue: str, interrupted: Event) -> None:

@@ -12,7 +12,7 @@ from ...errors import ConfigError
 from ...jobs.data import QueueStats
 from .. import options
 from ..output import Column, console, patience, show_json, show_table, table
-from ..target import looking
+from ..target import open_without_app
 from ..times import span
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def stats(target: str | None, watch: bool, url: str | None, as_json: bool) -> No
     """
     if watch and as_json:
         raise ConfigError("--json prints one document, so it cannot be watched; leave out one of them.")
-    with looking(target, url) as broker:
+    with open_without_app(target, url) as broker:
         if watch:
             _watch(broker)
             return

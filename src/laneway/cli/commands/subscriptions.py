@@ -8,7 +8,7 @@ import click
 
 from .. import options
 from ..output import Column, clean, patience, show_json, show_table
-from ..target import load_imports, opening
+from ..target import load_imports, open_with_app
 
 COLUMNS = (Column("topic"), Column("queue"), Column("listener"), Column("filter", cut=True))
 
@@ -27,7 +27,7 @@ def subscriptions(target: str | None, url: str | None, as_json: bool) -> None:
 
     With TARGET its listeners are named, and those that are not subscribed yet.
     """
-    with opening(target, url) as place, patience("Reading"):
+    with open_with_app(target, url) as place, patience("Reading"):
         stored = place.broker.subscriptions()
         listeners = {}
         if place.app is not None:

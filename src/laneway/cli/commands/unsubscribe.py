@@ -9,7 +9,7 @@ from ...errors import ConfigError
 from ...events.event import Subscription
 from .. import options
 from ..act import confirm
-from ..findings import living, of_this_app, waiting
+from ..findings import is_of_app, living, waiting
 from ..output import clean, count, show_json
 from ..target import find_queues, load_imports, open_target
 
@@ -104,7 +104,7 @@ def _meant(
 
 
 def _not_subscribed(app: Laneway, queue: str, what: str) -> ConfigError:
-    known: list[Subscription] = of_this_app(app, app.broker.subscriptions())
+    known: list[Subscription] = is_of_app(app, app.broker.subscriptions())
     there = f"there is {', '.join(each.queue for each in known)}" if known else "nor has this app any other"
     return ConfigError(f"The queue {queue} is not subscribed to {what}; {there}.")
 

@@ -16,7 +16,7 @@ from ...worker.deadline import call_with_deadline
 from ...worker.process.channel import SupervisorLink
 from ...worker.queues import queues_served
 from .. import options
-from ..run import Remembering, early_signals, log_on_terminal, run_options, serve, status_ports
+from ..run import ArgvCommand, early_signals, log_on_terminal, run_options, serve, status_ports
 from ..target import Target, load, load_imports, unknown_queue
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 @click.command(
-    cls=Remembering,
+    cls=ArgvCommand,
     epilog=options.examples(
         "laneway worker shop                           the module shop in this folder",
         "laneway worker shop.jobs:app -c 20",
@@ -52,13 +52,13 @@ def worker(ctx: click.Context, /, target: str, url: str | None, **given: Any) ->
     ports = status_ports(given)
     with early_signals() as told:
         link = SupervisorLink.from_environment()
-        made = make_worker(ctx, load(target), url, given, Start(link, log_format, told))
+        made = make_worker(ctx, load(target), url, given, WorkerStart(link, log_format, told))
         code = serve(ctx, made, link, log_format, ports, told)
     ctx.exit(code)
 
 
 @dataclass(frozen=True, slots=True)
-class Start:
+class WorkerStart:
     """How a worker is being started."""
 
     link: SupervisorLink | None
@@ -67,7 +67,9 @@ class Start:
     told: Sequence[int]
 
 
-def make_worker(ctx: click.Context, target: Target, url: str | None, given: dict[str, Any], start: Start) -> Worker:
+def make_worker(
+    ctx: click.Context, target: Target, url: str | None, given: dict[str, Any], start: WorkerStart
+) -> Worker:
     """The worker for a target and the options of the command line."""
     from ...worker import Worker
 
@@ -131,7 +133,7 @@ def prepare(target: Target) -> None:
         )
 
 
-def check_queues(app: Laneway, wanted: Iterable[str], start: Start) -> None:
+def check_queues(app: Laneway, wanted: Iterable[str], start: WorkerStart) -> None:
     """Open the broker, and see that the wanted queues exist in it or in the app; unless it is told to stop first."""
     known = app.queues()
     broker = app.broker

@@ -9,7 +9,7 @@ import click
 from ...jobs.data import WorkerView
 from .. import options
 from ..output import Column, show_json, show_table
-from ..target import looking
+from ..target import open_without_app
 from ..times import relative, span
 
 COLUMNS = (
@@ -33,7 +33,7 @@ def workers(target: str | None, url: str | None, as_json: bool) -> None:
 
     Where a worker serves some shards of a queue only, they stand behind its name.
     """
-    with looking(target, url) as broker:
+    with open_without_app(target, url) as broker:
         found = broker.workers()
     if as_json:
         show_json({"workers": found})

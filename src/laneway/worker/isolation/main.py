@@ -22,7 +22,7 @@ from ... import logs, sentinel
 from ...clock import SystemClock
 from ...jobs.data import Claim, Headers
 from ...jobs.settlement import DESCRIPTORS_CLOSED
-from ...logs import write_others
+from ...logs import install_last_resort
 from ...logs.lines import unformatted
 from ...logs.text import traceback_text
 from ...telemetry import RunAbandoned, RunEnded, RunEntered, RunLeft, RunStarted
@@ -73,7 +73,7 @@ def main(fd: int, lifeline: int, parent: int) -> int:
         assert isinstance(hello, LoadRequest), "the worker begins with it"
         if hello.others is not None:
             log_format, process = hello.others
-            write_others(logs.handler(log_format, process=process))
+            install_last_resort(logs.handler(log_format, process=process))
         try:
             app = _load(hello)
             app.logger = _forwarding(app.logger, wire, hello.log_level)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from ...config import Isolation, WorkerOptions
 from ...errors import ConfigError
-from ...logs import writing_others
+from ...logs import installed_last_resort
 from ...origin import Origin, origin_of
 from ..process.channel import LoadRequest, RunRequest, RunResult
 from ..process.isolated_child import IsolatedProcess, StartError, handle_line
@@ -275,7 +275,7 @@ class ProcessPool:
         origin = self._origin
         assert origin is not None, "nothing is run apart if it is not possible"
         level = self._app.logger.getEffectiveLevel()
-        ours = writing_others()
+        ours = installed_last_resort()
         others = None if ours is None else (ours.kind, ours.process_name)
         return LoadRequest(origin.target, origin.url, origin.path, origin.modules, level, others)
 
