@@ -12,7 +12,7 @@ import pytest
 from laneway.brokers.aws.broker import AWSBroker
 from laneway.jobs.data import NewJob
 from laneway.jobs.settlement import buried, failed
-from laneway.testing.conformance.fixtures import Hand
+from laneway.testing.conformance.fixtures import ScriptedWorker
 from tests.acceptance.aws_console import Console
 from tests.acceptance.cli import CANARY
 from tests.aws.allowing import guarded
@@ -50,7 +50,7 @@ def made(console: Console) -> Console:
 def put(console: Console) -> None:
     """One job of each kind: dead, to be retried, delayed, queued."""
     broker = console.broker()
-    hand = Hand(broker)
+    hand = ScriptedWorker(broker)
 
     def job(key: str, **fields: Any) -> NewJob:
         body = json.dumps({"_job_class": "send", "_job_params": {"to": CANARY}}, separators=(",", ":"))

@@ -18,7 +18,7 @@ from laneway.broker import Broker
 from laneway.cli.act import MorgueBulkAction
 from laneway.events.event import Subscription
 from laneway.jobs.settlement import buried
-from laneway.testing.conformance.fixtures import Hand, job
+from laneway.testing.conformance.fixtures import ScriptedWorker, job
 from laneway.urls import open_broker
 from tests.acceptance.cli import CANARY, Shop, answer
 from tests.acceptance.quick import Quick, quick
@@ -60,11 +60,11 @@ def kill(shop: Shop, count: int, queue: str = QUEUE, **options: bool) -> None:
     app.broker.subscribe(Subscription(topic, queue))
     values = [f"{CANARY}-{number}" for number in range(count)]
     app.publish_many(topic.rpartition("-")[2], values, attributes={"country": "DE"}, **options)
-    bury(Hand(app.broker), queue)
+    bury(ScriptedWorker(app.broker), queue)
     app.close()
 
 
-def bury(hand: Hand, queue: str = "q") -> None:
+def bury(hand: ScriptedWorker, queue: str = "q") -> None:
     """Bury all that is due."""
     while claims := hand.claim(queue=queue, limit=100):
         hand.settle(*(buried(claim, "no") for claim in claims), queue=queue)
@@ -83,7 +83,7 @@ def test_reload_puts_all_back_with_their_attributes(web: Shop) -> None:
     assert web.ok("deadletter", "reload", *WHICH, "--app", "shop.py") == f"Reloaded 3 dead letters of {QUEUE}.\n"
     assert stats(web) == (3, 0)
     app = Laneway(f"sqlite:///{web.database}")
-    claim = Hand(app.broker).claim(queue=QUEUE, limit=1)[0]
+    claim = ScriptedWorker(app.broker).claim(queue=QUEUE, limit=1)[0]
     assert (claim.retry_count, claim.headers) == (-1, {"country": "DE"})
     app.close()
 
@@ -115,7 +115,7 @@ def test_generic_events_and_every_way_to_name_the_listener(web: Shop) -> None:
     kill(web, 2, generic, generic=True)
     assert web.ok("deadletter", "reload", "day_began", "--app", "shop.py") == f"Reloaded 2 dead letters of {generic}.\n"
     with closing(open_broker(f"sqlite:///{web.database}")) as broker:
-        bury(Hand(broker), generic)
+        bury(ScriptedWorker(broker), generic)
     url = f"sqlite:///{web.database}"
     assert web.ok("deadletter", "reload", "day_began", "--destination", "shop", "--url", url).startswith("Reloaded 2 ")
     assert "give" in web.wrong("deadletter", "reload", "day_began", "--url", url).lower()
@@ -148,7 +148,7 @@ def test_the_name_of_the_queue_does_without_an_app(web: Shop) -> None:
     with closing(Laneway(f"sqlite:///{web.database}", name="web", infix="bus", env="prod")) as app:
         app.broker.subscribe(Subscription("bus-web-placed-prod", queue))
         app.publish_many("placed", [1, 2, 3])
-        bury(Hand(app.broker), queue)
+        bury(ScriptedWorker(app.broker), queue)
     url = ("--url", f"sqlite:///{web.database}")
     assert "give one with --queue" in web.wrong("deadletter", "reload", *WHICH, "--destination", "shop", *url)
     assert web.json("deadletter", "reload", "--queue", queue, *url, "--max", "2")["reloaded"] == 2
@@ -176,11 +176,11 @@ def test_a_broker_that_ends_it_early_is_told_with_what_was_done(web: Shop) -> No
 # -- that it ends --------------------------------------------------------------------------------------
 
 
-def dying(broker: Broker, count: int) -> Hand:
+def dying(broker: Broker, count: int) -> ScriptedWorker:
     """A worker that buries what it is given; it has buried so many."""
     broker.declare("q", 3)
     broker.enqueue([job(f"j{number:04}") for number in range(count)])
-    hand = Hand(broker)
+    hand = ScriptedWorker(broker)
     bury(hand)
     return hand
 

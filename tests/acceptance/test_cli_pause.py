@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from laneway.jobs.data import StartedRun
-from laneway.testing.conformance.fixtures import Hand
+from laneway.testing.conformance.fixtures import ScriptedWorker
 from tests.acceptance.cli import Shop
 from tests.acceptance.ordered import Orders
 
@@ -81,7 +81,7 @@ def test_deaths_are_shown_call_by_call(tmp_path: Path) -> None:
     shop = Orders(tmp_path)
     first, second = shop.tell("order-1", "paid", "sent")
     with closing(shop.app()) as app:
-        hand = Hand(app.broker)
+        hand = ScriptedWorker(app.broker)
         claim = hand.one(queue="orders")
         app.broker.leave(hand.name, [StartedRun("orders", "order-1", claim.token, first)])
     assert "deaths       1\n" in shop.ok("jobs", "show", "order-1")

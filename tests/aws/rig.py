@@ -19,7 +19,7 @@ from laneway.brokers.aws.sqs.turn import SQSTurns
 from laneway.clock import Clock, ManualClock, SystemClock
 from laneway.errors import BrokerAwayError
 from laneway.jobs.data import NewJob, WorkerView
-from laneway.testing.conformance.fixtures import Hand
+from laneway.testing.conformance.fixtures import ScriptedWorker
 from tests.aws.places import Place
 from tests.aws.servers import FakeServer
 
@@ -40,7 +40,7 @@ class Watched(Clients):
 
 
 class Rig:
-    """As much of a broker as a `Hand` and these tests need. Receives within its turns, unless it is to have threads."""
+    """The part of a broker that a `ScriptedWorker` needs. It receives within its turns, unless it is to have threads."""
 
     shared = remote = True
 
@@ -80,8 +80,8 @@ class Rig:
     def wait(self, queues: Collection[str], timeout_s: float) -> set[str]:
         return self.turns.wait(queues, timeout_s)
 
-    def hand(self, name: str = "worker-1", **fields: Any) -> Hand:
-        return Hand(self, name, **fields)  # type: ignore[arg-type]
+    def hand(self, name: str = "worker-1", **fields: Any) -> ScriptedWorker:
+        return ScriptedWorker(self, name, **fields)  # type: ignore[arg-type]
 
     def close(self) -> None:
         self.turns.close()

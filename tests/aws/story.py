@@ -19,7 +19,7 @@ from laneway.brokers.aws.dynamodb.delayed_jobs import CLAIM_S
 from laneway.errors import BrokerAwayError, BrokerError
 from laneway.jobs.data import Claim, NewJob
 from laneway.jobs.settlement import Settlement, buried, done, failed, postponed
-from laneway.testing.conformance.fixtures import Hand, call, job
+from laneway.testing.conformance.fixtures import ScriptedWorker, call, job
 from tests.aws.places import Place
 
 T = TypeVar("T")
@@ -84,7 +84,7 @@ class Story:
         self._insist(lambda: self.broker.enqueue([self._of(job(id)) for id in PLAIN]))
         calls = [call(key, id) for key, ids in KEYED.items() for id in ids]
         self._insist(lambda: self.broker.enqueue([self._of(each) for each in calls]))
-        self.hand = Hand(self.broker, f"worker of {self.queue}", lease_s=LEASE_S)
+        self.hand = ScriptedWorker(self.broker, f"worker of {self.queue}", lease_s=LEASE_S)
 
     def _wait_in_the_table(self) -> None:
         later = [job(id, delay_s=1_000, cancellable=True) for id in LATER]

@@ -9,7 +9,7 @@ import pytest
 
 from laneway.brokers.aws.sqs.message import SQSQueue, as_it_came, entry_of, read, resend_of, unwrapped
 from laneway.jobs.settlement import buried, done, failed, postponed
-from laneway.testing.conformance.fixtures import Hand, bodies, job, keys, numbers
+from laneway.testing.conformance.fixtures import ScriptedWorker, bodies, job, keys, numbers
 from tests.aws.fake.server import FakeServer
 from tests.aws.listening import MAILER, STOCK, TOPIC, TRACE, event, hear, listening, note_in, theirs
 from tests.aws.operators import TABLE, opened
@@ -38,7 +38,7 @@ def publish(place: Place, body: str, **attributes: dict[str, Any]) -> None:
 def test_two_listeners_in_one_process_have_a_copy_each_and_one_retries_alone(aws: Place) -> None:
     with listening(aws, MAILER, STOCK) as broker:
         broker.enqueue([event("e1", '{"id":7}', beside={"n": 1})])
-        hand = Hand(broker)
+        hand = ScriptedWorker(broker)
         mail, stock = hand.one(MAILER), hand.one(STOCK)
         assert (mail.key, stock.key) == (f"e1@{MAILER}", f"e1@{STOCK}")
         assert (bodies(mail), bodies(stock)) == (['{"id":7}'], ['{"id":7}'])
@@ -55,7 +55,7 @@ def test_a_copy_that_comes_twice_runs_once(fake: FakeServer) -> None:
     with listening(fake, MAILER, STOCK) as broker:
         fake.faults.duplicates = 1.0
         broker.enqueue([event(f"e{n}") for n in range(3)])
-        hand = Hand(broker)
+        hand = ScriptedWorker(broker)
         for queue in (MAILER, STOCK):
             ran: list[str] = []
             for _ in range(8):
@@ -69,7 +69,7 @@ def test_copies_wait_in_one_table_and_are_known_by_their_own_ids(aws: Place) -> 
     aws.create_table(TABLE)
     with listening(aws, MAILER, STOCK, table=TABLE, records=True) as broker:
         broker.enqueue([event("e1", TRAP, headers=TRACE)])
-        hand = Hand(broker)
+        hand = ScriptedWorker(broker)
         for queue in (MAILER, STOCK):
             hand.settle(failed(hand.one(queue), "no", 5, 5_000.0), queue=queue)
         for queue in (MAILER, STOCK):
@@ -94,7 +94,7 @@ def test_what_others_publish_has_the_id_of_its_message(aws: Place, raw: bool) ->
         for body in texts:
             publish(aws, body, traceparent=text("00-1-2-01"), n={"DataType": "Number", "StringValue": "5"})
             publish(aws, body)
-        hand = Hand(broker)
+        hand = ScriptedWorker(broker)
         claims = [claim for _ in range(3) for claim in hand.claim(queue=MAILER)]
         assert sorted(body for claim in claims for body in bodies(claim)) == sorted(texts * 2)
         assert len(set(keys(claims))) == 8
@@ -108,7 +108,7 @@ def test_ours_is_the_same_in_an_envelope(aws: Place, raw: bool) -> None:
     beside = {"country": "DE", "cents": 5, "tags": ["a", "b"]}
     with listening(aws, raw=raw) as broker:
         broker.enqueue([event("e1", TRAP, beside=beside, headers={**TRACE, "tenant": "7"})])
-        hand = Hand(broker)
+        hand = ScriptedWorker(broker)
         for attempt in (1, 2):
             claim = hand.one(MAILER)
             assert (claim.key, claim.attempt, bodies(claim)) == (f"e1@{MAILER}", attempt, [TRAP])
@@ -124,7 +124,7 @@ def test_more_attributes_than_sqs_takes_come_in_an_envelope_and_stay(aws: Place)
     many = {f"a{n:02}": text(str(n)) for n in range(14)}
     with listening(aws, raw=False) as broker:
         publish(aws, "7", **many, blob={"DataType": "Binary", "BinaryValue": b"\xff\x00"})
-        hand = Hand(broker)
+        hand = ScriptedWorker(broker)
         key = ""
         for _ in range(3):
             claim = hand.one(MAILER)
@@ -177,7 +177,7 @@ def test_an_envelope_that_was_published_stays_one(aws: Place) -> None:
     body = json.dumps(ENVELOPE)
     with listening(aws) as broker:
         broker.enqueue([event("e1", body)])
-        hand = Hand(broker)
+        hand = ScriptedWorker(broker)
         hand.settle(failed(hand.one(MAILER), "no", 5, 0.0), queue=MAILER)
         assert bodies(hand.one(MAILER)) == [body]
 
@@ -262,7 +262,7 @@ def test_dead_letters_keep_what_was_published_beside_them(aws: Place) -> None:
     with listening(aws, MAILER, STOCK) as broker:
         broker.declare(MAILER, 1)
         broker.enqueue([event("e1", beside={"country": "DE"}, headers=TRACE)])
-        hand = Hand(broker)
+        hand = ScriptedWorker(broker)
         hand.settle(buried(hand.one(MAILER), "no"), queue=MAILER)
         (view,) = broker.listing(MAILER, "dead").jobs
         assert (view.key, view.error, bodies(view)) == (f"e1@{MAILER}", "no", ['{"id":7}'])
@@ -277,7 +277,7 @@ def test_dead_letters_keep_what_was_published_beside_them(aws: Place) -> None:
             QueueUrl=aws.queue_url(f"{MAILER}-deadletter"), ReceiptHandle=letter["ReceiptHandle"], VisibilityTimeout=0
         )
         assert other.revive(MAILER, [f"e1@{MAILER}"]) == 1
-        claim = Hand(other).one(MAILER)
+        claim = ScriptedWorker(other).one(MAILER)
         assert (claim.key, claim.headers, claim.retry_count) == (f"e1@{MAILER}", {"country": "DE", **TRACE}, -1)
         assert numbers(other, MAILER).dead == 0
 
@@ -296,5 +296,5 @@ def test_what_sqs_itself_has_moved_there_is_the_copy_of_its_queue(fake: FakeServ
         for queue in (MAILER, STOCK):
             assert keys(broker.listing(queue, "dead").jobs) == [f"e1@{queue}"]
         assert broker.revive(STOCK, [f"e1@{STOCK}"]) == 1
-        assert keys(Hand(broker).claim(queue=STOCK)) == [f"e1@{STOCK}"]
+        assert keys(ScriptedWorker(broker).claim(queue=STOCK)) == [f"e1@{STOCK}"]
         assert keys(broker.listing(MAILER, "dead").jobs) == [f"e1@{MAILER}"]

@@ -11,7 +11,7 @@ from laneway.brokers.aws.sqs import dead_letters as letters_module
 from laneway.cli.act import MorgueBulkAction
 from laneway.errors import BrokerAwayError
 from laneway.jobs.settlement import buried, done
-from laneway.testing.conformance.fixtures import Hand, bodies, job, keys, numbers
+from laneway.testing.conformance.fixtures import ScriptedWorker, bodies, job, keys, numbers
 from tests.aws.operators import opened, ready
 from tests.aws.places import Place
 from tests.aws.proxy import LOST, FaultProxy
@@ -25,7 +25,7 @@ def emptied(broker: AWSBroker, *, revive: bool = True, most: int = 1_000, queue:
 def test_all_are_put_back_with_all_their_retries(aws: Place) -> None:
     with ready(aws) as broker:
         broker.enqueue([job(f"j{number:02}", body=f'"{number}"') for number in range(25)])
-        hand = Hand(broker)
+        hand = ScriptedWorker(broker)
         bury(hand)
         steps = emptied(broker)
         assert sum(steps) == 25
@@ -44,7 +44,7 @@ def test_all_are_put_back_with_all_their_retries(aws: Place) -> None:
 def test_all_are_deleted(aws: Place) -> None:
     with ready(aws) as broker:
         broker.enqueue([job(f"j{number}") for number in range(12)])
-        hand = Hand(broker)
+        hand = ScriptedWorker(broker)
         bury(hand)
         assert sum(emptied(broker, revive=False)) == 12
         assert (numbers(broker).dead, hand.claim()) == (0, [])
@@ -54,7 +54,7 @@ def test_all_are_deleted(aws: Place) -> None:
 def test_no_more_than_so_many(aws: Place, revive: bool) -> None:
     with ready(aws) as broker:
         broker.enqueue([job(f"j{number}") for number in range(15)])
-        bury(Hand(broker))
+        bury(ScriptedWorker(broker))
         assert sum(emptied(broker, revive=revive, most=12)) == 12
         assert len(broker.listing("q", "dead").jobs) == 3, "and they can be seen at once"
 
@@ -63,7 +63,7 @@ def test_what_dies_again_meanwhile_is_left(aws: Place) -> None:
     """A worker buries whatever comes back, as fast as it comes."""
     with ready(aws) as broker:
         broker.enqueue([job(f"j{number}") for number in range(25)])
-        hand = Hand(broker)
+        hand = ScriptedWorker(broker)
         bury(hand)
         count = 0
         for step in broker.empty_morgue("q", revive=True, most=1_000):
@@ -78,7 +78,7 @@ def test_what_dies_again_is_known_though_clocks_differ(fake: Place, monkeypatch:
     """This machine's clock is an hour ahead of SQS's: nothing seems to be younger."""
     with ready(fake) as broker:
         broker.enqueue([job(f"j{number}") for number in range(12)])
-        hand = Hand(broker)
+        hand = ScriptedWorker(broker)
         bury(hand)
         now = broker.clock.now
         monkeypatch.setattr(broker.clock, "now", lambda: now() + 3_600)
@@ -106,7 +106,7 @@ def test_what_others_put_there_keeps_all_its_attributes(aws: Place) -> None:
     with opened(aws, table=None) as broker:
         broker.declare("q", 1)
         assert emptied(broker) == [1]
-        hand = Hand(broker)
+        hand = ScriptedWorker(broker)
         claim = hand.one()
         assert bodies(claim) == ["anything"]
         hand.settle(buried(claim, "no"))
@@ -140,7 +140,7 @@ def test_letters_of_others_are_given_back(aws: Place) -> None:
         for name in ("q", "other"):
             broker.declare(name, 1)
             broker.enqueue([job(f"of-{name}-{number}", queue=name) for number in range(12)])
-            hand = Hand(broker, f"w-{name}")
+            hand = ScriptedWorker(broker, f"w-{name}")
             while claims := hand.claim(queue=name, limit=10):
                 hand.settle(*(buried(claim, "no") for claim in claims), queue=name)
         assert sum(emptied(broker, revive=False)) == 12
@@ -156,7 +156,7 @@ def test_letters_of_nobody_are_left_where_several_share_a_queue(aws: Place, revi
         aws.sqs_client.send_message(QueueUrl=dead, MessageBody=f"a stranger's {number}")
     with opened(aws, table=None) as broker:
         broker.enqueue([job("a"), job("b")])
-        bury(Hand(broker))
+        bury(ScriptedWorker(broker))
         run = MorgueBulkAction(broker, "q", revive=revive, total=5, most=None)
         run.carry_out("Emptied")
         assert (run.done, run.ownerless, run.unseen) == (2, 3, 0)
@@ -169,7 +169,7 @@ def test_what_was_not_seen_is_told(fake: Place) -> None:
     with FaultProxy(fake.endpoint) as proxy:
         broker = AWSBroker(proxy.settings(wait_s=0), inline=True)  # with clients that repeat
         broker.enqueue([job(f"j{number:02}") for number in range(40)])
-        bury(Hand(broker))
+        bury(ScriptedWorker(broker))
         lost = proxy.rule(LOST, "ReceiveMessage", nth=2)
         run = MorgueBulkAction(broker, "q", revive=True, total=40, most=None)
         run.carry_out("Reloaded")
@@ -185,7 +185,7 @@ def test_what_was_not_seen_is_told(fake: Place) -> None:
 def test_a_job_that_was_buried_twice_is_put_back_once(aws: Place) -> None:
     with ready(aws) as broker:
         broker.enqueue([job("a")])
-        hand = Hand(broker)
+        hand = ScriptedWorker(broker)
         bury(hand)
         url = aws.queue_url("q-deadletter")
         [letter] = aws.sqs_client.receive_message(QueueUrl=url, MessageAttributeNames=["All"], VisibilityTimeout=0)[
@@ -202,7 +202,7 @@ def test_more_than_one_hand_can_hold_is_done_all_the_same(fake: Place, monkeypat
     monkeypatch.setattr(letters_module, "MOST", 20)
     with ready(fake) as broker:
         broker.enqueue([job(f"j{number}") for number in range(65)])
-        bury(Hand(broker))
+        bury(ScriptedWorker(broker))
         assert sum(emptied(broker)) == 65
         assert numbers(broker).length == 65
 
@@ -210,7 +210,7 @@ def test_more_than_one_hand_can_hold_is_done_all_the_same(fake: Place, monkeypat
 def test_an_end_between_two_steps_leaves_nothing_half_done(aws: Place) -> None:
     with ready(aws) as broker:
         broker.enqueue([job(f"j{number}") for number in range(25)])
-        hand = Hand(broker)
+        hand = ScriptedWorker(broker)
         bury(hand)
         steps = broker.empty_morgue("q", revive=True, most=1_000)
         assert next(steps) == 10
@@ -222,7 +222,7 @@ def test_an_end_between_two_steps_leaves_nothing_half_done(aws: Place) -> None:
 def test_what_was_sent_and_not_deleted_is_in_both_places(fake: Place) -> None:
     with ready(fake) as broker:
         broker.enqueue([job("a")])
-        bury(Hand(broker))
+        bury(ScriptedWorker(broker))
         ask = broker.clients.sqs
 
         def lose(operation: str, **params: object) -> dict[str, object]:
@@ -235,4 +235,4 @@ def test_what_was_sent_and_not_deleted_is_in_both_places(fake: Place) -> None:
             emptied(broker)
         broker.clients.sqs = ask  # type: ignore[method-assign]
         assert keys(broker.listing("q", "dead").jobs) == ["a"]
-        assert keys(Hand(broker, "w-2").claim()) == ["a"]
+        assert keys(ScriptedWorker(broker, "w-2").claim()) == ["a"]

@@ -19,7 +19,7 @@ from laneway.events.event import Attribute, FilterPolicy, Subscription, copy_key
 from laneway.events.filters import passes
 from laneway.jobs.data import NewJob
 from laneway.jobs.settlement import buried, done, failed
-from laneway.testing.conformance.fixtures import Hand, bodies, call, job, keys, numbers, value
+from laneway.testing.conformance.fixtures import ScriptedWorker, bodies, call, job, keys, numbers, value
 from tests.aws.fake.server import FakeServer
 from tests.aws.operators import opened, ready
 
@@ -42,7 +42,7 @@ def rows() -> dict[str, dict[str, str]]:
 
 def plain(broker: Broker) -> None:
     broker.enqueue([job("a")])
-    hand = Hand(broker)
+    hand = ScriptedWorker(broker)
     hand.settle(failed(hand.one(), "no", 5, 0.0))
     claim = hand.one()
     assert (claim.key, claim.attempt, claim.retry_count, claim.error) == ("a", 2, 0, "no")
@@ -52,7 +52,7 @@ def plain(broker: Broker) -> None:
 
 def keyed(broker: Broker) -> None:
     broker.enqueue([call("k", "x"), call("k", "y")])
-    hand = Hand(broker)
+    hand = ScriptedWorker(broker)
     ran: list[str] = []
     while claims := hand.claim():
         ran += [body for claim in claims for body in bodies(claim)]
@@ -81,7 +81,7 @@ def events(broker: Broker) -> None:
     listen(broker, None, {"country": ["DE"]})
     publish(broker, "t", "e1", country="DE")
     publish(broker, "t", "e2", country="AT")
-    hand = Hand(broker)
+    hand = ScriptedWorker(broker)
     assert sorted(keys(hand.claim())) == ["e1@q", "e2@q"]
     assert keys(hand.claim(queue="q2")) == ["e1@q2"]
 
@@ -89,7 +89,7 @@ def events(broker: Broker) -> None:
 def delayed_copies(broker: Broker) -> None:
     listen(broker, None)
     publish(broker, "t", "e1")
-    hand = Hand(broker)
+    hand = ScriptedWorker(broker)
     hand.settle(failed(hand.one(), "no", 5, DAY))
     assert keys(broker.listing("q", "retries").jobs) == ["e1@q"]
     assert broker.cancel("q", "e1@q")
@@ -99,7 +99,7 @@ def delayed_copies(broker: Broker) -> None:
 def dead_copies(broker: Broker) -> None:
     listen(broker, None, None)
     publish(broker, "t", "e1")
-    hand = Hand(broker)
+    hand = ScriptedWorker(broker)
     for queue in ("q", "q2"):
         hand.settle(buried(hand.one(queue), "no"), queue=queue)
         (view,) = broker.listing(queue, "dead").jobs
@@ -115,13 +115,13 @@ def collecting(broker: Broker) -> None:
 
 def long_delays(broker: Broker) -> None:
     broker.enqueue([job("soon", delay_s=60), job("later", delay_s=300 * DAY)])
-    assert Hand(broker).claim() == []
+    assert ScriptedWorker(broker).claim() == []
     assert numbers(broker).delayed == 2
 
 
 def keyed_delays(broker: Broker) -> None:
     broker.enqueue([call("k", "x", delay_s=60)])
-    assert Hand(broker).claim() == []
+    assert ScriptedWorker(broker).claim() == []
     assert numbers(broker).delayed == 1
 
 
@@ -139,7 +139,7 @@ def cancelling(broker: Broker) -> None:
 def running_now(broker: Broker) -> None:
     broker.enqueue([_later()])
     assert broker.run_now("q", ["later"]) == 1
-    assert keys(Hand(broker).claim()) == ["later"]
+    assert keys(ScriptedWorker(broker).claim()) == ["later"]
 
 
 def status(broker: Broker) -> None:
@@ -150,7 +150,7 @@ def status(broker: Broker) -> None:
 def any_status(broker: Broker) -> None:
     broker.enqueue([job("done"), job("dead")])
     assert broker.status("q", "done") == "queued"
-    hand = Hand(broker)
+    hand = ScriptedWorker(broker)
     claims = {claim.key: claim for claim in hand.claim()}
     assert broker.status("q", "done") == "running"
     hand.settle(done(claims["done"]), buried(claims["dead"], "no"))
@@ -170,13 +170,13 @@ def listing_queued(broker: Broker) -> None:
 
 def listing_running(broker: Broker) -> None:
     broker.enqueue([job("a")])
-    Hand(broker).one()
+    ScriptedWorker(broker).one()
     assert keys(broker.listing("q", "running").jobs) == ["a"]
 
 
 def morgue(broker: Broker) -> None:
     broker.enqueue([job("a"), job("b")])
-    hand = Hand(broker)
+    hand = ScriptedWorker(broker)
     hand.settle(*(buried(claim, "no") for claim in hand.claim()))
     assert {(view.key, view.error) for view in broker.listing("q", "dead").jobs} == {("a", "no"), ("b", "no")}
     assert broker.delete_dead("q", ["b"]) == 1
@@ -186,7 +186,7 @@ def morgue(broker: Broker) -> None:
 
 def in_numbers(broker: Broker) -> None:
     broker.enqueue([job("a")])
-    Hand(broker).one()
+    ScriptedWorker(broker).one()
     broker.enqueue([job("b"), job("later", delay_s=60)])
     found = numbers(broker)
     assert (found.length, found.delayed, found.busy) == (2, 1, 1)
@@ -194,7 +194,7 @@ def in_numbers(broker: Broker) -> None:
 
 def counting(broker: Broker) -> None:
     broker.enqueue([job("a")])
-    hand = Hand(broker)
+    hand = ScriptedWorker(broker)
     hand.settle(done(hand.one()))
     for duty in getattr(broker, "duties", lambda queues: [])(["q"]):
         duty.round()
@@ -202,13 +202,13 @@ def counting(broker: Broker) -> None:
 
 
 def listing_workers(broker: Broker) -> None:
-    Hand(broker, "w-1")
+    ScriptedWorker(broker, "w-1")
     assert [worker.id for worker in broker.workers()] == ["w-1"]
 
 
 def pausing(broker: Broker) -> None:
     broker.enqueue([job("a")])
-    hand = Hand(broker)
+    hand = ScriptedWorker(broker)
     assert broker.pause("q")
     assert hand.claim() == []
     assert broker.resume("q")

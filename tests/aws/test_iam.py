@@ -27,7 +27,7 @@ from laneway.errors import BrokerError, ConfigError
 from laneway.events.event import Subscription
 from laneway.jobs.data import NewJob
 from laneway.jobs.settlement import buried, done, failed, postponed
-from laneway.testing.conformance.fixtures import Hand, call, job
+from laneway.testing.conformance.fixtures import ScriptedWorker, call, job
 from tests.aws.listeners import GERMAN, QUEUE, TOPIC, create, shop
 from tests.aws.operators import opened, ready
 from tests.aws.places import ACCOUNT, REGION, Place
@@ -95,7 +95,7 @@ def produce(broker: AWSBroker) -> None:
 
 def work(broker: AWSBroker) -> None:
     """What a worker does."""
-    hand = Hand(broker)
+    hand = ScriptedWorker(broker)
     broker.enqueue([job(key) for key in ("done", "retried", "buried", "postponed", "held")])
     broker.enqueue([call("k", "x"), call("k", "y")])
     claims = {claim.key: claim for _ in range(3) for claim in hand.claim(limit=10)}
@@ -134,7 +134,7 @@ def operate(broker: AWSBroker) -> None:
 
 def prepare(broker: AWSBroker) -> None:
     """Something for an operator to act on."""
-    hand = Hand(broker, "w-0")
+    hand = ScriptedWorker(broker, "w-0")
     broker.enqueue([job("dead"), job("failed")])
     claims = {claim.key: claim for claim in hand.claim(limit=10)}
     hand.settle(buried(claims["dead"], "no"), failed(claims["failed"], "no", 5, DAY))

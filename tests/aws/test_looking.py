@@ -11,7 +11,7 @@ from laneway.capabilities import queue_exists
 from laneway.errors import BrokerError
 from laneway.jobs.data import Kind
 from laneway.jobs.settlement import buried, done, failed
-from laneway.testing.conformance.fixtures import Hand, call, job, keys, numbers
+from laneway.testing.conformance.fixtures import ScriptedWorker, call, job, keys, numbers
 from tests.aws.operators import TABLE, opened, ready, said
 from tests.aws.places import Place
 
@@ -20,7 +20,7 @@ DAY = 86_400.0
 
 def test_a_queue_in_numbers(aws: Place) -> None:
     with ready(aws) as broker:
-        hand = Hand(broker)
+        hand = ScriptedWorker(broker)
         broker.enqueue([job(key) for key in ("done", "dead", "running")])
         claims = {claim.key: claim for claim in hand.claim(limit=3)}
         hand.settle(done(claims["done"]), buried(claims["dead"], "no"))
@@ -35,7 +35,7 @@ def test_a_queue_in_numbers(aws: Place) -> None:
 
 def test_retries_in_the_table_and_what_nobody_polls(aws: Place) -> None:
     with ready(aws) as broker:
-        hand = Hand(broker)
+        hand = ScriptedWorker(broker)
         broker.enqueue([job("a")])
         hand.settle(failed(hand.one(), "not now", 5, 2 * DAY))
         broker.tables.of("q")
@@ -90,7 +90,7 @@ def test_another_process_finds_queues_by_the_table(fake: Place) -> None:
 
 def test_workers_are_known_by_the_table(fake: Place) -> None:
     with ready(fake) as broker:
-        Hand(broker, "w-1")
+        ScriptedWorker(broker, "w-1")
         with opened(fake) as other:
             other.declare("q", 1)
             assert [(worker.id, worker.queues, worker.dead) for worker in other.workers()] == [("w-1", ["q"], False)]
@@ -104,7 +104,7 @@ def test_the_status_of_what_can_be_found(fake: Place) -> None:
         broker.enqueue([job("later", delay_s=DAY), job("soon", delay_s=60, cancellable=True), job("run")])
         broker.enqueue([call("k", "x", delay_s=60)])
         assert broker.status("q", "later") == broker.status("q", "soon") == broker.status("q", "k", "x") == "delayed"
-        hand = Hand(broker)
+        hand = ScriptedWorker(broker)
         claim = hand.one()
         assert broker.status("q", "run") == "running"
         hand.settle(done(claim))

@@ -10,12 +10,12 @@ from laneway.brokers.aws.sqs import dead_letters as letters_module
 from laneway.errors import BrokerAwayError
 from laneway.jobs.data import Kind
 from laneway.jobs.settlement import buried, done, failed
-from laneway.testing.conformance.fixtures import Hand, attempts, bodies, call, job, keys, numbers, only
+from laneway.testing.conformance.fixtures import ScriptedWorker, attempts, bodies, call, job, keys, numbers, only
 from tests.aws.operators import opened, ready
 from tests.aws.places import Place
 
 
-def bury(hand: Hand, *, error: str = "no") -> None:
+def bury(hand: ScriptedWorker, *, error: str = "no") -> None:
     """Run all that is due, and bury it."""
     while claims := hand.claim(limit=10):
         hand.settle(*(buried(claim, error) for claim in claims))
@@ -24,7 +24,7 @@ def bury(hand: Hand, *, error: str = "no") -> None:
 def test_dead_jobs_are_listed_and_stay(aws: Place) -> None:
     with ready(aws) as broker:
         broker.enqueue([job(f"j{number:02}", body=f'"{number}"') for number in range(15)])
-        bury(Hand(broker))
+        bury(ScriptedWorker(broker))
         for _ in range(2):  # looking hides nothing
             page = broker.listing("q", "dead", order="key")
             assert keys(page.jobs) == [f"j{number:02}" for number in range(15)]
@@ -45,7 +45,7 @@ def test_dead_jobs_are_listed_and_stay(aws: Place) -> None:
 def test_revived_jobs_run_again_with_all_their_retries(aws: Place) -> None:
     with ready(aws) as broker:
         broker.enqueue([job("a"), job("b"), job("c")])
-        hand = Hand(broker)
+        hand = ScriptedWorker(broker)
         bury(hand)
         assert broker.revive("q", ["a", "c", "a", "never"]) == 2
         assert keys(broker.listing("q", "dead").jobs) == ["b"]
@@ -64,7 +64,7 @@ def test_revived_jobs_run_again_with_all_their_retries(aws: Place) -> None:
 def test_revived_calls_go_back_to_their_key_in_order(aws: Place) -> None:
     with ready(aws) as broker:
         broker.enqueue([call("k", f"c{number:02}") for number in range(12)])
-        hand = Hand(broker)
+        hand = ScriptedWorker(broker)
         bury(hand)
         view = only(broker, "k")
         # More than SQS hands out of one group.
@@ -83,7 +83,7 @@ def test_a_dead_key_counts_the_attempts_of_what_was_buried_last(aws: Place) -> N
     """As the call itself, its context and the log do."""
     with ready(aws) as broker:
         broker.enqueue([call("k", "a"), call("k", "b")])
-        hand = Hand(broker)
+        hand = ScriptedWorker(broker)
         hand.settle(failed(hand.one(), "of a", 5, 0.0))
         hand.settle(failed(hand.one(), "of b", 5, 0.0, done=1))
         claim = hand.one()
@@ -96,7 +96,7 @@ def test_a_dead_key_counts_the_attempts_of_what_was_buried_last(aws: Place) -> N
 def test_dead_jobs_are_deleted_for_good(aws: Place) -> None:
     with ready(aws) as broker:
         broker.enqueue([job("a"), job("b"), call("k", "x")])
-        bury(Hand(broker))
+        bury(ScriptedWorker(broker))
         assert broker.delete_dead("q", ["a", "k", "never"]) == 2
         assert keys(broker.listing("q", "dead").jobs) == ["b"]
         assert broker.revive("q", ["a"]) == 0
@@ -115,7 +115,7 @@ def test_what_sqs_itself_has_moved_there_says_so(fake: Place) -> None:
         [view] = broker.listing("q", "dead").jobs
         assert "SQS itself moved it here" in (view.error or "")
         assert broker.revive("q", [view.key]) == 1
-        claim = Hand(broker).one()
+        claim = ScriptedWorker(broker).one()
         assert (claim.key, bodies(claim), claim.error) == (view.key, bodies(view), None)
 
 
@@ -144,7 +144,7 @@ def test_a_shared_dead_letter_queue_is_told_apart(aws: Place) -> None:
         for name in ("q", "other"):
             broker.declare(name, 1)
             broker.enqueue([job(f"of-{name}", queue=name)])
-            hand = Hand(broker, f"w-{name}")
+            hand = ScriptedWorker(broker, f"w-{name}")
             hand.settle(buried(hand.one(queue=name), "no"), queue=name)
         assert keys(broker.listing("q", "dead").jobs) == ["of-q"]
         assert keys(broker.listing("other", "dead").jobs) == ["of-other"]
@@ -156,7 +156,7 @@ def test_a_shared_dead_letter_queue_is_told_apart(aws: Place) -> None:
 def test_a_job_that_was_buried_twice_is_revived_once(aws: Place) -> None:
     with ready(aws) as broker:
         broker.enqueue([job("a")])
-        bury(Hand(broker))
+        bury(ScriptedWorker(broker))
         url = aws.queue_url("q-deadletter")
         [letter] = aws.sqs_client.receive_message(QueueUrl=url, MessageAttributeNames=["All"], VisibilityTimeout=0)[
             "Messages"
@@ -175,7 +175,7 @@ def test_more_than_one_look_can_hold_is_left(fake: Place, monkeypatch: pytest.Mo
     monkeypatch.setattr(letters_module, "MOST", 20)
     with ready(fake) as broker:
         broker.enqueue([job(f"j{number}") for number in range(35)])
-        bury(Hand(broker))
+        bury(ScriptedWorker(broker))
         assert len(broker.listing("q", "dead", limit=100).jobs) == 20
         assert numbers(broker).dead == 35
 
@@ -184,7 +184,7 @@ def test_a_revival_whose_answers_are_lost_loses_nothing(fake: Place) -> None:
     """Sent first, deleted then: what fails between leaves the job in both places, and nowhere less."""
     with ready(fake) as broker:
         broker.enqueue([job("a")])
-        bury(Hand(broker))
+        bury(ScriptedWorker(broker))
         ask = broker.clients.sqs
 
         def lose(operation: str, **params: object) -> dict[str, object]:
@@ -197,4 +197,4 @@ def test_a_revival_whose_answers_are_lost_loses_nothing(fake: Place) -> None:
             broker.revive("q", ["a"])
         broker.clients.sqs = ask  # type: ignore[method-assign]
         assert keys(broker.listing("q", "dead").jobs) == ["a"]
-        assert keys(Hand(broker, "w-2").claim()) == ["a"]
+        assert keys(ScriptedWorker(broker, "w-2").claim()) == ["a"]

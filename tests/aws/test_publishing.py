@@ -17,7 +17,7 @@ from laneway.brokers.aws.sqs.message import ROOM, outgoing_of, size_of
 from laneway.errors import BrokerAwayError, EnqueueError
 from laneway.jobs.data import NewJob
 from laneway.jobs.settlement import done
-from laneway.testing.conformance.fixtures import Hand, bodies, job, keys
+from laneway.testing.conformance.fixtures import ScriptedWorker, bodies, job, keys
 from tests.aws.fake.server import FakeServer
 from tests.aws.listening import MAILER, STOCK, TOPIC, TRACE, event, hear, listening, note_in, theirs
 from tests.aws.operators import opened, said
@@ -116,7 +116,7 @@ def test_ten_attributes_are_delivered_and_filters_see_those_of_the_event(aws: Pl
         for id, answer in (("e1", "yes"), ("e2", "no")):
             beside = {**{f"a{n}": "x" for n in range(4)}, "a4": answer}
             broker.enqueue([event(id, beside=beside, headers={**trace, "more": "h"})])
-        claim = Hand(broker).one(queue=MAILER)
+        claim = ScriptedWorker(broker).one(queue=MAILER)
     assert claim.key == f"e1@{MAILER}"
     assert claim.headers == {**{f"a{n}": "x" for n in range(4)}, "a4": "yes", **trace, "more": "h"}
 
@@ -160,7 +160,7 @@ def test_the_largest_that_is_not_refused_arrives_and_can_be_retried(aws: Place) 
         assert refused.value.place == (TOPIC, "e1")
         assert broker.clients.requests["sns.Publish"] == broker.clients.requests["sns.PublishBatch"] == 0
         broker.enqueue([event("e1", "1" * most)])
-        assert [len(body) for body in bodies(Hand(broker).one(queue=MAILER))] == [most]
+        assert [len(body) for body in bodies(ScriptedWorker(broker).one(queue=MAILER))] == [most]
 
 
 def test_a_time_is_refused(fake: FakeServer) -> None:
@@ -187,7 +187,7 @@ def test_events_and_jobs_are_sent_together(aws: Place) -> None:
             broker.enqueue([*both, job("j2", queue="gone")])
         assert aws.counts(MAILER) == (0, 0, 0)
         broker.enqueue(both)
-        assert sorted(keys(Hand(broker).claim(queue=MAILER))) == [f"e1@{MAILER}", f"e2@{MAILER}", "j1"]
+        assert sorted(keys(ScriptedWorker(broker).claim(queue=MAILER))) == [f"e1@{MAILER}", f"e2@{MAILER}", "j1"]
 
 
 # -- what goes wrong -----------------------------------------------------------------------------------
@@ -244,7 +244,7 @@ def test_a_request_that_failed_is_repeated_and_nothing_runs_twice(fake: FakeServ
         broker.enqueue([event(f"e{n}") for n in range(count)])
         assert rule.happened == 1
         assert fake.counts(MAILER)[0] == count * (2 if fault == LOST else 1)
-        hand = Hand(broker)
+        hand = ScriptedWorker(broker)
         claims = hand.claim(queue=MAILER)
         claims += hand.claim(queue=MAILER)
         assert sorted(keys(claims)) == [f"e{n}@{MAILER}" for n in range(count)]
@@ -274,7 +274,7 @@ def test_names_have_the_prefix_and_the_account_of_the_url(fake: FakeServer) -> N
     fake.create_topic(f"p-{TOPIC}", f"p-{MAILER}", RawMessageDelivery="true")
     with opened(fake, table=None, prefix="p-") as broker:
         broker.enqueue([event("e1")])
-        assert keys(Hand(broker).claim(queue=MAILER)) == [f"e1@{MAILER}"]
+        assert keys(ScriptedWorker(broker).claim(queue=MAILER)) == [f"e1@{MAILER}"]
         assert broker.clients.requests["sts.GetCallerIdentity"] == 1
         broker.enqueue([event("e2")])
         assert broker.clients.requests["sts.GetCallerIdentity"] == 1
@@ -288,7 +288,7 @@ def test_what_a_run_publishes_is_sent_before_its_message_is_deleted_and_once(fak
     fake.create_queues("q")
     with FaultProxy(fake.endpoint) as proxy, opened(proxy, table=None) as broker:
         broker.enqueue([job("a")])
-        hand = Hand(broker)
+        hand = ScriptedWorker(broker)
         claim = hand.one()
         proxy.clear()
         failing = proxy.rule(ERROR_500, "SendMessageBatch", nth=1)
@@ -299,7 +299,7 @@ def test_what_a_run_publishes_is_sent_before_its_message_is_deleted_and_once(fak
         assert hand.again().refused == []
         calls = [call.operation for call in proxy.log if call.service != "sts"]
         assert calls == ["PublishBatch", "SendMessageBatch", "SendMessageBatch", "DeleteMessageBatch"]
-        assert sorted(keys(Hand(broker, "two").claim(queue=MAILER))) == [f"e1@{MAILER}", f"e2@{MAILER}"]
+        assert sorted(keys(ScriptedWorker(broker, "two").claim(queue=MAILER))) == [f"e1@{MAILER}", f"e2@{MAILER}"]
         assert keys(hand.claim()) == ["next"]
 
 
@@ -308,7 +308,7 @@ def test_a_run_that_publishes_to_a_missing_topic_has_failed_and_holds_up_nobody(
     aws.create_queues("q")
     with opened(aws, table=None) as broker:
         broker.enqueue([job("a"), job("b")])
-        hand = Hand(broker)
+        hand = ScriptedWorker(broker)
         claims = {claim.key: claim for claim in hand.claim()}
         wrong, right = done(claims["a"], [event("e1", topic="gone")]), done(claims["b"], [event("e2")])
         with pytest.raises(EnqueueError) as refused:

@@ -19,7 +19,7 @@ from laneway.brokers.aws.dynamodb.job_history import LONGEST_ID, HistoryRow
 from laneway.errors import BrokerAwayError, BrokerError
 from laneway.jobs.data import Status, WorkerView
 from laneway.jobs.settlement import buried, done, failed, postponed
-from laneway.testing.conformance.fixtures import Hand, call, job, keys, put
+from laneway.testing.conformance.fixtures import ScriptedWorker, call, job, keys, put
 from tests.aws.operators import TABLE, opened, ready, said
 from tests.aws.places import Place
 from tests.aws.rig import sentences
@@ -88,7 +88,7 @@ def test_a_job_is_queued_runs_and_is_done(aws: Place) -> None:
         put(broker, "a", "b")
         broker.enqueue([call("k", "x"), call("k", "y")])
         assert broker.status("q", "a") == broker.status("q", "k", "y") == "queued"
-        hand = Hand(broker)
+        hand = ScriptedWorker(broker)
         claims = {claim.key: claim for _ in range(3) for claim in hand.claim(limit=10)}
         assert broker.status("q", "a") == broker.status("q", "k", "x") == "running"
         hand.settle(done(claims["a"]), done(claims["b"]), done(claims["k"]))
@@ -109,7 +109,7 @@ def test_a_job_waits_is_cancelled_moved_and_deleted(aws: Place) -> None:
         assert broker.status("q", "soon") == status(aws, "k", "x") == "cancelled"
         assert broker.run_now("q", ["later"]) == 1
         assert broker.status("q", "later") == "queued"
-        hand = Hand(broker)
+        hand = ScriptedWorker(broker)
         hand.settle(failed(hand.one(), "no", 5, 2 * DAY))
         assert broker.status("q", "later") == "delayed"
         assert broker.delete_failed("q", ["later"]) == 1
@@ -121,7 +121,7 @@ def test_what_has_ended_can_no_longer_be_cancelled_or_moved(aws: Place) -> None:
     with recording(aws) as broker:
         broker.enqueue([job("cancelled", delay_s=60, cancellable=True), call("k", "x", delay_s=60)])
         put(broker, "done", "dead")
-        hand = Hand(broker)
+        hand = ScriptedWorker(broker)
         claims = {claim.key: claim for _ in range(2) for claim in hand.claim(limit=10)}
         hand.settle(done(claims["done"]), buried(claims["dead"], "no"))
         assert broker.cancel("q", "cancelled")
@@ -138,7 +138,7 @@ def test_a_job_dies_is_revived_and_deleted(aws: Place) -> None:
     with recording(aws) as broker:
         put(broker, "a", "b")
         broker.enqueue([call("k", "x"), call("k", "y")])
-        hand = Hand(broker)
+        hand = ScriptedWorker(broker)
         claims = {claim.key: claim for _ in range(3) for claim in hand.claim(limit=10)}
         hand.settle(buried(claims["a"], "no"), buried(claims["b"], "no"), buried(claims["k"], "no", done=1))
         assert [broker.status("q", *where) for where in (("a",), ("b",), ("k", "y"))] == ["dead"] * 3
@@ -156,7 +156,7 @@ def test_a_job_dies_is_revived_and_deleted(aws: Place) -> None:
 def test_a_failed_job_is_buried_by_hand(fake: Place) -> None:
     with recording(fake) as broker:
         put(broker, "a")
-        hand = Hand(broker)
+        hand = ScriptedWorker(broker)
         hand.settle(failed(hand.one(), "no", 5, DAY))
         assert broker.bury_failed("q", ["a"]) == 1
         assert broker.status("q", "a") == "dead"
@@ -167,7 +167,7 @@ def test_a_failed_job_is_buried_by_hand(fake: Place) -> None:
 def test_what_is_not_over_has_no_record(fake: Place) -> None:
     with recording(fake) as broker:
         put(broker, "retried", "postponed", "released")
-        hand = Hand(broker)
+        hand = ScriptedWorker(broker)
         claims = {claim.key: claim for claim in hand.claim()}
         hand.settle(failed(claims["retried"], "no", 5, 60.0), postponed(claims["postponed"], 60.0))
         broker.leave("worker-1")
@@ -189,7 +189,7 @@ def test_reviving_goes_on_although_the_table_is_away(fake: Place, caplog: pytest
     """Else it would be done twice. What is kept of the job is true again when it has ended."""
     with recording(fake) as broker:
         put(broker, "a")
-        hand = Hand(broker)
+        hand = ScriptedWorker(broker)
         hand.settle(buried(hand.one(), "no"))
         Interference(broker, "dynamodb", "update_item", after=False)
         assert broker.revive("q", ["a"]) == 1
@@ -207,7 +207,7 @@ def test_what_runs_elsewhere_is_known_by_heartbeats(aws: Place) -> None:
     with recording(aws) as broker:
         put(broker, "a", "b")
         broker.enqueue([call("k", "x")])
-        hand = Hand(broker)
+        hand = ScriptedWorker(broker)
         claims = {claim.key: claim for _ in range(3) for claim in hand.claim(limit=10)}
         assert status(aws, "a") == "queued"
         broker.reporter.round()
@@ -230,7 +230,7 @@ def test_a_dead_worker_runs_nothing(fake: Place) -> None:
 
 def test_heartbeats_are_read_once_a_second_and_stay_small(fake: FakeServer) -> None:
     with recording(fake) as broker:
-        Hand(broker)
+        ScriptedWorker(broker)
         broker.reporter.running = lambda worker: ["x" * (LONGEST_TOLD + 1), *(f"job-{n}" for n in range(MOST_TOLD + 9))]
         broker.reporter.round()
         before = fake.requests["dynamodb.Query"]
@@ -247,7 +247,7 @@ def test_heartbeats_are_read_once_a_second_and_stay_small(fake: FakeServer) -> N
 def test_an_answer_that_is_lost_loses_nothing(fake: Place, after: bool, verdict: str) -> None:
     with recording(fake) as broker:
         put(broker, "a")
-        hand = Hand(broker)
+        hand = ScriptedWorker(broker)
         claim = hand.one()
         table_of(broker)
         lost = Interference(broker, "dynamodb", "batch_write_item", after=after)
@@ -265,7 +265,7 @@ def test_a_record_comes_before_the_delete_and_once_for_a_turn(fake: FakeServer) 
     """Thirty jobs are two requests; the turn is repeated after the delete failed, and nothing is written again."""
     with recording(fake) as broker:
         put(broker, *(str(n) for n in range(30)))
-        hand = Hand(broker)
+        hand = ScriptedWorker(broker)
         claims = hand.claim()
         assert len(claims) == 30
         fake.requests.clear()
@@ -282,7 +282,7 @@ def test_a_record_comes_before_the_delete_and_once_for_a_turn(fake: FakeServer) 
 def test_what_dynamodb_leaves_undone_is_tried_again(fake: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     with recording(fake) as broker:
         put(broker, "a", "b", "c")
-        hand = Hand(broker)
+        hand = ScriptedWorker(broker)
         claims = hand.claim()
         ask, asked = broker.clients.dynamodb, list[int]()
 
@@ -303,10 +303,10 @@ def test_what_dynamodb_leaves_undone_is_tried_again(fake: Place, monkeypatch: py
 def test_a_claim_that_came_too_late_is_not_recorded(fake: Place) -> None:
     with recording(fake) as broker:
         put(broker, "a")
-        hand = Hand(broker)
+        hand = ScriptedWorker(broker)
         claim = hand.one()
         broker.leave("worker-1")
-        assert Hand(broker, "worker-2").settle(done(claim)) == ["a"]
+        assert ScriptedWorker(broker, "worker-2").settle(done(claim)) == ["a"]
         assert rows(fake) == {}
 
 
@@ -316,7 +316,7 @@ def test_a_stranger_with_a_long_id_hinders_nobody(aws: Place) -> None:
         long = f'{{"_job_class":"T","_job_params":null,"_job_id":"{"x" * (LONGEST_ID + 1)}"}}'
         fifo = {"MessageGroupId": "k", "MessageDeduplicationId": "k"}
         aws.sqs_client.send_message(QueueUrl=aws.queue_url("q.fifo"), MessageBody=long, **fifo)
-        hand = Hand(broker)
+        hand = ScriptedWorker(broker)
         claims = hand.claim()
         assert len(claims) == 2
         assert hand.settle(*map(done, claims)) == []
@@ -336,7 +336,7 @@ def test_what_ended_more_than_a_day_ago_is_not_taken_for_queued(fake: Place) -> 
     with recording(fake) as broker:
         young, old, ended, revived = made(0.9), made(1.1), made(1.2), made(1.3)
         put(broker, young, old, ended, revived)
-        hand = Hand(broker)
+        hand = ScriptedWorker(broker)
         claims = {claim.key: claim for claim in hand.claim()}
         hand.settle(done(claims[ended]), buried(claims[revived], "no"))
         broker.leave("worker-1")
@@ -347,7 +347,7 @@ def test_what_ended_more_than_a_day_ago_is_not_taken_for_queued(fake: Place) -> 
         with pytest.raises(BrokerError) as error:
             broker.status("q", old)
         assert "more than a day ago" in said(error)
-        hand = Hand(broker, "worker-2")
+        hand = ScriptedWorker(broker, "worker-2")
         assert old in keys(hand.claim())
         assert broker.status("q", old) == "running"
 
@@ -355,7 +355,7 @@ def test_what_ended_more_than_a_day_ago_is_not_taken_for_queued(fake: Place) -> 
 def test_without_records_nothing_is_written_and_it_is_said_how_to_have_them(fake: Place) -> None:
     with ready(fake) as broker:
         put(broker, "a", "b")
-        hand = Hand(broker)
+        hand = ScriptedWorker(broker)
         claims = {claim.key: claim for claim in hand.claim()}
         hand.settle(done(claims["a"]), buried(claims["b"], "no"))
         broker.enqueue([job("later", delay_s=DAY)])
@@ -375,7 +375,7 @@ def test_records_need_the_table(fake: Place, caplog: pytest.LogCaptureFixture) -
     with opened(fake, table=None, records=True) as broker:
         broker.declare("q", 1)
         put(broker, "a", "b")
-        hand = Hand(broker)
+        hand = ScriptedWorker(broker)
         for claim in hand.claim():
             assert hand.settle(done(claim)) == []
         with pytest.raises(BrokerError) as error:

@@ -11,7 +11,7 @@ from laneway.brokers.aws.sqs.message import ATTRIBUTE
 from laneway.errors import BrokerAwayError, BrokerError, EnqueueError
 from laneway.jobs.data import Claim, Kind
 from laneway.jobs.settlement import Settlement, buried, died, done, failed, postponed, released
-from laneway.testing.conformance.fixtures import Hand, bodies, call, calls, job, keys, put
+from laneway.testing.conformance.fixtures import ScriptedWorker, bodies, call, calls, job, keys, put
 from tests.aws.places import Place
 from tests.aws.rig import Bench, Lost, Rig, bench, sentences, virtual_server
 
@@ -23,7 +23,7 @@ def notes(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [json.loads(message["MessageAttributes"][ATTRIBUTE]["StringValue"]) for message in messages]
 
 
-def holds(hand: Hand, count: int) -> list[Claim]:
+def holds(hand: ScriptedWorker, count: int) -> list[Claim]:
     claims = hand.claim()
     assert len(claims) == count
     return claims
@@ -324,7 +324,7 @@ def test_a_run_that_enqueues_for_a_queue_that_is_missing_is_to_blame(bench: Benc
 # -- lost answers --------------------------------------------------------------------------------------
 
 
-def _story(rig: Rig) -> tuple[Hand, list[Settlement]]:
+def _story(rig: Rig) -> tuple[ScriptedWorker, list[Settlement]]:
     """A turn in which everything is settled that can be: 12 jobs are done, so that there are several batches."""
     put(rig, *(f"done{n}" for n in range(12)), "retry", "bury", "postpone", "release")  # type: ignore[arg-type]
     calls(rig, "kdone", "1", "2")  # type: ignore[arg-type]

@@ -14,7 +14,7 @@ from laneway.brokers.aws import AWSBroker
 from laneway.brokers.aws.dynamodb.forward import LONGEST_DELAY_S
 from laneway.clock import ManualClock
 from laneway.jobs.settlement import done
-from laneway.testing.conformance.fixtures import Hand
+from laneway.testing.conformance.fixtures import ScriptedWorker
 from tests.aws.servers import FakeServer
 
 QUEUE = "q"
@@ -33,7 +33,7 @@ class Timeline:
         self.order: list[str] = []
         #: Rounds of the poller that were asked for, and those that moved something.
         self.rounds = self.fruitful = 0
-        self._hand = Hand(self.broker)
+        self._hand = ScriptedWorker(self.broker)
         (self._poller,) = [each for each in self.broker.duties([QUEUE]) if each.name == "poller"]
         self._poll_at = clock.now()
 

@@ -20,8 +20,8 @@ import msgspec
 from laneway import Laneway
 from laneway.jobs.data import Kind, NewJob
 from laneway.worker.process.tree import descendants
-from tests.support.checkers import Accepted, Snapshot, lost, out_of_order, overlap, repeats
-from tests.support.history import Event, History, read_history
+from tests.support.checkers import AcceptedCall, Snapshot, lost, out_of_order, overlap, repeats
+from tests.support.history import History, HistoryEvent, read_history
 
 PROGRAM = Path(__file__).with_name("program.py")
 LEASE_S = 2.0
@@ -152,7 +152,7 @@ class Work:
         self._app = app
         self._keys = size.keys
         self._at = 0.0
-        self.accepted: list[Accepted] = []
+        self.accepted: list[AcceptedCall] = []
         app.broker.declare("orders", 5)
         self._add(size.jobs)
 
@@ -171,13 +171,13 @@ class Work:
     def _add(self, calls: int) -> None:
         done, keys = len(self.accepted), self._keys
         numbers = range(done, done + calls)
-        new = [Accepted(f"k{n % keys}", n // keys, f"k{n % keys}#{n // keys}") for n in numbers]
+        new = [AcceptedCall(f"k{n % keys}", n // keys, f"k{n % keys}#{n // keys}") for n in numbers]
         for start in range(0, calls, 5_000):
             self._app.broker.enqueue([new_call(each) for each in new[start : start + 5_000]])
         self.accepted += new
 
 
-def new_call(call: Accepted) -> NewJob:
+def new_call(call: AcceptedCall) -> NewJob:
     """As the program of these tests takes it."""
     body = f'{{"_job_class":"work","_job_params":{{"key":"{call.key}","seq":{call.seq}}},"_job_id":"{call.job}"}}'
     return NewJob(queue="orders", key=call.key, kind=Kind.KEYED, identity=call.job, body=body)
@@ -205,7 +205,7 @@ def _serve(killer: Killer, work: Work, environ: dict[str, str], folder: Path, wo
     history.close()
 
 
-def check(app: Laneway, accepted: list[Accepted], events: list[Event]) -> list[str]:
+def check(app: Laneway, accepted: list[AcceptedCall], events: list[HistoryEvent]) -> list[str]:
     """Everything that must be true, whoever was killed."""
     dead = app.broker.listing("orders", "dead", limit=100).jobs
     morgue = Snapshot(dead=frozenset(payload.identity for view in dead for payload in view.payloads))

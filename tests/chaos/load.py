@@ -17,8 +17,8 @@ from laneway import Laneway
 from laneway.errors import BrokerAwayError
 from tests.chaos.chaos import PROGRAM, check, new_call
 from tests.supervisor.site import PATIENCE_S, wait_until
-from tests.support.checkers import Accepted, conservation, repeats, snapshot
-from tests.support.history import Event, parse_line
+from tests.support.checkers import AcceptedCall, conservation, repeats, snapshot
+from tests.support.history import HistoryEvent, parse_line
 
 KEYS = [f"k{number}" for number in range(40)]
 #: Calls that may wait before nobody enqueues any more.
@@ -35,14 +35,14 @@ class Load:
         self._path = folder / "history"
         self._app = Laneway(url)
         self._app.broker.declare("orders", 5)
-        self.accepted: list[Accepted] = []
+        self.accepted: list[AcceptedCall] = []
         #: Calls of `enqueue` that were not answered, and so repeated.
         self.unanswered = 0
         self._trouble: list[BaseException] = []
         self._path.touch()
         self._reading = threading.Lock()
         self._read_to = self._ended = 0
-        self._events: list[Event] = []
+        self._events: list[HistoryEvent] = []
         self._stop = threading.Event()
         (folder / "deaths").mkdir()
         told = {"LANEWAY_URL": url, "HISTORY": str(self._path), "TAKES_S": "0.002", "DEATHS": str(folder / "deaths")}
@@ -60,14 +60,14 @@ class Load:
         try:
             seq = 0
             while not self._stop.is_set():
-                self._enqueue([Accepted(key, seq, f"{key}#{seq}") for key in KEYS])
+                self._enqueue([AcceptedCall(key, seq, f"{key}#{seq}") for key in KEYS])
                 seq += 1
                 while not self._stop.wait(0.01) and len(self.accepted) - self.ended() > MOST:
                     pass
         except BaseException as error:
             self._trouble.append(error)
 
-    def _enqueue(self, calls: list[Accepted]) -> None:
+    def _enqueue(self, calls: list[AcceptedCall]) -> None:
         while True:
             try:
                 self._app.broker.enqueue([new_call(each) for each in calls])
@@ -77,7 +77,7 @@ class Load:
             self.accepted += calls
             return
 
-    def events(self) -> list[Event]:
+    def events(self) -> list[HistoryEvent]:
         """The history so far."""
         with self._reading, self._path.open(encoding="utf-8") as file:
             file.seek(self._read_to)

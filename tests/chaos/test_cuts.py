@@ -22,7 +22,7 @@ from laneway.ids import new_id
 from laneway.jobs.data import StartedRun
 from laneway.jobs.settlement import done
 from laneway.testing.conformance.events import QUEUES, copies
-from laneway.testing.conformance.fixtures import Hand, bodies, calls, job, keys, numbers, put
+from laneway.testing.conformance.fixtures import ScriptedWorker, bodies, calls, job, keys, numbers, put
 from tests.chaos.verbs import VERBS, World
 from tests.proxy import LOSE_ANSWER, LOSE_REQUEST, PASS, Proxy, all_pass
 from tests.servers import RedisServer, servers
@@ -129,7 +129,7 @@ def with_prefix(broker: RedisBroker, prefix: str, clock: ManualClock) -> RedisBr
 
 def finish(broker: RedisBroker, *queues: str) -> list[str]:
     """Run all that is due, elsewhere."""
-    hand, ran = Hand(broker, new_id()), list[str]()
+    hand, ran = ScriptedWorker(broker, new_id()), list[str]()
     for queue in queues:
         claims = hand.claim(queue=queue)
         hand.settle(*map(done, claims), queue=queue)
@@ -197,7 +197,7 @@ def test_what_a_run_sent_and_was_finished_before_its_turn_is_repeated_stays_fini
     broker, other = open_at(proxy.port), open_at(redis_server.port)
     broker.declare("q", 5)
     other.declare("other", 5)
-    hand = Hand(broker)
+    hand = ScriptedWorker(broker)
     put(broker, "parent")
     parent = done(hand.one())
     parent.outbox = [job("child"), job("child", queue="other")]
@@ -218,8 +218,8 @@ def test_deaths_are_counted_by_whoever_goes_on(
     monkeypatch.setattr("laneway.brokers.redis.client.server.PAUSES_S", ())
     broker, other = open_at(proxy.port), open_at(redis_server.port)
     broker.declare("q", 5)
-    broker.leave(Hand(broker, "rehearsal").name)  # Redis knows the scripts from here on
-    hand = Hand(broker)
+    broker.leave(ScriptedWorker(broker, "rehearsal").name)  # Redis knows the scripts from here on
+    hand = ScriptedWorker(broker)
     put(broker, "killer", "neighbour")
     tokens = {claim.key: claim.token for claim in hand.claim()}
     proxy.begin(lambda number: PASS if number == 0 else LOSE_REQUEST)
@@ -258,7 +258,7 @@ def test_a_chunk_that_redis_knew_no_script_for_is_stored_before_those_behind_it(
             proxy.before = meddle
             calls(broker, "k", *names)
             proxy.before = lambda words: None
-            hand = Hand(other, f"worker-{forgotten}")
+            hand = ScriptedWorker(other, f"worker-{forgotten}")
             claim = hand.one()
             assert bodies(claim) == names, f"forgotten at {forgotten}"
             hand.settle(done(claim))

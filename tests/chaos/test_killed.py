@@ -12,7 +12,7 @@ from statistics import median
 import pytest
 
 from tests.supervisor.site import LARGE, Site, alive, kill, wait_until
-from tests.support.history import Event
+from tests.support.history import HistoryEvent
 
 pytestmark = pytest.mark.chaos
 
@@ -20,7 +20,7 @@ KILLS = 20 if LARGE else 1
 LEASE_S = 2.0 if LARGE else 1.0
 
 
-def again(site: Site, before: list[Event], since: float) -> float:
+def again(site: Site, before: list[HistoryEvent], since: float) -> float:
     """Wait until each of these runs has begun once more; seconds since then until the last of them has."""
     later = lambda: [event for event in site.events("S") if event.t > since]  # noqa: E731 - it is asked twice
     jobs = {event.job for event in before}
@@ -28,7 +28,7 @@ def again(site: Site, before: list[Event], since: float) -> float:
     return max(event.t for event in later() if event.job in jobs) - since
 
 
-def running(site: Site, pids: list[int]) -> list[Event]:
+def running(site: Site, pids: list[int]) -> list[HistoryEvent]:
     """What has begun in these processes and not ended."""
     ended = {(event.job, event.token) for event in site.events("E")}
     return [each for each in site.events("S") if each.pid in pids and (each.job, each.token) not in ended]

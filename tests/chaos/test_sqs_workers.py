@@ -17,7 +17,7 @@ from tests.aws.proxy import Call, FaultProxy
 from tests.aws.servers import FakeProcess
 from tests.chaos.chaos import Size, places_of, run
 from tests.supervisor.site import LARGE, QUEUES, Server, Site, alive, kill, wait_until
-from tests.support.history import Event
+from tests.support.history import HistoryEvent
 
 pytestmark = pytest.mark.chaos
 
@@ -56,7 +56,7 @@ def sqs(server: FakeProcess, tmp_path: Path) -> Iterator[Site]:
     site.close()
 
 
-def running(site: Site, pids: list[int]) -> list[Event]:
+def running(site: Site, pids: list[int]) -> list[HistoryEvent]:
     """What has begun in these processes and not ended."""
     ended = {(event.job, event.token) for event in site.events("E")}
     return [each for each in site.events("S") if each.pid in pids and (each.job, each.token) not in ended]

@@ -11,7 +11,7 @@ import threading
 import pytest
 
 from tests.supervisor.site import LARGE, Server, Site, alive, kill, state_of, wait_until
-from tests.support.history import Event
+from tests.support.history import HistoryEvent
 
 pytestmark = pytest.mark.chaos
 
@@ -27,7 +27,7 @@ def begin(site: Site) -> tuple[Server, Server]:
     return first.serving(), second.serving()
 
 
-def running(site: Site, pid: int) -> list[Event]:
+def running(site: Site, pid: int) -> list[HistoryEvent]:
     ended = {(event.job, event.token) for event in site.events("E")}
     return [each for each in site.events("S") if each.pid == pid and (each.job, each.token) not in ended]
 

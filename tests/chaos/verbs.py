@@ -19,7 +19,7 @@ from laneway.events.event import Subscription
 from laneway.jobs.data import Claim, StartedRun, WorkerView
 from laneway.jobs.settlement import Settlement, buried, done, failed, postponed, released
 from laneway.testing.conformance.events import copies
-from laneway.testing.conformance.fixtures import Hand, call, calls, declare_dead, job, put, value, values
+from laneway.testing.conformance.fixtures import ScriptedWorker, call, calls, declare_dead, job, put, value, values
 
 
 class World:
@@ -32,7 +32,7 @@ class World:
         self.broker, self.onlooker, self.clock = broker, broker, clock
         broker.declare("q", 3)
         broker.declare("other", 2)
-        self.hand, self.idle = Hand(broker), Hand(broker, "worker-2")
+        self.hand, self.idle = ScriptedWorker(broker), ScriptedWorker(broker, "worker-2")
         calls(broker, "dead", "x")
         self.hand.settle(buried(self.hand.one(), "no"))
         calls(broker, "failed", "x", "y")
@@ -55,7 +55,7 @@ class World:
         #: The turns that verbs take: the same one again after no answer, as a worker does.
         self.turns: dict[str, Turn] = {}
 
-    def turn(self, *settlements: Settlement, limit: int = 0, hand: Hand | None = None) -> Any:
+    def turn(self, *settlements: Settlement, limit: int = 0, hand: ScriptedWorker | None = None) -> Any:
         """Take a turn; again, when it is asked for again."""
         hand = hand or self.hand
         if hand.name not in self.turns:
@@ -86,7 +86,7 @@ class World:
             broker.leave(worker)
         broker.reclaim()
         self.clock.advance(2_000)
-        hand, ran = Hand(broker, "worker-9"), list[Any]()
+        hand, ran = ScriptedWorker(broker, "worker-9"), list[Any]()
         for stats in broker.stats():
             queue = stats.queue
             if stats.paused:
@@ -193,7 +193,7 @@ VERBS: dict[str, Callable[[World], Any]] = {
     "turn, claims": lambda world: world.turn(limit=10),
     "turn, settles with outbox and claims": _settle_all,
     "turn, buries and releases": _bury_and_release,
-    "turn of a new worker": lambda world: world.turn(limit=2, hand=Hand(world.broker, "worker-4")),
+    "turn of a new worker": lambda world: world.turn(limit=2, hand=ScriptedWorker(world.broker, "worker-4")),
     "wait": lambda world: world.broker.wait(["q"], 30.0),
     "wait for what is not there": lambda world: world.broker.wait(["other"], 0.01),
     "renew": lambda world: world.broker.renew(world.hand.name, [], 0),

@@ -7,7 +7,7 @@ import pytest
 from laneway.brokers.memory import MemoryBroker
 from laneway.errors import ConfigError
 from laneway.testing.conformance import BrokerConformance
-from laneway.testing.conformance.fixtures import Hand, MakeBroker, bodies, call, calls, keys, put
+from laneway.testing.conformance.fixtures import MakeBroker, ScriptedWorker, bodies, call, calls, keys, put
 from laneway.urls import Url, open_broker
 
 pytestmark = pytest.mark.conformance
@@ -28,13 +28,13 @@ def test_keys_in_a_shard_that_is_not_theirs_are_put_right() -> None:
     assert broker.check() == ["The queue q has keys in a shard that is not theirs: 1."]
     assert broker.repair() == ["Keys of the queue q put into their own shard: 1."]
     assert (broker.check(), broker.repair()) == ([], [])
-    assert keys(Hand(broker).claim(shards=[4])) == ["0"]
+    assert keys(ScriptedWorker(broker).claim(shards=[4])) == ["0"]
 
 
 def test_claims_of_nobody_are_given_back() -> None:
     broker = MemoryBroker()
     calls(broker, "k", "a")
-    hand = Hand(broker)
+    hand = ScriptedWorker(broker)
     hand.one()
     calls(broker, "k", "b")
     broker._workers[hand.name].claims.clear()

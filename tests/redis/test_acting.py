@@ -16,7 +16,7 @@ from laneway.brokers.redis.script import load
 from laneway.clock import ManualClock
 from laneway.errors import BrokerError
 from laneway.jobs.settlement import buried, failed
-from laneway.testing.conformance.fixtures import Hand, calls, job, keys, only, places, put, values
+from laneway.testing.conformance.fixtures import ScriptedWorker, calls, job, keys, only, places, put, values
 from tests.redis.conftest import Opener
 from tests.servers import RedisCluster, RedisServer, servers
 
@@ -36,7 +36,7 @@ def test_any_number_of_keys_may_be_named(broker: RedisBroker) -> None:
     names = [f"k{n}" for n in range(3 * CHUNK)]
     put(broker, *names, delay_s=60)
     assert broker.run_now("q", [*names, *names, "nobody"]) == len(names)
-    hand = Hand(broker)
+    hand = ScriptedWorker(broker)
     hand.settle(*(buried(claim, "no") for claim in hand.claim(limit=len(names))))
     assert broker.revive("q", [*names[:-1], *names[:-1], "nobody"]) == len(names) - 1
     assert broker.delete_dead("q", [*names, *names]) == 1
@@ -47,7 +47,7 @@ def test_a_call_that_was_cancelled_beside_a_run_is_still_the_last_that_came(
 ) -> None:
     """Calls without a time of their own run as they came, even if the clock steps back between them."""
     calls(broker, "k", "a")
-    Hand(broker).one()
+    ScriptedWorker(broker).one()
     clock.advance(10)
     calls(broker, "k", "b")
     last = clock.now()
@@ -63,7 +63,7 @@ def test_a_pause_that_was_not_told_to_the_shards_is_told_by_the_next(
     """Whoever paused the queue has died in the middle of it; with resuming it is the same."""
     put(broker, "a", "b")
     layouts = Layouts(open_url(redis_server.url), Keys("laneway"), clock)
-    hand = Hand(broker)
+    hand = ScriptedWorker(broker)
 
     def die_after_saying(paused: bool) -> None:
         layouts.server.run(load("pause"), [layouts.keys.queues], [layouts.args(queue="q", paused=paused)])
@@ -86,7 +86,7 @@ def test_shards_are_not_paused_by_somebody_who_remembers_an_older_day(
     broker.resume("q")
     layouts.open(outdated)
     put(broker, "a")
-    assert keys(Hand(broker).claim()) == ["a"]
+    assert keys(ScriptedWorker(broker).claim()) == ["a"]
 
 
 def test_a_full_server_lets_people_make_room(tmp_path: Path, open_url: Opener, clock: ManualClock) -> None:
@@ -98,7 +98,7 @@ def test_a_full_server_lets_people_make_room(tmp_path: Path, open_url: Opener, c
     for key in ("cancelled", "less", "buried", "deleted", "revived", "gone"):
         calls(broker, key, "a", "b")
     values(broker, "values", {"x": 1.0, "y": 2.0})
-    hand = Hand(broker)
+    hand = ScriptedWorker(broker)
     claims = {claim.key: claim for claim in hand.claim(limit=7)}
     hand.settle(
         *(failed(claims[key], "no", 5, 60.0) for key in ("cancelled", "less", "buried", "deleted", "values")),

@@ -12,7 +12,7 @@ from laneway.brokers.redis.client.connections import Command
 from laneway.clock import ManualClock
 from laneway.errors import BrokerAwayError
 from laneway.jobs.settlement import done
-from laneway.testing.conformance.fixtures import Hand, job, numbers, put
+from laneway.testing.conformance.fixtures import ScriptedWorker, job, numbers, put
 from tests.redis.conftest import Opener
 from tests.redis.test_cluster_lost_answers import Cut
 from tests.redis.test_cluster_moving_targets import leave_behind, stored
@@ -80,7 +80,7 @@ def send(broker: RedisBroker, cut: Cut, clock: ManualClock, count: int = 6) -> N
 
 
 def run_all(broker: RedisBroker, worker: str) -> int:
-    hand = Hand(broker, worker)
+    hand = ScriptedWorker(broker, worker)
     claims = hand.claim(queue="far")
     hand.settle(*map(done, claims), queue="far")
     return len(claims)
@@ -107,7 +107,7 @@ def test_what_is_gone_from_the_outbox_is_soon_forgotten(
     assert min(left for _, left in marks(broker)) > 6 * DAYS
     broker.reclaim()
     put(broker, "run")
-    hand = Hand(broker, "worker-2")
+    hand = ScriptedWorker(broker, "worker-2")
     hand.settle(done(hand.one(), [job("child", queue="far")]))
     if how == "renewing":
         broker.renew(hand.name, (), 1)
@@ -119,7 +119,7 @@ def test_what_is_gone_from_the_outbox_is_soon_forgotten(
     assert max(left for _, left in marks(broker)) <= 10 * MINUTES
     pass_time(broker, 11 * MINUTES)
     put(broker, "run again")
-    hand = Hand(broker, "worker-3")
+    hand = ScriptedWorker(broker, "worker-3")
     hand.settle(done(hand.one(), [job(f"child-{n}", queue="far") for n in range(20, 40)]))
     assert len(marks(broker)) == 20
 
@@ -127,7 +127,7 @@ def test_what_is_gone_from_the_outbox_is_soon_forgotten(
 def test_many_are_told_at_once(broker: RedisBroker, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cluster_enqueue, "MANY", 10)
     put(broker, "a", "b")
-    hand = Hand(broker)
+    hand = ScriptedWorker(broker)
     one, other = hand.claim()
     hand.settle(done(one, [job(f"one-{n}", queue="far") for n in range(9)]))
     assert min(left for _, left in marks(broker)) > 6 * DAYS

@@ -18,7 +18,7 @@ from laneway.errors import BrokerAwayError
 from laneway.events.event import copy_key
 from laneway.jobs.data import NewJob
 from laneway.jobs.settlement import buried, done, failed, released
-from laneway.testing.conformance.fixtures import Hand, call, job, keys, numbers, places, put, value
+from laneway.testing.conformance.fixtures import ScriptedWorker, call, job, keys, numbers, places, put, value
 from tests.redis.conftest import Opener
 from tests.servers import RedisCluster
 
@@ -86,7 +86,7 @@ class Scene:
         self.broker = RedisBroker(self.cut, clock=self.clock)
         self.broker.declare("q", 5)
         self.broker.declare("far", 2)
-        self.hand, self.other = Hand(self.broker), Hand(self.broker, "worker-2")
+        self.hand, self.other = ScriptedWorker(self.broker), ScriptedWorker(self.broker, "worker-2")
         #: What was run, by body.
         self.ran: Counter[str] = Counter()
 

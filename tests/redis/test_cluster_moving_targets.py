@@ -16,7 +16,7 @@ from laneway.errors import BrokerAwayError
 from laneway.jobs.data import NewJob
 from laneway.jobs.settlement import done
 from laneway.jobs.shards import shard_of
-from laneway.testing.conformance.fixtures import Hand, call, job, numbers, put
+from laneway.testing.conformance.fixtures import ScriptedWorker, call, job, numbers, put
 from tests.redis.conftest import Opener
 from tests.redis.test_cluster_lost_answers import Cut
 from tests.servers import RedisCluster
@@ -74,10 +74,10 @@ def finish(broker: RedisBroker, queue: str, shards: int) -> None:
         pass
 
 
-def leave_behind(broker: RedisBroker, sent: list[NewJob]) -> tuple[Hand, Turn]:
+def leave_behind(broker: RedisBroker, sent: list[NewJob]) -> tuple[ScriptedWorker, Turn]:
     """A run is settled, and what it has sent is not delivered before the worker is cut off."""
     put(broker, "run")
-    hand = Hand(broker)
+    hand = ScriptedWorker(broker)
     turn = Turn(hand.name, "q", 2, [done(hand.one(), sent)])
     with pytest.MonkeyPatch.context() as cut:
         cut.setattr(ClusterOutbox, "deliver", lambda *_: None)
@@ -101,7 +101,7 @@ def test_a_parcel_of_which_a_part_is_on_its_way(
         with pytest.raises(SystemExit):
             other.reshard("far", 1)
     put(broker, "run")
-    hand = Hand(broker)
+    hand = ScriptedWorker(broker)
     hand.settle(done(hand.one(), [call(first, "one", queue="far"), call(second, "two", queue="far")]))
     finish(other, "far", 1)
     found = [[payload.identity for payload in other.find("far", name)[0].payloads] for name in (first, second)]
@@ -135,7 +135,7 @@ def test_what_was_delivered_is_known_where_its_queue_has_moved_to(
         cut.setattr(echo, "do_all", lambda commands: _cut() if commands[0][0] == "HDEL" else Cut.do_all(echo, commands))
         with pytest.raises(BrokerAwayError):
             broker._outbox.deliver(stored(broker))  # type: ignore[union-attr]  # pyright: ignore[reportOptionalMemberAccess]  # a Cluster has one
-    hand = Hand(other, "worker-2")
+    hand = ScriptedWorker(other, "worker-2")
     for shards in (3, 1):
         finish(other, "far", shards)
     claims = hand.claim(queue="far")
@@ -162,7 +162,7 @@ def test_enqueueing_into_a_queue_that_is_moved_is_repeated_after_it_has_moved(
 ) -> None:
     broker.enqueue([*(job(f"plain-{n}") for n in range(3)), call("z", "one")])
     other.reshard("q", 2, limit=1)  # the last to come is not the first to be moved
-    hand = Hand(other)
+    hand = ScriptedWorker(other)
     ran: list[str] = []
 
     def run_all() -> None:

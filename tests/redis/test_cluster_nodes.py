@@ -15,7 +15,7 @@ from laneway.brokers.redis import RedisBroker
 from laneway.errors import BrokerAwayError
 from laneway.jobs.data import Claim
 from laneway.jobs.settlement import Settlement, done
-from laneway.testing.conformance.fixtures import Hand, call, job, numbers
+from laneway.testing.conformance.fixtures import ScriptedWorker, call, job, numbers
 from tests.redis.conftest import Opener
 from tests.servers import RedisCluster, servers, wait_until
 
@@ -79,7 +79,7 @@ class Journal:
 
 def work(broker: Broker, name: str, journal: Journal, stop: threading.Event) -> None:
     """Run what there is, until told to stop; each call sends a job of its own."""
-    hand = journal.patiently(lambda: Hand(broker, name), stop)
+    hand = journal.patiently(lambda: ScriptedWorker(broker, name), stop)
     settlements: dict[str, list[Settlement]] = {queue: [] for queue in QUEUES}
     token = 0
     while hand is not None and not stop.is_set():

@@ -17,7 +17,7 @@ from laneway.ids import new_id
 from laneway.jobs.data import NewJob
 from laneway.jobs.settlement import done
 from laneway.testing.conformance.events import QUEUES, copies, lengths
-from laneway.testing.conformance.fixtures import Hand, call, job, keys, only
+from laneway.testing.conformance.fixtures import ScriptedWorker, call, job, keys, only
 from tests.redis.conftest import Opener
 from tests.redis.test_cluster_lost_answers import CUTS
 from tests.redis.test_cluster_storing import Deaf
@@ -64,7 +64,7 @@ def sweep(broker: RedisBroker, clock: ManualClock) -> None:
 
 
 def work(broker: RedisBroker, ran: Counter[str]) -> None:
-    hand = Hand(broker, new_id())
+    hand = ScriptedWorker(broker, new_id())
     for queue in QUEUES:
         while claims := hand.claim(queue=queue):
             ran.update(keys(claims))

@@ -9,7 +9,7 @@ from laneway.brokers.redis import RedisBroker
 from laneway.errors import BrokerAwayError, BrokerError
 from laneway.jobs.settlement import done, failed
 from laneway.jobs.shards import shard_of
-from laneway.testing.conformance.fixtures import Hand, job, keys, numbers, put
+from laneway.testing.conformance.fixtures import ScriptedWorker, job, keys, numbers, put
 from tests.redis.conftest import Opener
 from tests.redis.test_cluster_lost_answers import CUTS, Cut
 from tests.redis.test_cluster_moving_targets import finish
@@ -41,7 +41,7 @@ def test_what_was_refused_is_known_when_the_queue_has_other_shards(
 ) -> None:
     names = [f"k{n}" for n in range(12)]
     put(broker, *names)
-    hand = Hand(broker)
+    hand = ScriptedWorker(broker)
     early = hand.claim(limit=4)
     late = hand.claim()
     broker.renew(hand.name, [late[0].token], late[0].token)  # the early ones are given back
@@ -63,7 +63,7 @@ def test_what_was_given_back_before_the_queue_got_other_shards_is_refused(
     broker: RedisBroker, other: RedisBroker
 ) -> None:
     put(broker, "a", "b", "c")
-    hand = Hand(broker)
+    hand = ScriptedWorker(broker)
     claims = hand.claim()
     broker.renew(hand.name, [], 2**53)
     finish(other, "q", 2)
@@ -76,7 +76,7 @@ def test_a_turn_that_found_the_queue_resting_claims_nothing_when_it_is_repeated(
 ) -> None:
     put(broker, *(f"k{n}" for n in range(9)))
     other.reshard("q", 2, limit=1)
-    hand = Hand(broker)
+    hand = ScriptedWorker(broker)
     assert hand.claim() == []
     finish(other, "q", 2)
     assert hand.again().claims == []
@@ -89,7 +89,7 @@ def test_a_call_of_a_turn_arrives_after_the_next_turn(broker: RedisBroker, cut: 
     """Whoever sent it has repeated it, and waits for it no more: nothing is claimed for nobody."""
     name = next(name for name in "abcdefg" if shard_of(name, 3) == shard)
     put(broker, name)
-    hand = Hand(broker)
+    hand = ScriptedWorker(broker)
     hand.turn(0)
     cut.at, cut.how = step, CUTS["before"]
     with pytest.raises(BrokerAwayError):
@@ -111,7 +111,7 @@ def test_a_call_of_a_turn_that_is_not_repeated_arrives_after_the_next_one(
 ) -> None:
     name = next(name for name in "abcdefg" if shard_of(name, 3) == shard)
     put(broker, name)
-    hand = Hand(broker)
+    hand = ScriptedWorker(broker)
     hand.turn(0)
     cut.at, cut.how = 1, CUTS["before"]
     with pytest.raises(BrokerAwayError):
@@ -126,7 +126,7 @@ def test_a_call_of_a_turn_that_is_not_repeated_arrives_after_the_next_one(
 
 def test_a_turn_with_a_number_that_was_used_long_ago(broker: RedisBroker) -> None:
     put(broker, "a")
-    hand = Hand(broker)
+    hand = ScriptedWorker(broker)
     hand.turn(0)
     hand.turn(0)
     with pytest.raises(BrokerError, match="has taken another turn since"):

@@ -14,7 +14,7 @@ from laneway.brokers.redis import RedisBroker
 from laneway.brokers.redis.client import server
 from laneway.errors import BrokerAwayError
 from laneway.jobs.settlement import done
-from laneway.testing.conformance.fixtures import Hand, call, job, keys, numbers, put
+from laneway.testing.conformance.fixtures import ScriptedWorker, call, job, keys, numbers, put
 from tests.redis.conftest import Opener
 from tests.servers import SLOTS, RedisCluster, servers
 
@@ -72,7 +72,7 @@ def test_a_shard_rests_while_its_slot_is_moved(cluster: RedisCluster, open_url: 
     broker = RedisBroker(open_url(cluster.url), prefix="shard")
     broker.declare("q", 1)
     broker.enqueue([call("k", "one"), *(job(f"plain-{n}") for n in range(20))])
-    hand = Hand(broker)
+    hand = ScriptedWorker(broker)
     (held,) = hand.claim(limit=1)
     move = Move(cluster, "{shard:q:1:0}")
     before = move.keys(0)
@@ -111,12 +111,12 @@ def test_what_is_about_all_queues_is_never_half_done(cluster: RedisCluster, open
     broker = RedisBroker(open_url(cluster.url), prefix="all")
     broker.declare("q", 1)
     put(broker, "a")
-    hand = Hand(broker)
+    hand = ScriptedWorker(broker)
     broker.leave("worker-0")
     move = Move(cluster, "{all}")
     steps: list[Callable[[], object]] = [
         lambda: broker.declare("new", 1),
-        lambda: Hand(broker, "worker-2"),
+        lambda: ScriptedWorker(broker, "worker-2"),
         lambda: broker.renew(hand.name, [], 0),
         lambda: broker.leave(hand.name),
         lambda: broker.reshard("q", 2),

@@ -18,7 +18,7 @@ from laneway.errors import BrokerAwayError, EnqueueError
 from laneway.jobs.data import NewJob
 from laneway.jobs.settlement import done
 from laneway.jobs.shards import shard_of
-from laneway.testing.conformance.fixtures import Hand, call, calls, job, numbers, places, put, value
+from laneway.testing.conformance.fixtures import ScriptedWorker, call, calls, job, numbers, places, put, value
 from tests.redis.conftest import Opener
 from tests.redis.test_cluster_lost_answers import Cut
 from tests.servers import RedisCluster
@@ -80,7 +80,7 @@ def test_a_long_list_is_refused_before_any_of_it_is_stored(broker: RedisBroker) 
 def send(broker: RedisBroker, deaf: Deaf, sent: list[NewJob]) -> None:
     """A run ends and sends jobs to shards that are away just then."""
     put(broker, next(name for name in ("a", "b", "c", "d", "e", "f") if shard_of(name, 5) != 2))
-    hand = Hand(broker)
+    hand = ScriptedWorker(broker)
     claim = hand.one(shards=[0, 1, 3, 4])
     deaf.tag = "{laneway:q:1:2}"
     turn = Turn(hand.name, "q", hand.seq + 1, [done(claim, sent)], 0, [0, 1, 3, 4])
@@ -109,7 +109,7 @@ def test_what_cannot_be_stored_any_more_holds_nothing_up(
 ) -> None:
     taken, free, other = in_shard_2(3)
     put(broker, "a")
-    hand = Hand(broker)
+    hand = ScriptedWorker(broker)
     claim = hand.one()
     with monkeypatch.context() as dying:
         dying.setattr(ClusterOutbox, "deliver", lambda *_: None)  # it dies before that
@@ -131,7 +131,7 @@ def test_a_conflict_is_found_before_anything_is_settled(broker: RedisBroker) -> 
     """Unless the run will not be settled anyway: what it has sent is not sent then."""
     put(broker, "a", "b")
     calls(broker, "k", "x")
-    hand = Hand(broker)
+    hand = ScriptedWorker(broker)
     claims = {claim.key: claim for claim in hand.claim()}
     bad = [call("b", "not a plain one")]
     with pytest.raises(EnqueueError, match="'b'"):

@@ -12,7 +12,7 @@ from laneway.brokers.redis import RedisBroker, outbox
 from laneway.brokers.redis.outbox import ClusterOutbox
 from laneway.config import WorkerOptions
 from laneway.jobs.settlement import done
-from laneway.testing.conformance.fixtures import Hand, job, put
+from laneway.testing.conformance.fixtures import ScriptedWorker, job, put
 from tests.redis.conftest import Opener
 from tests.servers import RedisCluster
 from tests.worker.nodes import check_others_jobs_do_not_keep_a_worker, check_what_runs_keeps_those_who_serve_its_shard
@@ -101,7 +101,7 @@ def test_it_goes_on_until_an_event_is_stored_whose_publisher_has_died(
 def test_whose_worker_goes_on(broker: RedisBroker) -> None:
     """Those that serve the queue from which something was sent, or to which; nobody else."""
     put(broker, "a")
-    hand = Hand(broker)
+    hand = ScriptedWorker(broker)
     claim = hand.one()
     assert not broker.undelivered(["q", "far", "other"])
     with pytest.MonkeyPatch.context() as away:

@@ -9,7 +9,7 @@ from laneway.brokers.redis import RedisBroker
 from laneway.errors import LeaseLost
 from laneway.logs.sentences import SENTENCES
 from laneway.telemetry import LeaseEnded, Reclaimed
-from laneway.testing.conformance.fixtures import Hand, keys, put
+from laneway.testing.conformance.fixtures import ScriptedWorker, keys, put
 from laneway.urls import Url
 from tests.servers import RedisServer, wait_until
 from tests.worker.conftest import Running
@@ -22,14 +22,14 @@ def test_a_queue_is_made_again_by_the_next_job(redis_server: RedisServer) -> Non
     redis_server.flush()
     put(broker, "a")
     assert broker.queues() == {"q": 3}
-    assert keys(Hand(broker, "new").claim()) == ["a"]
+    assert keys(ScriptedWorker(broker, "new").claim()) == ["a"]
     broker.close()
 
 
 def test_a_worker_learns_that_it_is_not_known_any_more(redis_server: RedisServer) -> None:
     broker = RedisBroker.from_url(Url.parse(redis_server.url))
     broker.declare("q", 3)
-    hand = Hand(broker)
+    hand = ScriptedWorker(broker)
     hand.claim()
     redis_server.flush()
     with pytest.raises(LeaseLost):
@@ -45,10 +45,10 @@ def test_two_prefixes_share_a_server_and_nothing_else(redis_server: RedisServer)
     mail = RedisBroker.from_url(Url.parse(f"{redis_server.url}?prefix=mail"))
     put(shop, "a")
     put(mail, "b")
-    hand = Hand(shop)
+    hand = ScriptedWorker(shop)
     assert keys(hand.claim()) == ["a"]
     assert (mail.leases(), mail.workers()) == ({}, [])
-    assert keys(Hand(mail).claim()) == ["b"]
+    assert keys(ScriptedWorker(mail).claim()) == ["b"]
     for broker in (shop, mail):
         broker.close()
 

@@ -13,7 +13,7 @@ from laneway.brokers.redis import RedisBroker
 from laneway.brokers.redis.client.server import Server
 from laneway.clock import ManualClock
 from laneway.jobs.settlement import done
-from laneway.testing.conformance.fixtures import Hand, job, keys, put
+from laneway.testing.conformance.fixtures import ScriptedWorker, job, keys, put
 from tests.servers import RedisServer
 
 pytestmark = pytest.mark.unit
@@ -27,7 +27,7 @@ def broker(redis_server: RedisServer, clock: ManualClock) -> Iterator[RedisBroke
     broker.close()
 
 
-def records_read(server: RedisServer, hand: Hand, limit: int) -> tuple[int, int]:
+def records_read(server: RedisServer, hand: ScriptedWorker, limit: int) -> tuple[int, int]:
     """How many jobs a turn claims, and of how many it reads the record."""
     with server.client() as client, client.monitor() as monitor:
         claimed = len(hand.claim(limit=limit))
@@ -46,7 +46,7 @@ def records_read(server: RedisServer, hand: Hand, limit: int) -> tuple[int, int]
 def test_of_many_shards_only_those_are_read_that_come_first(redis_server: RedisServer, broker: RedisBroker) -> None:
     broker.declare("q", 50)
     put(broker, *(f"k{n}" for n in range(1_000)))
-    claimed, read = records_read(redis_server, Hand(broker), 3)
+    claimed, read = records_read(redis_server, ScriptedWorker(broker), 3)
     assert claimed == 3
     assert read <= 3 * 4
 
@@ -56,7 +56,7 @@ def test_large_records_are_read_a_few_at_a_time(redis_server: RedisServer, broke
     broker.declare("q", 5)
     for n in range(10):
         put(broker, *(f"k{n}-{m}" for m in range(10)), body="x" * 1_000_000)
-    hand = Hand(broker)
+    hand = ScriptedWorker(broker)
     assert records_read(redis_server, hand, 1)[1] <= 4
     claimed, read = records_read(redis_server, hand, 1_000)
     assert claimed == 16
@@ -70,7 +70,7 @@ def test_the_most_overdue_come_first_also_behind_what_is_gone(
     broker: RedisBroker, clock: ManualClock, shards: int, batch: int, in_order: bool
 ) -> None:
     """Entries of the list that lead nowhere any more, at the head of some shards and amid others."""
-    both: list[Hand] = []
+    both: list[ScriptedWorker] = []
     other = ManualClock()
     brokers: list[tuple[Broker, ManualClock]] = [(broker, clock), (MemoryBroker(other), other)]
     for each, time in brokers:
@@ -83,7 +83,7 @@ def test_the_most_overdue_come_first_also_behind_what_is_gone(
             assert each.cancel("q", f"k{n}") if n % 3 else each.reschedule("q", f"k{n}", delay_s=-1.0)
         put(each, *(f"k{n}" for n in range(1, 80, 6)))
         time.advance(2)
-        both.append(Hand(each))
+        both.append(ScriptedWorker(each))
     for limit in (1, 5, 2, 60, 1_000):
         claims = [hand.claim(limit=limit, batch=batch, in_order=in_order) for hand in both]
         assert keys(claims[0]) == keys(claims[1])

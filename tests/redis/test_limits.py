@@ -11,7 +11,7 @@ from laneway.brokers.redis.script import load
 from laneway.errors import BrokerError, EnqueueError, LeaseLost
 from laneway.jobs.settlement import done
 from laneway.testing.conformance.events import copies
-from laneway.testing.conformance.fixtures import Hand, bodies, call, job, keys, put, value
+from laneway.testing.conformance.fixtures import ScriptedWorker, bodies, call, job, keys, put, value
 from laneway.urls import Url
 from tests.servers import RedisServer
 
@@ -30,7 +30,7 @@ def test_large_bodies_are_stored_in_portions_and_in_order(broker: RedisBroker) -
     jobs = [call("k", f"{n:03}", body=f"{n:03}" + "x" * MEGABYTE) for n in range(40)]
     assert len(enqueue.chunks_of(jobs)) > 2
     broker.enqueue(jobs)
-    hand, found = Hand(broker), []
+    hand, found = ScriptedWorker(broker), []
     while claims := hand.claim():
         (claim,) = claims
         assert sum(map(len, bodies(claim))) < 40 * MEGABYTE, "a claim holds no more than both sides can bear"
@@ -82,7 +82,7 @@ def test_an_event_that_is_too_large_for_one_step_is_refused(broker: RedisBroker)
 
 def test_a_key_with_many_large_values_is_handed_out_in_portions(broker: RedisBroker) -> None:
     broker.enqueue([value("k", f"{n:03}" + "x" * MEGABYTE, score=n) for n in range(40)])
-    hand = Hand(broker)
+    hand = ScriptedWorker(broker)
     first = hand.one()
     assert 1 <= len(first.payloads) < 40
     hand.settle(done(first))
@@ -94,7 +94,7 @@ def test_a_run_that_sends_too_much_is_refused_and_nothing_is_stored(
 ) -> None:
     monkeypatch.setattr(turn, "OUTBOX_CHARS", 1_000)
     put(broker, "small", "large")
-    hand = Hand(broker)
+    hand = ScriptedWorker(broker)
     small, large = hand.claim()
     with pytest.raises(EnqueueError, match="store what is large elsewhere") as error:
         hand.turn(0, done(small, [job("a", "x" * 400)]), done(large, [job("b", "x" * 900)]))
@@ -105,7 +105,7 @@ def test_a_run_that_sends_too_much_is_refused_and_nothing_is_stored(
 
 def test_a_copy_of_an_older_turn_that_comes_late_does_nothing(broker: RedisBroker) -> None:
     """A server that was silent for a while may carry out a call after its repeat, and after the turn behind it."""
-    hand = Hand(broker)
+    hand = ScriptedWorker(broker)
     hand.claim()
     late = hand.last
     hand.claim()
@@ -118,7 +118,7 @@ def test_a_copy_of_an_older_turn_that_comes_late_does_nothing(broker: RedisBroke
 
 def test_a_worker_let_in_while_it_left_holds_nothing_for_ever(broker: RedisBroker) -> None:
     put(broker, "a")
-    hand, other = Hand(broker), Hand(broker, "worker-2")
+    hand, other = ScriptedWorker(broker), ScriptedWorker(broker, "worker-2")
     broker.leave(hand.name)
     with pytest.raises(LeaseLost):
         hand.claim()
@@ -134,6 +134,6 @@ def test_a_worker_let_in_while_it_left_holds_nothing_for_ever(broker: RedisBroke
 
 def test_hundreds_of_priorities_are_served_in_their_order(broker: RedisBroker) -> None:
     broker.enqueue([job(str(n), priority=n) for n in range(-300, 300)])
-    hand = Hand(broker)
+    hand = ScriptedWorker(broker)
     assert keys(hand.claim(limit=1_000)) == [str(n) for n in range(299, -301, -1)]
     assert broker.check() == []

@@ -14,7 +14,7 @@ from laneway.brokers.redis.client.server import Server
 from laneway.clock import ManualClock
 from laneway.jobs.data import Claim, JobView
 from laneway.jobs.settlement import Settlement, buried, done, failed
-from laneway.testing.conformance.fixtures import Hand, call, job, keys, value
+from laneway.testing.conformance.fixtures import ScriptedWorker, call, job, keys, value
 from tests.servers import RedisServer, servers
 
 pytestmark = pytest.mark.conformance
@@ -29,7 +29,7 @@ PAGE = 400
 def fill(broker: Broker, clock: ManualClock) -> None:
     """20,000 jobs of all kinds in all places, many alike in what they are sorted by."""
     broker.declare("q", SHARDS)
-    hand = Hand(broker)
+    hand = ScriptedWorker(broker)
     run_some(broker, hand, clock)
     # Due when they came, in order; then some of them go, or move.
     broker.enqueue([job(f"r{n * 7919 % 6000:04}") for n in range(6000)])
@@ -44,7 +44,7 @@ def fill(broker: Broker, clock: ManualClock) -> None:
     broker.enqueue([value(f"c{n}", f"v{m:02}", delay_s=float(n % 5)) for n in range(500) for m in range(12)])
 
 
-def run_some(broker: Broker, hand: Hand, clock: ManualClock) -> None:
+def run_some(broker: Broker, hand: ScriptedWorker, clock: ManualClock) -> None:
     """Some fail, again and again; some die, some are done with, and some still run."""
     broker.enqueue([job(f"w{n}", body=f"{n}") for n in range(6500)])
     broker.enqueue([call(f"w{n}", f"{n}-{m}", body=f"{n}") for n in range(6500, 7000) for m in range(12)])

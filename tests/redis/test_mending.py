@@ -17,7 +17,7 @@ from laneway.jobs.data import JobView
 from laneway.jobs.settlement import buried, failed
 from laneway.jobs.shards import shard_of
 from laneway.testing.conformance.fixtures import (
-    Hand,
+    ScriptedWorker,
     bodies,
     call,
     calls,
@@ -45,9 +45,9 @@ def broker(redis_server: RedisServer, clock: ManualClock) -> Iterator[RedisBroke
 
 
 @pytest.fixture
-def hand(broker: RedisBroker) -> Hand:
+def hand(broker: RedisBroker) -> ScriptedWorker:
     """A worker that has seen to it that there is a job of every kind in every place."""
-    hand = Hand(broker)
+    hand = ScriptedWorker(broker)
     calls(broker, "dead", "1", "2")
     values(broker, "dead-values", {"a": 1.0, "b": 2.0})
     put(broker, "dead-plain")
@@ -103,7 +103,7 @@ def sentence(what: str, number: int = 1) -> list[str]:
     return [f"{what}: {number}; mend it with laneway check --repair."]
 
 
-def test_all_is_well(broker: RedisBroker, hand: Hand) -> None:
+def test_all_is_well(broker: RedisBroker, hand: ScriptedWorker) -> None:
     assert (broker.check(), broker.repair(), broker.check()) == ([], [], [])
 
 
@@ -125,7 +125,7 @@ def test_all_is_well(broker: RedisBroker, hand: Hand) -> None:
         lambda client: client.zadd(f"{TAG}:aside", {"runs": 1.0}),
     ],
 )
-def test_jobs_are_put_into_their_indices(broker: RedisBroker, hand: Hand, client: Any, harm: Harm) -> None:
+def test_jobs_are_put_into_their_indices(broker: RedisBroker, hand: ScriptedWorker, client: Any, harm: Harm) -> None:
     before = everything(broker)
     harm(client)
     assert broker.check() == sentence("Jobs that are not in all their indices")
@@ -136,7 +136,7 @@ def test_jobs_are_put_into_their_indices(broker: RedisBroker, hand: Hand, client
 
 
 @pytest.mark.parametrize("index", ["due", "due:7", "keys", "failed", "failures", "fkeys", "aside", "dead", "dkeys"])
-def test_entries_without_a_job_are_removed(broker: RedisBroker, hand: Hand, client: Any, index: str) -> None:
+def test_entries_without_a_job_are_removed(broker: RedisBroker, hand: ScriptedWorker, client: Any, index: str) -> None:
     before = everything(broker)
     client.zadd(f"{TAG}:{index}", {b"0123456789abcdef-nothing": 0})
     assert broker.check() == sentence("Entries of indices without such a job")
@@ -145,7 +145,7 @@ def test_entries_without_a_job_are_removed(broker: RedisBroker, hand: Hand, clie
     assert everything(broker) == before
 
 
-def test_entries_of_another_time_are_removed(broker: RedisBroker, hand: Hand, client: Any) -> None:
+def test_entries_of_another_time_are_removed(broker: RedisBroker, hand: ScriptedWorker, client: Any) -> None:
     """A job would be handed out by them, too early or twice."""
     client.zadd(f"{TAG}:due", {b"0123456later": 0, b"0123456ready": 0})
     assert broker.check() == sentence("Entries of indices without such a job", 2)
@@ -154,7 +154,7 @@ def test_entries_of_another_time_are_removed(broker: RedisBroker, hand: Hand, cl
     assert "later" not in keys(hand.claim())
 
 
-def test_jobs_without_payloads_are_removed(broker: RedisBroker, hand: Hand, client: Any) -> None:
+def test_jobs_without_payloads_are_removed(broker: RedisBroker, hand: ScriptedWorker, client: Any) -> None:
     client.unlink(*(f"{TAG}:{name}" for name in ("p:several", "c:several", "p:values", "dp:dead", "dc:dead", "p:runs")))
     assert broker.check() == sentence("Jobs without any payload", 4)
     assert broker.repair() == ["Jobs without any payload removed: 4."]
@@ -163,7 +163,7 @@ def test_jobs_without_payloads_are_removed(broker: RedisBroker, hand: Hand, clie
     assert places(broker, "runs") == {"running": ["1"]}
 
 
-def test_jobs_have_the_payloads_that_there_are(broker: RedisBroker, hand: Hand, client: Any) -> None:
+def test_jobs_have_the_payloads_that_there_are(broker: RedisBroker, hand: ScriptedWorker, client: Any) -> None:
     values(broker, "values", {"c": 3.0})
     client.zremrangebyrank(f"{TAG}:p:values", 0, 0)
     assert broker.check() == sentence("Jobs that are not in all their indices")
@@ -182,7 +182,7 @@ def test_jobs_have_the_payloads_that_there_are(broker: RedisBroker, hand: Hand, 
     ],
 )
 def test_payloads_without_a_job_are_put_into_the_morgue(
-    broker: RedisBroker, hand: Hand, client: Any, table: str, key: str, payloads: list[str]
+    broker: RedisBroker, hand: ScriptedWorker, client: Any, table: str, key: str, payloads: list[str]
 ) -> None:
     client.hdel(f"{TAG}:{table}", key)
     assert sentence("Payloads without a job")[0] in broker.check()
@@ -195,7 +195,7 @@ def test_payloads_without_a_job_are_put_into_the_morgue(
     assert places(broker, key) == {"queued": payloads}
 
 
-def test_what_is_queued_and_runs_is_set_aside(broker: RedisBroker, hand: Hand, client: Any) -> None:
+def test_what_is_queued_and_runs_is_set_aside(broker: RedisBroker, hand: ScriptedWorker, client: Any) -> None:
     """Its key would run twice at the same time."""
     record = client.hget(f"{TAG}:jobs", "several")
     claimed = next(claim for claim in hand.claim() if claim.key == "several")
@@ -210,7 +210,7 @@ def test_what_is_queued_and_runs_is_set_aside(broker: RedisBroker, hand: Hand, c
     assert claimed.key not in keys(hand.claim())
 
 
-def test_claims_of_nobody_are_given_back(broker: RedisBroker, hand: Hand, client: Any) -> None:
+def test_claims_of_nobody_are_given_back(broker: RedisBroker, hand: ScriptedWorker, client: Any) -> None:
     client.hdel("{laneway}:leases", hand.name)
     assert broker.check() == sentence("Jobs claimed by a worker that does not exist", 2)
     assert broker.repair() == ["Claims of nobody's given back: 2."]
@@ -219,7 +219,7 @@ def test_claims_of_nobody_are_given_back(broker: RedisBroker, hand: Hand, client
     assert numbers(broker).busy == 0
 
 
-def test_claims_are_put_into_the_list_of_their_worker(broker: RedisBroker, hand: Hand, client: Any) -> None:
+def test_claims_are_put_into_the_list_of_their_worker(broker: RedisBroker, hand: ScriptedWorker, client: Any) -> None:
     """Or they would not be given back with the others of it."""
     client.unlink(f"{TAG}:w:{hand.name}")
     assert broker.check() == sentence("Claims that are not in the list of their worker", 2)
@@ -228,7 +228,7 @@ def test_claims_are_put_into_the_list_of_their_worker(broker: RedisBroker, hand:
     assert broker.leave(hand.name) == 2
 
 
-def test_claims_of_nobody_in_no_list_are_given_back_too(broker: RedisBroker, hand: Hand, client: Any) -> None:
+def test_claims_of_nobody_in_no_list_are_given_back_too(broker: RedisBroker, hand: ScriptedWorker, client: Any) -> None:
     client.unlink(f"{TAG}:w:{hand.name}")
     client.hdel("{laneway}:leases", hand.name)
     assert len(broker.check()) == 2
@@ -237,10 +237,10 @@ def test_claims_of_nobody_in_no_list_are_given_back_too(broker: RedisBroker, han
 
 
 def test_keys_in_a_shard_that_is_not_theirs_are_moved(
-    redis_server: RedisServer, broker: RedisBroker, hand: Hand
+    redis_server: RedisServer, broker: RedisBroker, hand: ScriptedWorker
 ) -> None:
     """Those that are there already are united with them."""
-    other = Hand(broker, "other")
+    other = ScriptedWorker(broker, "other")
     broker.declare("wide", 3)
     broker.enqueue([call("there", "young", queue="wide"), job("plain", queue="wide")])
     with redis_server.client() as client:
@@ -265,7 +265,7 @@ def test_keys_in_a_shard_that_is_not_theirs_are_moved(
 def test_what_is_astray_is_united_with_what_is_there(broker: RedisBroker, redis_server: RedisServer) -> None:
     broker.declare("wide", 2)
     key = next(key for key in map(str, range(9)) if shard_of(key, 2))
-    hand = Hand(broker)
+    hand = ScriptedWorker(broker)
     calls(broker, key, "old", "older", queue="wide")
     values(broker, "v" + key, {"b": 2.0}, queue="wide")
     (claim,) = (claim for claim in hand.claim(queue="wide") if claim.key == key)
@@ -282,7 +282,7 @@ def test_what_is_astray_is_united_with_what_is_there(broker: RedisBroker, redis_
     assert (bodies(view), view.retry_count, view.error) == (["old", "older", "young"], 0, "no")
 
 
-def test_what_was_not_brought_to_its_shard_is_brought(broker: RedisBroker, hand: Hand) -> None:
+def test_what_was_not_brought_to_its_shard_is_brought(broker: RedisBroker, hand: ScriptedWorker) -> None:
     """Somebody died who was repairing."""
     before = everything(broker)
     args = broker._layouts.args(limit=10, bytes=1_000_000, only=["several", "dead", "ready"])
@@ -293,7 +293,7 @@ def test_what_was_not_brought_to_its_shard_is_brought(broker: RedisBroker, hand:
     assert everything(broker) == before
 
 
-def test_shards_that_are_left_are_closed(broker: RedisBroker, hand: Hand, client: Any) -> None:
+def test_shards_that_are_left_are_closed(broker: RedisBroker, hand: ScriptedWorker, client: Any) -> None:
     """Somebody died who was resharding."""
     broker.leave(hand.name)
     run = broker._server.run
@@ -313,7 +313,7 @@ def test_shards_that_are_left_are_closed(broker: RedisBroker, hand: Hand, client
     assert client.ttl(f"{TAG}:meta") > 0
 
 
-def test_a_change_of_shards_that_is_not_finished_is_named(broker: RedisBroker, hand: Hand) -> None:
+def test_a_change_of_shards_that_is_not_finished_is_named(broker: RedisBroker, hand: ScriptedWorker) -> None:
     broker.reshard("q", 7, limit=1)
     (problem,) = broker.check()
     assert problem.startswith("The queue q is being resharded from 1 to 7 (3 of 13 jobs have moved), ")
@@ -321,7 +321,7 @@ def test_a_change_of_shards_that_is_not_finished_is_named(broker: RedisBroker, h
     assert broker.repair() == []
 
 
-def test_many_jobs_are_looked_through_in_pages(broker: RedisBroker, hand: Hand, client: Any) -> None:
+def test_many_jobs_are_looked_through_in_pages(broker: RedisBroker, hand: ScriptedWorker, client: Any) -> None:
     broker.enqueue([job(str(n), delay_s=float(n % 2)) for n in range(6_000)])
     client.zremrangebyrank(f"{TAG}:keys", 0, 1_999)
     client.ltrim(f"{TAG}:ready", 10, -1)

@@ -15,7 +15,7 @@ from laneway.events.event import Subscription
 from laneway.jobs.data import StartedRun
 from laneway.jobs.settlement import buried, done, failed, postponed, released
 from laneway.testing.conformance.fixtures import (
-    Hand,
+    ScriptedWorker,
     call,
     calls,
     declare_dead,
@@ -87,7 +87,7 @@ def test_what_is_queued_can_be_drained(server: RedisServer, broker: RedisBroker)
     calls(broker, "k", *"abcdef")
     values(broker, "values", dict.fromkeys("uvw"))
     fill(server)
-    hand = Hand(broker)  # a worker that has just been started
+    hand = ScriptedWorker(broker)  # a worker that has just been started
     ran: list[str] = []
     failures = 0
     for _ in range(100):
@@ -117,7 +117,7 @@ def test_what_is_queued_can_be_drained(server: RedisServer, broker: RedisBroker)
 def test_what_is_buried_and_what_the_dead_held_is_kept(server: RedisServer, broker: RedisBroker) -> None:
     put(broker, "p", "bad")
     calls(broker, "k", "a", "b")
-    first, second = Hand(broker), Hand(broker, "worker-2")
+    first, second = ScriptedWorker(broker), ScriptedWorker(broker, "worker-2")
     claims = {claim.key: claim for claim in first.claim()}
     fill(server)
     assert first.settle(buried(claims["bad"], "no"), failed(claims["k"], "no", 3, 60.0)) == []
@@ -132,7 +132,7 @@ def test_what_is_buried_and_what_the_dead_held_is_kept(server: RedisServer, brok
 
 def test_people_can_pause_a_full_server(server: RedisServer, broker: RedisBroker) -> None:
     put(broker, "p")
-    hand = Hand(broker)
+    hand = ScriptedWorker(broker)
     fill(server)
     assert broker.pause("q")
     assert hand.claim() == []
@@ -151,7 +151,7 @@ def test_a_worker_can_subscribe_on_a_full_server(server: RedisServer, broker: Re
 def test_what_a_run_sends_when_there_is_no_room_does_not_get_lost(server: RedisServer, broker: RedisBroker) -> None:
     """Either it is stored with the end of its run, or neither is done."""
     put(broker, "parent")
-    hand = Hand(broker)
+    hand = ScriptedWorker(broker)
     settlement = done(hand.one())
     settlement.outbox = [job("child"), call("k", "a")]
     fill(server)

@@ -16,7 +16,7 @@ from laneway.events.event import copy_key
 from laneway.ids import new_id
 from laneway.jobs.settlement import done
 from laneway.testing.conformance.events import QUEUES
-from laneway.testing.conformance.fixtures import Hand
+from laneway.testing.conformance.fixtures import ScriptedWorker
 from tests.redis.conftest import Opener
 from tests.redis.publisher import EVENTS, HOWS, MANY, Publishers
 from tests.servers import RedisCluster, RedisServer, wait_until
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.unit
 
 def work(broker: Broker, ran: Counter[str]) -> None:
     """Run all that there is."""
-    hand = Hand(broker, new_id())
+    hand = ScriptedWorker(broker, new_id())
     for queue in QUEUES:
         broker.declare(queue, 5)
         while claims := hand.claim(queue=queue):

@@ -13,7 +13,7 @@ from laneway.clock import ManualClock
 from laneway.ids import new_id
 from laneway.jobs.settlement import done
 from laneway.testing.conformance.events import QUEUES, copies, lengths
-from laneway.testing.conformance.fixtures import Hand, keys
+from laneway.testing.conformance.fixtures import ScriptedWorker, keys
 from tests.redis.conftest import Opener
 from tests.redis.test_cluster_moving_targets import finish
 from tests.redis.test_cluster_publishing import publish_and_die, sweep
@@ -73,7 +73,7 @@ def reshard_amid(publisher: RedisBroker, mover: RedisBroker) -> None:
     assert len(events) > before
     assert mover.queues() == {"audit": 1, "mail": 3, "stock": 2}
     assert not mover.undelivered(QUEUES)
-    hand, ran = Hand(mover, new_id()), Counter[str]()
+    hand, ran = ScriptedWorker(mover, new_id()), Counter[str]()
     for queue in QUEUES:
         while claims := hand.claim(1_000, queue=queue):
             ran.update(keys(claims))

@@ -19,7 +19,7 @@ from laneway.jobs.data import JobView
 from laneway.jobs.settlement import buried, done, failed
 from laneway.jobs.shards import shard_of
 from laneway.testing.conformance.fixtures import (
-    Hand,
+    ScriptedWorker,
     bodies,
     call,
     calls,
@@ -119,7 +119,7 @@ def test_whoever_comes_next_goes_on_after_a_crash_anywhere(
         redis_server.flush()
         broker, other = open_broker(), open_broker()
         broker.declare("q", 2)
-        fill(broker, Hand(broker))
+        fill(broker, ScriptedWorker(broker))
         before, counts = before or found(broker), counts or replace(numbers(broker), shards=3)
         server = mortal(broker)
         server.lives, server.carried_out = survived + 1, carried_out
@@ -143,7 +143,7 @@ def test_what_is_brought_late_is_brought_by_nobody(open_broker: Open, redis_serv
     """Somebody stood still while others finished, and then does all that it was about to do."""
     broker = open_broker()
     broker.declare("q", 3)
-    hand = Hand(broker)
+    hand = ScriptedWorker(broker)
     fill(broker, hand)
     server = mortal(broker)
     server.sent = []
@@ -163,7 +163,7 @@ def test_what_is_brought_late_is_brought_by_nobody(open_broker: Open, redis_serv
 def test_two_take_steps_in_turn(open_broker: Open) -> None:
     one, other = open_broker(), open_broker()
     one.declare("q", 3)
-    fill(one, Hand(one))
+    fill(one, ScriptedWorker(one))
     before = found(one)
     steps = [broker.reshard("q", 7, limit=5) for _ in range(4) for broker in (one, other)]
     assert not steps[-1].done
@@ -176,7 +176,7 @@ def test_two_take_steps_in_turn(open_broker: Open) -> None:
 def test_many_take_steps_at_the_same_time(open_broker: Open) -> None:
     brokers = [open_broker() for _ in range(3)]
     brokers[0].declare("q", 3)
-    fill(brokers[0], Hand(brokers[0]))
+    fill(brokers[0], ScriptedWorker(brokers[0]))
     before, troubles = found(brokers[0]), list[BaseException]()
 
     def go_on(broker: RedisBroker) -> None:
@@ -217,7 +217,7 @@ def test_keys_on_their_way_can_be_enqueued_onto_and_acted_upon(open_broker: Open
     mover.declare("q", 1)
     for key in "abcdefg":
         calls(other, key, "1", "2")
-    hand = Hand(other)
+    hand = ScriptedWorker(other)
     hand.settle(*(buried(claim, "no") for claim in hand.claim(limit=2)))
     die_after_taking(mover, 3)
     assert other._server.do("HLEN", "{laneway:q:1:0}:leaving") == 7
@@ -245,7 +245,7 @@ def test_keys_on_their_way_can_be_enqueued_onto_and_acted_upon(open_broker: Open
 def test_keys_on_their_way_are_not_missed(open_broker: Open, act: Callable[[RedisBroker], bool]) -> None:
     mover, other = open_broker(), open_broker()
     mover.declare("q", 1)
-    hand = Hand(other)
+    hand = ScriptedWorker(other)
     calls(other, "dead", "1")
     hand.settle(buried(hand.one(), "no"))
     calls(other, "failed", "1")
@@ -260,7 +260,7 @@ def test_keys_on_their_way_are_not_missed(open_broker: Open, act: Callable[[Redi
 def test_the_outbox_of_a_run_finds_keys_on_their_way(open_broker: Open) -> None:
     mover, other = open_broker(), open_broker()
     mover.declare("q", 1)
-    hand = Hand(other)
+    hand = ScriptedWorker(other)
     calls(other, "runs", "1")
     claim = hand.one()
     calls(other, "a", "1")
@@ -276,7 +276,7 @@ def test_a_client_that_knows_of_nothing_is_told(open_broker: Open) -> None:
     one, other = open_broker(), open_broker()
     one.declare("q", 2)
     put(other, "0")
-    hand = Hand(other)
+    hand = ScriptedWorker(other)
     for shards in (3, 5, 1):
         one.reshard("q", shards, limit=1)
         put(other, f"during-{shards}")
@@ -299,7 +299,7 @@ def test_a_job_enqueued_before_a_shard_is_told_is_not_in_two(open_broker: Open) 
     calls(knows_not, "key", "2", delay_s=60)
     calls(knows, "key", "3", delay_s=60)
     assert knows.wait(["q"], 30) == {"q"}
-    assert Hand(knows).turn(10).resharding == 3
+    assert ScriptedWorker(knows).turn(10).resharding == 3
     finish(knows, 3)
     assert bodies(only(knows_not, "key")) == ["1", "2", "3"]
     assert knows.check() == []
@@ -311,7 +311,7 @@ def test_many_large_payloads_of_a_key_are_moved_in_pieces(open_broker: Open) -> 
     for n in range(3):
         one.enqueue([call(f"keyed-{n}", str(number), body="x" * 1_000) for number in range(450)])
         values(one, f"collecting-{n}", {f"{number:04}" + "x" * 1_000: None for number in range(450)})
-    hand = Hand(one)
+    hand = ScriptedWorker(one)
     before = {key: one.find("q", key) for n in range(3) for key in (f"keyed-{n}", f"collecting-{n}")}
     die_after_taking(one, 5)
     steps = finish(other, 5)
@@ -328,7 +328,7 @@ def test_a_repeated_turn_gets_its_answer_in_the_next_epoch_too(open_broker: Open
     broker, other = open_broker(), open_broker()
     broker.declare("q", 3)
     put(broker, "a", "b")
-    hand, thief = Hand(broker), Hand(broker, "thief")
+    hand, thief = ScriptedWorker(broker), ScriptedWorker(broker, "thief")
     first, second = hand.claim()
     lost = hand.turn(0, done(first), done(second), done(first))
     assert lost.refused == [first.key]
@@ -345,7 +345,7 @@ def test_a_repeated_turn_gets_its_answer_in_the_next_epoch_too(open_broker: Open
 def test_counts_and_what_was_cancelled_go_along(open_broker: Open) -> None:
     broker = open_broker()
     broker.declare("q", 3)
-    hand = Hand(broker)
+    hand = ScriptedWorker(broker)
     put(broker, "done", "failed")
     claims = {claim.key: claim for claim in hand.claim()}
     hand.settle(done(claims["done"]), failed(claims["failed"], "no", 5, 60.0))
@@ -373,7 +373,7 @@ def test_a_full_server_can_be_resharded(redis_server: RedisServer, open_broker: 
         put(broker, *(str(n) for n in range(first, first + 100)), body="x" * 1_000)
     calls(broker, "several", *"abc")
     broker.cancel("q", "0")
-    hand = Hand(broker)
+    hand = ScriptedWorker(broker)
     assert not broker.reshard("q", 3, limit=10).done
     with redis_server.client() as client:
         client.config_set("maxmemory", 1)

@@ -11,7 +11,7 @@ from laneway.brokers.redis import RedisBroker
 from laneway.brokers.redis.client.connections import Command
 from laneway.brokers.redis.script import load
 from laneway.jobs.shards import shard_of
-from laneway.testing.conformance.fixtures import Hand, keys, put
+from laneway.testing.conformance.fixtures import ScriptedWorker, keys, put
 from tests.redis.conftest import Opener
 from tests.redis.test_cluster_lost_answers import Cut
 from tests.servers import RedisCluster, RedisServer
@@ -71,7 +71,7 @@ class Ends:
         mover.declare("q", 3)
         names = [f"k{n}" for n in range(12)]
         put(mover, *names)
-        hand = Hand(broker)
+        hand = ScriptedWorker(broker)
         hand.turn(0)
         if knows:
             mover.reshard("q", shards, limit=1)
@@ -86,7 +86,7 @@ class Ends:
         mover.declare("q", 3)
         names = [name for name in (f"k{n}" for n in range(30)) if shard_of(name, 3) == 2]
         put(mover, *names)
-        hand = Hand(broker)
+        hand = ScriptedWorker(broker)
         assert len(hand.claim(shards=[2, 1])) == len(names)
         mover.renew(hand.name, [], 2**53)
         end_with(mover, 2, lambda: None)

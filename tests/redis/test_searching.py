@@ -14,7 +14,7 @@ from laneway.brokers.redis.client.server import Server
 from laneway.brokers.redis.script import load
 from laneway.jobs.merge import identity_of
 from laneway.jobs.settlement import buried
-from laneway.testing.conformance.fixtures import Hand, values
+from laneway.testing.conformance.fixtures import ScriptedWorker, values
 from tests.servers import RedisServer
 
 #: More than are looked at in one step, with what a pattern would take for something else.
@@ -84,7 +84,7 @@ def test_large_ones_are_looked_at_a_few_at_a_time(broker: RedisBroker, server: C
 
 
 def test_in_the_morgue_and_while_it_runs(broker: RedisBroker) -> None:
-    hand = Hand(broker)
+    hand = ScriptedWorker(broker)
     claim = hand.claim(max_payloads=1_000)[0]
     ran, waits = claim.payloads[5].identity, identity_of(BODIES[2_500])
     assert [broker.status("q", "k", identity) for identity in (ran, waits)] == ["running", "queued"]
@@ -97,7 +97,7 @@ def test_in_the_morgue_and_while_it_runs(broker: RedisBroker) -> None:
 def test_one_that_is_run_while_it_is_searched_for(
     broker: RedisBroker, server: Counting, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    hand, identity = Hand(broker), identity_of(BODIES[0])
+    hand, identity = ScriptedWorker(broker), identity_of(BODIES[0])
     search = inspect._search
 
     def slowly(*args: Any) -> bytes:

@@ -11,7 +11,7 @@ from laneway.brokers.redis.client.server import Server
 from laneway.clock import ManualClock
 from laneway.jobs.data import Kind, NewJob
 from laneway.jobs.settlement import done
-from laneway.testing.conformance.fixtures import Hand, keys, numbers
+from laneway.testing.conformance.fixtures import ScriptedWorker, keys, numbers
 from tests.servers import RedisServer
 
 pytestmark = pytest.mark.unit
@@ -67,7 +67,7 @@ def test_they_keep_their_order_across_shards(redis_server: RedisServer) -> None:
         names = [f"k{number}" for number in range(300)]
         broker.enqueue([new(Kind.PLAIN, name) for name in names])
         broker.enqueue([new(Kind.PLAIN, "last", priority=0)])
-        hand = Hand(broker)
+        hand = ScriptedWorker(broker)
         assert keys(hand.claim(limit=250)) == names[:250]
         assert keys(hand.claim(limit=250)) == [*names[250:], "last"]
         broker.close()
@@ -76,7 +76,7 @@ def test_they_keep_their_order_across_shards(redis_server: RedisServer) -> None:
 @pytest.mark.parametrize("kind", Kind)
 def test_a_key_that_is_not_free_gets_what_it_would_get(broker: RedisBroker, kind: Kind) -> None:
     """Queued, running, cancelled, in the same call: it is as if they had come one by one."""
-    hand = Hand(broker)
+    hand = ScriptedWorker(broker)
     broker.enqueue([new(kind, "runs")])
     running = hand.claim()
     assert keys(running) == ["runs"]

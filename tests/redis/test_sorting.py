@@ -11,7 +11,7 @@ from laneway.brokers.redis import RedisBroker
 from laneway.brokers.redis.script import load
 from laneway.clock import ManualClock
 from laneway.jobs.settlement import done, failed
-from laneway.testing.conformance.fixtures import Hand, call, job, keys, value
+from laneway.testing.conformance.fixtures import ScriptedWorker, call, job, keys, value
 from tests.redis.conftest import Opener
 from tests.servers import RedisServer
 
@@ -52,7 +52,7 @@ def test_what_comes_and_goes_while_it_is_made_is_in_it_or_not(
     broker: RedisBroker, redis_server: RedisServer, open_url: Opener, clock: ManualClock, client: Any
 ) -> None:
     broker.enqueue([job(f"k{number}") for number in range(MANY)])
-    server, hand = open_url(redis_server.url), Hand(broker)
+    server, hand = open_url(redis_server.url), ScriptedWorker(broker)
     steps = 0
     while b"keys_from" in client.hkeys(f"{TAG}:meta") or not steps:
         args = {"which": "queued", "order": "key", "count": 1, "payloads": 1, "bytes": 1, "candidates": 1}
@@ -71,7 +71,7 @@ def test_what_comes_and_goes_while_it_is_made_is_in_it_or_not(
 
 
 def test_it_is_given_up_when_nobody_has_asked_for_an_hour(broker: RedisBroker, clock: ManualClock, client: Any) -> None:
-    hand = Hand(broker)
+    hand = ScriptedWorker(broker)
     broker.enqueue([job("a"), job("b"), job("c")])
     assert listed(broker) == ["a", "b", "c"]
     clock.advance(3_000)

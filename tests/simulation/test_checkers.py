@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.checkers import (
-    Accepted,
+    AcceptedCall,
     Snapshot,
     conservation,
     lost,
@@ -19,7 +19,7 @@ from tests.support.checkers import (
     repeats,
     stale_accepted,
 )
-from tests.support.history import Event, History, read_history
+from tests.support.history import History, HistoryEvent, read_history
 
 pytestmark = pytest.mark.simulation
 
@@ -27,9 +27,9 @@ pytestmark = pytest.mark.simulation
 Line = tuple[str, int, int, int]
 
 
-def history(*lines: Line, key: str = "k") -> list[Event]:
+def history(*lines: Line, key: str = "k") -> list[HistoryEvent]:
     return [
-        Event(what, "" if what in "KP" else key, seq, f"{key}#{seq}", 1, token, float(number), pid)  # type: ignore[arg-type]  # one of the letters
+        HistoryEvent(what, "" if what in "KP" else key, seq, f"{key}#{seq}", 1, token, float(number), pid)  # type: ignore[arg-type]  # one of the letters
         for number, (what, seq, token, pid) in enumerate(lines)
     ]
 
@@ -49,7 +49,7 @@ GOOD = history(
     ("E", 1, 3, 7),
     ("A", -1, 3, 7),
 )
-ACCEPTED = [Accepted("k", 0, "k#0"), Accepted("k", 1, "k#1")]
+ACCEPTED = [AcceptedCall("k", 0, "k#0"), AcceptedCall("k", 1, "k#1")]
 
 
 def test_a_good_history_is_silent() -> None:
@@ -61,7 +61,7 @@ def test_a_good_history_is_silent() -> None:
 
 
 def test_what_began_and_never_ended_is_lost() -> None:
-    (finding,) = lost([*ACCEPTED, Accepted("k", 2, "k#2")], [*GOOD, *history(("S", 2, 4, 7))], Snapshot())
+    (finding,) = lost([*ACCEPTED, AcceptedCall("k", 2, "k#2")], [*GOOD, *history(("S", 2, 4, 7))], Snapshot())
     assert "Call 2 of key k" in finding
 
 
@@ -149,14 +149,14 @@ def test_a_history_is_read_as_it_was_written(tmp_path: Path) -> None:
     written.note("K", pid=42)
     written.close()
     assert read_history(tmp_path / "history") == [
-        Event("S", "a key with spaces", 3, "job/1", 2, 99, 12.5, os.getpid()),
-        Event("K", t=12.5, pid=42),
+        HistoryEvent("S", "a key with spaces", 3, "job/1", 2, 99, 12.5, os.getpid()),
+        HistoryEvent("K", t=12.5, pid=42),
     ]
 
 
 def test_a_line_that_a_kill_has_cut_off_is_left_out(tmp_path: Path) -> None:
-    (tmp_path / "history").write_text(Event("K", pid=1).line() + "\nS k 1")
-    assert read_history(tmp_path / "history") == [Event("K", pid=1)]
+    (tmp_path / "history").write_text(HistoryEvent("K", pid=1).line() + "\nS k 1")
+    assert read_history(tmp_path / "history") == [HistoryEvent("K", pid=1)]
 
 
 def test_what_is_no_history_is_refused(tmp_path: Path) -> None:

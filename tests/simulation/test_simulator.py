@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.servers import LOGGED, RedisServer, servers
-from tests.support.simulator import Connect, Report, in_memory, main, on_redis, on_sqlite, simulate
+from tests.support.simulator import Connect, SimulationReport, in_memory, main, on_redis, on_sqlite, simulate
 
 pytestmark = pytest.mark.simulation
 
@@ -28,7 +28,7 @@ def seeds(request: pytest.FixtureRequest) -> range:
 
 
 @pytest.fixture
-def run(request: pytest.FixtureRequest, seeds: range, tmp_path: Path) -> Iterator[Callable[..., Report]]:
+def run(request: pytest.FixtureRequest, seeds: range, tmp_path: Path) -> Iterator[Callable[..., SimulationReport]]:
     broker = request.node.callspec.params["seeds"]
     server = RedisServer.start(servers()[broker], tmp_path, *LOGGED) if broker in servers() else None
 
@@ -42,7 +42,7 @@ def run(request: pytest.FixtureRequest, seeds: range, tmp_path: Path) -> Iterato
         server.end()
 
 
-def test_nothing_goes_wrong(seeds: range, run: Callable[[int], Report]) -> None:
+def test_nothing_goes_wrong(seeds: range, run: Callable[[int], SimulationReport]) -> None:
     reports = [run(seed) for seed in seeds]
     assert {report.seed: report.findings for report in reports if report.findings} == {}
     # And it was put to the test.
@@ -56,7 +56,7 @@ def test_nothing_goes_wrong(seeds: range, run: Callable[[int], Report]) -> None:
     assert sum(report.paused_turns for report in reports) > len(seeds)
 
 
-def test_a_seed_says_everything(run: Callable[..., Report]) -> None:
+def test_a_seed_says_everything(run: Callable[..., SimulationReport]) -> None:
     first, again, other = run(7), run(7, "again"), run(8)
     assert first == again
     assert first.digest != other.digest

@@ -15,13 +15,13 @@ from laneway.jobs.data import Kind, NewJob, StartedRun
 from laneway.jobs.settlement import Settlement, done
 from laneway.worker.lease.holdings import Holdings
 from laneway.worker.lease.lease import LeaseObserver
-from tests.support.simulated_workers import Lane, SimulatedWorker
-from tests.support.simulator import Report, in_memory, simulate
+from tests.support.simulated_workers import SimulatedLane, SimulatedWorker
+from tests.support.simulator import SimulationReport, in_memory, simulate
 
 pytestmark = pytest.mark.simulation
 
 
-def first_finding(phrase: str, run: Callable[[int], Report]) -> str | None:
+def first_finding(phrase: str, run: Callable[[int], SimulationReport]) -> str | None:
     """The first finding of this sort in the first seeds that have one."""
     for seed in range(100):
         for finding in run(seed).findings:
@@ -172,7 +172,7 @@ BROKERS = {
 
 @pytest.mark.parametrize(("broken", "phrase"), BROKERS.items(), ids=[broken.__name__ for broken in BROKERS])
 def test_a_broken_broker_is_seen(broken: Callable[[Clock], Broker], phrase: str) -> None:
-    def run(seed: int) -> Report:
+    def run(seed: int) -> SimulationReport:
         brokers: list[Broker] = []
 
         def connect(clock: Clock) -> Broker:
@@ -190,7 +190,7 @@ def test_a_broken_broker_is_seen(broken: Callable[[Clock], Broker], phrase: str)
 class AcknowledgesBeforeRunning(SimulatedWorker):
     """Settles what it has not run yet."""
 
-    def turn(self, lane: Lane, limit: int | None = None) -> None:
+    def turn(self, lane: SimulatedLane, limit: int | None = None) -> None:
         before = len(lane.waiting)
         super().turn(lane, limit)
         lane.finished += [done(claim) for claim in lane.waiting[before:]]
@@ -251,7 +251,7 @@ class GoesOnAfterAFailure(SimulatedWorker):
 class ThrowsAwayAnswers(SimulatedWorker):
     """Takes a turn that was not answered for one that was not carried out."""
 
-    def turn(self, lane: Lane, limit: int | None = None) -> None:
+    def turn(self, lane: SimulatedLane, limit: int | None = None) -> None:
         super().turn(lane, limit)
         if lane.unanswered is not None:
             lane.unanswered = None  # and with it, what was to be settled

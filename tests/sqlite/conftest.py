@@ -16,7 +16,7 @@ Spawn = Callable[..., "subprocess.Popen[str]"]
 PRELUDE = """
 import os, sys
 from laneway.brokers.sqlite import SQLiteBroker
-from laneway.testing.conformance.fixtures import Hand, job, keys, put
+from laneway.testing.conformance.fixtures import ScriptedWorker, job, keys, put
 broker = SQLiteBroker(sys.argv[1])
 def say(what): print(what, flush=True)
 def hear(): return sys.stdin.readline()

@@ -11,7 +11,7 @@ from laneway.brokers.sqlite import SQLiteBroker
 from laneway.events.event import Subscription
 from laneway.jobs.settlement import done
 from laneway.testing.conformance.events import QUEUES, copies, lengths
-from laneway.testing.conformance.fixtures import Hand, keys, put
+from laneway.testing.conformance.fixtures import ScriptedWorker, keys, put
 
 from .conftest import Spawn
 
@@ -111,7 +111,7 @@ def test_a_run_killed_while_it_is_settled_has_published_nothing(broker: SQLiteBr
         KILLED
         + """
 for place, nth in (("inside enqueue", 1), ("inside enqueue", 2), ("inside settle", 1)):
-    hand = Hand(broker, f"{place} {nth}")
+    hand = ScriptedWorker(broker, f"{place} {nth}")
     claim = hand.one()
     killed(lambda: hand.settle(done(claim, copies("e1"))), place, nth)
     assert (lengths(broker), broker.status("q", "a")) == ({"q": 1}, "running"), (place, nth)
@@ -119,7 +119,7 @@ for place, nth in (("inside enqueue", 1), ("inside enqueue", 2), ("inside settle
 """
     )
     assert process.wait() == 0
-    hand = Hand(broker)
+    hand = ScriptedWorker(broker)
     assert hand.settle(done(hand.one(), copies("e1"))) == []
     assert lengths(broker) == dict.fromkeys(QUEUES, 1)
     assert broker.check() == []
@@ -131,7 +131,7 @@ def test_a_publisher_killed_after_its_transaction_may_publish_again(broker: SQLi
     script = "broker._waiting.wake = kill; killed(lambda: broker.enqueue(copies('e1')))"
     assert spawn(KILLED + script).wait() == 0
     assert lengths(broker) == dict.fromkeys(QUEUES, 1)
-    hand = Hand(broker)
+    hand = ScriptedWorker(broker)
     assert keys(hand.claim(queue="mail")) == ["e1@mail"]
     broker.enqueue(copies("e1"))
     assert lengths(broker) == dict.fromkeys(QUEUES, 1)

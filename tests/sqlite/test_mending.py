@@ -12,7 +12,7 @@ from laneway.brokers.sqlite import SQLiteBroker
 from laneway.errors import BrokerError
 from laneway.events.event import Subscription
 from laneway.jobs.settlement import buried, done
-from laneway.testing.conformance.fixtures import Hand, calls, put, values
+from laneway.testing.conformance.fixtures import ScriptedWorker, calls, put, values
 
 pytestmark = pytest.mark.unit
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.unit
 @pytest.fixture
 def stocked(broker: SQLiteBroker) -> SQLiteBroker:
     """A queue with a job of each kind, and a dead one."""
-    hand = Hand(broker)
+    hand = ScriptedWorker(broker)
     values(broker, "dead", {"v": 1.0})
     hand.settle(buried(hand.one(), "no"))
     put(broker, "plain")
@@ -62,7 +62,7 @@ def test_what_is_mended_is_as_it_was(stocked: SQLiteBroker, path: Path, statemen
     assert broker.repair()
     assert broker.check() == []
     assert [broker.find("q", key) for key in ("plain", "keyed", "collected", "dead")] == before
-    hand = Hand(broker, "after")
+    hand = ScriptedWorker(broker, "after")
     assert hand.settle(*map(done, hand.claim())) == []
     broker.close()
 

@@ -13,7 +13,7 @@ import pytest
 from laneway.brokers.sqlite import SQLiteBroker, enqueue
 from laneway.brokers.sqlite.queues import queues
 from laneway.jobs.settlement import released
-from laneway.testing.conformance.fixtures import LONG_S, Hand, keys, numbers, put
+from laneway.testing.conformance.fixtures import LONG_S, ScriptedWorker, keys, numbers, put
 
 from .conftest import Spawn
 
@@ -26,7 +26,7 @@ def test_four_processes_enqueue_and_claim_at_once(path: Path, spawn: Spawn) -> N
 from laneway.jobs.settlement import done
 name = sys.argv[2]
 say("ready"); hear()
-hand = Hand(broker, name)
+hand = ScriptedWorker(broker, name)
 broker.declare("q", 5)
 got = []
 for n in range(50):
@@ -71,7 +71,7 @@ def test_a_job_from_another_process_wakes_a_waiter(broker: SQLiteBroker, spawn: 
     process.stdin.write("go\n")
     process.stdin.flush()
     assert broker.wait(["q", "new"], LONG_S) == {"new"}
-    assert keys(Hand(broker).claim(queue="new")) == ["a"]
+    assert keys(ScriptedWorker(broker).claim(queue="new")) == ["a"]
 
 
 def test_a_pause_holds_in_every_process_and_its_end_wakes_them(broker: SQLiteBroker, spawn: Spawn) -> None:
@@ -80,7 +80,7 @@ def test_a_pause_holds_in_every_process_and_its_end_wakes_them(broker: SQLiteBro
     assert process.stdout is not None
     assert process.stdin is not None
     assert process.stdout.readline() == "True\n"
-    hand = Hand(broker)
+    hand = ScriptedWorker(broker)
     assert (hand.claim(), broker.wait(["q"], 0.0)) == ([], set())
     process.stdin.write("go\n")
     process.stdin.flush()
@@ -90,7 +90,7 @@ def test_a_pause_holds_in_every_process_and_its_end_wakes_them(broker: SQLiteBro
 
 def test_a_priority_from_another_process_is_claimed_and_listed(broker: SQLiteBroker, spawn: Spawn) -> None:
     """What a process knows by heart of a queue may be out of date."""
-    hand = Hand(broker)
+    hand = ScriptedWorker(broker)
     assert hand.claim() == []
     assert spawn("put(broker, 'low', priority=-1); put(broker, 'high', priority=8)").wait() == 0
     assert sorted(keys(broker.listing("q", "queued").jobs)) == ["high", "low"]
@@ -104,7 +104,7 @@ def test_priorities_added_by_two_brokers_are_both_kept(broker: SQLiteBroker, pat
     broker.queues()
     put(broker, "a", priority=1)
     put(other, "b", priority=2)
-    assert keys(Hand(broker).claim()) == ["b", "a"]
+    assert keys(ScriptedWorker(broker).claim()) == ["b", "a"]
     other.close()
 
 
@@ -292,7 +292,7 @@ say("done")
     assert process.stdout is not None
     assert process.stdout.readline() == "done\n"
     assert process.wait() == 0
-    assert sorted(keys(Hand(broker).claim())) == sorted(
+    assert sorted(keys(ScriptedWorker(broker).claim())) == sorted(
         ["parent", "after", "last", *(f"child-{n}" for n in range(1, 20))]
     )
     assert broker.check() == []
@@ -320,7 +320,7 @@ for n in range(20):
     assert os.waitpid(child, 0)[1] == 0
 stop.set()
 for thread in threads: thread.join()
-say(len([key for key in keys(Hand(broker).claim(limit=10**6)) if key.startswith("child")]))
+say(len([key for key in keys(ScriptedWorker(broker).claim(limit=10**6)) if key.startswith("child")]))
 """)
     assert process.stdout is not None
     assert process.stdout.readline() == "20\n"
@@ -354,10 +354,10 @@ say("done")
 def test_claims_are_exclusive_between_processes(broker: SQLiteBroker, spawn: Spawn) -> None:
     """A settlement from here is refused once another process holds the job."""
     put(broker, "a")
-    hand = Hand(broker)
+    hand = ScriptedWorker(broker)
     stale = hand.one()
     hand.settle(released(stale))
-    assert spawn("assert Hand(broker, 'other').one().key == 'a'").wait() == 0
+    assert spawn("assert ScriptedWorker(broker, 'other').one().key == 'a'").wait() == 0
     assert hand.settle(released(stale)) == ["a"]
     assert broker.find("q", "a")[0].worker == "other"
 

@@ -15,7 +15,7 @@ import pytest
 from laneway.brokers.sqlite import SQLiteBroker
 from laneway.errors import BrokerAwayError, ConfigError
 from laneway.jobs.settlement import done
-from laneway.testing.conformance.fixtures import Hand, job, keys, numbers, put
+from laneway.testing.conformance.fixtures import ScriptedWorker, job, keys, numbers, put
 
 pytestmark = pytest.mark.unit
 
@@ -69,13 +69,13 @@ def test_a_full_disk_stores_all_of_a_call_or_nothing(broker: SQLiteBroker) -> No
     assert numbers(broker).length == 1
     make_room(broker)
     put(broker, "after")
-    assert (keys(Hand(broker).claim()), broker.check()) == (["before", "after"], [])
+    assert (keys(ScriptedWorker(broker).claim()), broker.check()) == (["before", "after"], [])
 
 
 def test_a_full_disk_does_not_half_settle(broker: SQLiteBroker) -> None:
     """The run stays unsettled with its outbox unsent, and the same turn succeeds when there is room."""
     put(broker, "a", "b")
-    hand = Hand(broker)
+    hand = ScriptedWorker(broker)
     first, second = hand.claim()
     fill(broker)
     settlements = [done(first, [job(f"k{n}", "x" * 1_000) for n in range(500)]), done(second)]
@@ -89,7 +89,7 @@ def test_a_full_disk_does_not_half_settle(broker: SQLiteBroker) -> None:
 
 def test_a_full_disk_can_still_be_drained(broker: SQLiteBroker) -> None:
     put(broker, *(f"k{n}" for n in range(500)), body="x" * 500)
-    hand = Hand(broker)
+    hand = ScriptedWorker(broker)
     hand.claim(limit=1)
     fill(broker)
     while claims := hand.claim(limit=50):
@@ -100,7 +100,7 @@ def test_a_full_disk_can_still_be_drained(broker: SQLiteBroker) -> None:
 def test_a_broken_settlement_settles_nothing(broker: SQLiteBroker) -> None:
     """All of a turn, or none of it."""
     put(broker, "a", "b")
-    hand = Hand(broker)
+    hand = ScriptedWorker(broker)
     first, second = hand.claim()
     with pytest.raises(Exception, match="finite"):
         hand.settle(done(first), done(second, [job("bad", perform_at=float("nan"))]))
@@ -111,7 +111,7 @@ def test_jobs_with_nul_in_the_middle_of_a_large_call_keep_their_place(broker: SQ
     """They go in by another statement than their neighbours."""
     jobs = [job(f"k{n}\0" if n % 700 == 5 else f"k{n}") for n in range(2_500)]
     broker.enqueue(jobs)
-    assert keys(Hand(broker).claim(limit=10_000)) == [each.key for each in jobs]
+    assert keys(ScriptedWorker(broker).claim(limit=10_000)) == [each.key for each in jobs]
 
 
 def test_large_bodies_are_cut_into_several_statements(broker: SQLiteBroker) -> None:
@@ -164,7 +164,7 @@ def test_a_database_that_cannot_be_written_is_called_read_only(folder: Path, rea
     assert said.startswith(f"The database {path} is read-only: {folder / read_only} cannot be written")
     assert "Make its file, the folder and" in said
     (folder / read_only).chmod(0o777)
-    assert keys(Hand(holder).claim()) == ["before"]
+    assert keys(ScriptedWorker(holder).claim()) == ["before"]
     holder.close()
 
 

@@ -29,7 +29,7 @@ from laneway.errors import BrokerAwayError
 from laneway.jobs.data import Claim, Kind
 from laneway.urls import Url, open_broker
 from tests.support.history import History
-from tests.support.recorder import Recorder
+from tests.support.recorder import RecordingBroker
 
 history = History(os.environ.get("HISTORY", os.devnull))
 
@@ -51,7 +51,7 @@ class Taken:
 
 def make_broker() -> Any:
     taken: Any = Taken()
-    return Recorder(open_broker(os.environ["LANEWAY_URL"]), taken)
+    return RecordingBroker(open_broker(os.environ["LANEWAY_URL"]), taken)
 
 
 class Kept(SQLiteBroker):

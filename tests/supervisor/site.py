@@ -19,8 +19,8 @@ import msgspec
 from laneway import Laneway
 from laneway.jobs.data import JobView, Kind, NewJob
 from laneway.worker.process.tree import descendants
-from tests.support.checkers import Accepted, Snapshot, lost, out_of_order, overlap, repeats
-from tests.support.history import Event, History, parse_line
+from tests.support.checkers import AcceptedCall, Snapshot, lost, out_of_order, overlap, repeats
+from tests.support.history import History, HistoryEvent, parse_line
 
 PROGRAM = Path(__file__).with_name("program.py")
 #: How long a test waits for what must happen; long enough for a machine that is busy with something else.
@@ -85,10 +85,10 @@ class Site:
         self.broker = self.app.broker
         for queue in QUEUES:
             self.broker.declare(queue, 5)
-        self.accepted: list[Accepted] = []
+        self.accepted: list[AcceptedCall] = []
         self._mark = f"{MARK}={uuid4()}"
         self._servers: list[Server] = []
-        self._read: list[Event] = []
+        self._read: list[HistoryEvent] = []
         self._read_to = 0
 
     # -- jobs --------------------------------------------------------------------------------------------
@@ -98,7 +98,7 @@ class Site:
         keys = [f"{task}-{len(self.accepted) + number}" for number in range(count)]
         body = _ticket(task, params)
         self.broker.enqueue([NewJob(queue=queue, key=key, body=body) for key in keys])
-        self.accepted += [Accepted(key, -1, key) for key in keys]
+        self.accepted += [AcceptedCall(key, -1, key) for key in keys]
         return keys
 
     def put_calls(
@@ -106,7 +106,7 @@ class Site:
     ) -> None:
         """Enqueue calls of several keys, those of each in order of their numbers."""
         numbers = [(seq, f"{prefix}{key}") for seq in range(first, first + each) for key in range(keys)]
-        calls = [Accepted(key, seq, f"{key}.{seq}") for seq, key in numbers]
+        calls = [AcceptedCall(key, seq, f"{key}.{seq}") for seq, key in numbers]
         self.broker.enqueue(
             [
                 NewJob(
@@ -175,7 +175,7 @@ class Site:
 
     # -- what happened -----------------------------------------------------------------------------------
 
-    def events(self, what: str = "", key: str | None = None) -> list[Event]:
+    def events(self, what: str = "", key: str | None = None) -> list[HistoryEvent]:
         """The history, or those of its lines that begin so."""
         with self.history.path.open(encoding="utf-8") as file:
             file.seek(self._read_to)
@@ -188,7 +188,7 @@ class Site:
             if (not what or event.what in what) and (key is None or event.key == key) and event.key != "imported"
         ]
 
-    def wait_for(self, count: int, what: str = "S", key: str | None = None) -> list[Event]:
+    def wait_for(self, count: int, what: str = "S", key: str | None = None) -> list[HistoryEvent]:
         """Until there are so many such lines."""
         wait_until(lambda: len(self.events(what, key)) >= count, self.logs)
         return self.events(what, key)
@@ -230,7 +230,7 @@ class Site:
         return found + overlap(events) + out_of_order(keyed) + stale(events)
 
 
-def stale(events: list[Event]) -> list[str]:
+def stale(events: list[HistoryEvent]) -> list[str]:
     """A settlement was taken from a claim that was not the job's last, or two were."""
     latest: dict[str, int] = {}
     for event in events:

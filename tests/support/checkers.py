@@ -16,10 +16,10 @@ from collections.abc import (
 import msgspec
 
 from laneway.broker import Broker
-from tests.support.history import Event
+from tests.support.history import HistoryEvent
 
 
-class Accepted(msgspec.Struct, frozen=True):
+class AcceptedCall(msgspec.Struct, frozen=True):
     """A call that `enqueue` has returned for: the `seq`th of its key."""
 
     key: str
@@ -35,7 +35,7 @@ class Snapshot(msgspec.Struct, frozen=True):
     dead: frozenset[str] = frozenset()
 
 
-def lost(accepted: Iterable[Accepted], events: Iterable[Event], snapshot: Snapshot) -> list[str]:
+def lost(accepted: Iterable[AcceptedCall], events: Iterable[HistoryEvent], snapshot: Snapshot) -> list[str]:
     """Accepted, and it has neither ended well, nor does it lie in the morgue."""
     found = {event.job for event in events if event.what == "E"} | snapshot.dead
     return [
@@ -45,11 +45,11 @@ def lost(accepted: Iterable[Accepted], events: Iterable[Event], snapshot: Snapsh
     ]
 
 
-def overlap(events: Iterable[Event]) -> list[str]:
+def overlap(events: Iterable[HistoryEvent]) -> list[str]:
     """Two runs of one key at the same time. A run lasts until it ends or its process is killed; what a process does
     after having been stopped for longer than its lease is not counted, for it cannot know."""
     findings: list[str] = []
-    open_runs: dict[str, dict[tuple[str, int, int], Event]] = {}
+    open_runs: dict[str, dict[tuple[str, int, int], HistoryEvent]] = {}
     ended: set[int] = set()
     for event in events:
         runs = open_runs.setdefault(event.key, {})
@@ -74,7 +74,7 @@ def overlap(events: Iterable[Event]) -> list[str]:
     return findings
 
 
-def out_of_order(events: Iterable[Event]) -> list[str]:
+def out_of_order(events: Iterable[HistoryEvent]) -> list[str]:
     """The first run of a call began before the call in front of it had ended well or was buried."""
     findings: list[str] = []
     begun: set[tuple[str, int]] = set()
@@ -93,7 +93,7 @@ def out_of_order(events: Iterable[Event]) -> list[str]:
     return findings
 
 
-def stale_accepted(events: Iterable[Event]) -> list[str]:
+def stale_accepted(events: Iterable[HistoryEvent]) -> list[str]:
     """A settlement was taken though the key had been claimed anew, or had been settled under the same token."""
     findings: list[str] = []
     latest: dict[str, int] = {}
@@ -126,7 +126,7 @@ def conservation(accepted: Collection[str], done: Collection[str], snapshot: Sna
     return findings
 
 
-def repeats(events: Iterable[Event]) -> int:
+def repeats(events: Iterable[HistoryEvent]) -> int:
     """How many runs there were of calls that had begun before, and had not failed."""
     count = 0
     last: dict[tuple[str, str], str] = {}

@@ -8,8 +8,8 @@ from laneway.broker import Broker, Listing, Order
 from laneway.jobs.data import JobView, Kind, QueueStats, Status
 from laneway.jobs.shards import shard_of
 from tests.support import model_operate
-from tests.support.model import Entries, KeyState, Row, replace
-from tests.support.reference import QueueState, Reference, same
+from tests.support.model import Entries, KeyState, ModelJob, replace
+from tests.support.reference import QueueState, ReferenceBroker, same
 
 #: Payloads of one job in a listing.
 LISTED_PAYLOADS = 10
@@ -55,7 +55,7 @@ def shown_deaths(kind: Kind, deaths: int, entries: Entries) -> int:
     return entries[0].deaths if kind is Kind.KEYED else deaths
 
 
-def _view(queue: str, key: str, shard: int, row: Row, entries: Entries, status: Status, at: float) -> JobView:
+def _view(queue: str, key: str, shard: int, row: ModelJob, entries: Entries, status: Status, at: float) -> JobView:
     return JobView(
         queue=queue,
         key=key,
@@ -74,7 +74,7 @@ def _view(queue: str, key: str, shard: int, row: Row, entries: Entries, status: 
     )
 
 
-def compare_key(broker: Broker, reference: Reference, queue: str, key: str, now: float) -> None:
+def compare_key(broker: Broker, reference: ReferenceBroker, queue: str, key: str, now: float) -> None:
     """`find` of a key."""
     state, known = reference.state(queue, key), reference.queues[queue]
     expected = views(queue, key, state, known, now)
@@ -82,13 +82,15 @@ def compare_key(broker: Broker, reference: Reference, queue: str, key: str, now:
     same(f"find({queue!r}, {key!r})", found, expected)
 
 
-def compare_status(broker: Broker, reference: Reference, queue: str, key: str, now: float) -> None:
+def compare_status(broker: Broker, reference: ReferenceBroker, queue: str, key: str, now: float) -> None:
     """`status` of a key."""
     expected = model_operate.status(reference.state(queue, key), None, now)
     same(f"status({queue!r}, {key!r})", broker.status(queue, key), expected)
 
 
-def compare_payload(broker: Broker, reference: Reference, queue: str, key: str, identity: str, now: float) -> None:
+def compare_payload(
+    broker: Broker, reference: ReferenceBroker, queue: str, key: str, identity: str, now: float
+) -> None:
     """`status` of one payload."""
     state = reference.state(queue, key)
     expected = model_operate.status(state, identity, now)
@@ -104,7 +106,7 @@ def _comparable(view: JobView, known: QueueState) -> JobView:
     return replace(view, perform_at=perform_at, shard=shard)
 
 
-def compare_stats(broker: Broker, reference: Reference, now: float) -> None:
+def compare_stats(broker: Broker, reference: ReferenceBroker, now: float) -> None:
     """The numbers of every queue, the queues themselves, and the leases."""
     expected = [stats(reference, queue, now) for queue in sorted(reference.queues)]
     same("stats", broker.stats(), expected)
@@ -113,7 +115,7 @@ def compare_stats(broker: Broker, reference: Reference, now: float) -> None:
     same("leases", broker.leases(), {name: (worker.counter, worker.lease_s) for name, worker in living.items()})
 
 
-def stats(reference: Reference, queue: str, now: float) -> QueueStats:
+def stats(reference: ReferenceBroker, queue: str, now: float) -> QueueStats:
     """A queue in numbers."""
     known = reference.queues[queue]
     states = [state for (name, _), state in reference.keys.items() if name == queue]
@@ -140,7 +142,7 @@ def stats(reference: Reference, queue: str, now: float) -> QueueStats:
 
 def compare_listing(
     broker: Broker,
-    reference: Reference,
+    reference: ReferenceBroker,
     queue: str,
     which: Listing,
     now: float,

@@ -29,7 +29,7 @@ What = Literal["S", "E", "F", "C", "A", "R", "B", "K", "P"]
 _LETTERS = get_args(What)
 
 
-class Event(msgspec.Struct, frozen=True):
+class HistoryEvent(msgspec.Struct, frozen=True):
     """One line of a history."""
 
     what: What
@@ -68,7 +68,7 @@ class History:
         pid: int | None = None,
     ) -> None:
         """Write one line."""
-        event = Event(what, key, seq, job, attempt, token, self._clock(), os.getpid() if pid is None else pid)
+        event = HistoryEvent(what, key, seq, job, attempt, token, self._clock(), os.getpid() if pid is None else pid)
         os.write(self._file, (event.line() + "\n").encode())
 
     def close(self) -> None:
@@ -76,17 +76,17 @@ class History:
         os.close(self._file)
 
 
-def read_history(path: str | Path) -> list[Event]:
+def read_history(path: str | Path) -> list[HistoryEvent]:
     """All events, in order. A last line without its end is left out: its writer was killed."""
     text = Path(path).read_text(encoding="utf-8")
     return [parse_line(line) for line in text.split("\n")[:-1]]
 
 
-def parse_line(line: str) -> Event:
+def parse_line(line: str) -> HistoryEvent:
     """The event that a line tells of; ValueError if it tells of none."""
     words = [unquote(word) for word in line.split(" ")]
     if len(words) != 8 or words[0] not in _LETTERS:
         raise ValueError(f"{line!r} is not a line of a history.")
     what, key, seq, job, attempt, token, t, pid = words
     key, job = ("" if word == "-" else word for word in (key, job))
-    return Event(cast(What, what), key, int(seq), job, int(attempt), int(token), float(t), int(pid))
+    return HistoryEvent(cast(What, what), key, int(seq), job, int(attempt), int(token), float(t), int(pid))

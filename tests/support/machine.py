@@ -39,8 +39,8 @@ from tests.support.choices import (
 )
 from tests.support.compare import compare_key, compare_listing, compare_payload, compare_stats, compare_status
 from tests.support.machine_events import EventSteps
-from tests.support.machine_operate import ActingSteps
-from tests.support.reference import Reference, same
+from tests.support.machine_operate import OperateSteps
+from tests.support.reference import ReferenceBroker, same
 
 MakeBroker = Callable[[Clock], Broker]
 
@@ -59,7 +59,7 @@ STEPS = (
 _steps = st.binary(min_size=9, max_size=9)
 
 
-class Hand:
+class MachineWorker:
     """A worker as the machine plays it: what it was handed, and what it has settled already."""
 
     def __init__(self, name: str) -> None:
@@ -69,7 +69,7 @@ class Hand:
         self.settled: dict[str, list[Claim]] = {queue: [] for queue in QUEUES}
 
 
-class BrokerMachine(EventSteps, ActingSteps, RuleBasedStateMachine):
+class BrokerMachine(EventSteps, OperateSteps, RuleBasedStateMachine):
     """What may happen to a broker. Subclasses say which one: see `broker_machine`."""
 
     make_broker: ClassVar[MakeBroker]
@@ -80,7 +80,7 @@ class BrokerMachine(EventSteps, ActingSteps, RuleBasedStateMachine):
         super().__init__()
         self.clock = ManualClock(START)
         self.broker = type(self).make_broker(self.clock)
-        self.reference = Reference()
+        self.reference = ReferenceBroker()
         self._hired = 0
         #: Whether the last step found no difference.
         self._sound = True
@@ -89,7 +89,7 @@ class BrokerMachine(EventSteps, ActingSteps, RuleBasedStateMachine):
             same("declare", self.broker.declare(queue, shards), self.reference.declare(queue, shards))
         self._begin_with_subscriptions()
 
-    def _hire(self) -> Hand:
+    def _hire(self) -> MachineWorker:
         name = f"worker-{self._hired}"
         self._hired += 1
         self.broker.join(
@@ -98,7 +98,7 @@ class BrokerMachine(EventSteps, ActingSteps, RuleBasedStateMachine):
             )
         )
         self.reference.join(name, 30.0)
-        return Hand(name)
+        return MachineWorker(name)
 
     # One rule for all: Hypothesis chooses among many no faster than a broker stores a job.
     @rule(code=_steps)
@@ -204,7 +204,7 @@ class BrokerMachine(EventSteps, ActingSteps, RuleBasedStateMachine):
             return choices.of(holding or anybody)
         return choices.of(anybody)
 
-    def _ended(self, hand: Hand, queue: str, count: int, choices: Choices) -> list[Claim]:
+    def _ended(self, hand: MachineWorker, queue: str, count: int, choices: Choices) -> list[Claim]:
         """Claims that the worker settles now; sometimes one that it has settled before, which must be refused."""
         claims, settled = hand.claims[queue], hand.settled[queue]
         ended: list[Claim] = []
@@ -216,7 +216,7 @@ class BrokerMachine(EventSteps, ActingSteps, RuleBasedStateMachine):
         settled += ended
         return ended
 
-    def _take(self, hand: Hand, turn: Turn) -> Iterable[Name]:
+    def _take(self, hand: MachineWorker, turn: Turn) -> Iterable[Name]:
         note(turn)
         try:
             answer = self.broker.turn(turn)

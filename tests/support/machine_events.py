@@ -11,14 +11,14 @@ from laneway.events.event import Subscription
 from laneway.jobs.data import NewJob
 from tests.support.choices import COUNTRIES, EVENTS, FILTERS, QUEUES, TOPICS, Choices, Name
 from tests.support.model_events import copies
-from tests.support.reference import Reference, same
+from tests.support.reference import ReferenceBroker, same
 
 
 class EventSteps:
     """A part of the machine."""
 
     broker: Broker
-    reference: Reference
+    reference: ReferenceBroker
 
     def _store(self, *jobs: NewJob) -> Iterable[Name]:
         """Somebody enqueues."""

@@ -14,15 +14,15 @@ from laneway.jobs.data import Kind
 from tests.support import model_operate
 from tests.support.choices import EVERYWHERE, KINDS, PAYLOADS, QUEUES, Choices, Name, due, identity
 from tests.support.model import KeyState
-from tests.support.reference import Reference, same
+from tests.support.reference import ReferenceBroker, same
 
 
-class ActingSteps:
+class OperateSteps:
     """A part of the machine."""
 
     broker: Broker
     clock: ManualClock
-    reference: Reference
+    reference: ReferenceBroker
 
     def _name(self, choices: Choices, apt: Callable[[KeyState], object]) -> Name:
         """A key; mostly one of those that are apt for what is to be done."""

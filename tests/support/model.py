@@ -32,7 +32,7 @@ WHOLE = ""
 replace = msgspec.structs.replace
 
 
-class Entry(msgspec.Struct, frozen=True):
+class ModelPayload(msgspec.Struct, frozen=True):
     """One payload."""
 
     identity: str
@@ -55,10 +55,10 @@ class Entry(msgspec.Struct, frozen=True):
         return Payload(self.body, score, self.identity, self.attempt, headers, self.deaths)
 
 
-Entries = tuple[Entry, ...]
+Entries = tuple[ModelPayload, ...]
 
 
-class Row(msgspec.Struct, frozen=True):
+class ModelJob(msgspec.Struct, frozen=True):
     """A key's job, without its payloads."""
 
     kind: Kind
@@ -83,7 +83,7 @@ class Row(msgspec.Struct, frozen=True):
     next_at: float | None = None
 
 
-class Buried(msgspec.Struct, frozen=True):
+class ModelDeadJob(msgspec.Struct, frozen=True):
     """A key's job in the morgue."""
 
     kind: Kind
@@ -100,17 +100,17 @@ class Buried(msgspec.Struct, frozen=True):
 class KeyState(msgspec.Struct, frozen=True):
     """Everything that a broker holds under one key of one queue."""
 
-    row: Row | None = None
+    row: ModelJob | None = None
     #: In order; set aside while the row is running.
     queued: Entries = ()
     #: In the order of the claim.
     running: Entries = ()
-    dead: Buried | None = None
+    dead: ModelDeadJob | None = None
     #: What was cancelled and not enqueued again: identities, and WHOLE for the job as a whole.
     cancelled: frozenset[str] = frozenset()
 
 
-def in_order(kind: Kind, entries: Iterable[Entry]) -> Entries:
+def in_order(kind: Kind, entries: Iterable[ModelPayload]) -> Entries:
     """Payloads as they are run: calls by due time, then arrival; values by score, then their bytes."""
     if kind is Kind.COLLECTING:
         return tuple(sorted(entries, key=lambda entry: (entry.score, entry.body.encode())))
@@ -134,7 +134,7 @@ def earliest(entries: Entries) -> float | None:
     return min((entry.score for entry in entries), default=None)
 
 
-def due_by_calls(row: Row, queued: Entries) -> float:
+def due_by_calls(row: ModelJob, queued: Entries) -> float:
     """When a queued keyed job is due: `max(not_before, its earliest call's due time)`."""
     first = min(entry.score for entry in queued)
     return first if row.not_before is None else max(row.not_before, first)
@@ -172,28 +172,28 @@ def _has(state: KeyState, identity: str) -> bool:
 
 
 def _first_plain(state: KeyState, new: NewJob, at: float, seq: int) -> KeyState:
-    entry = Entry("", new.body, new.score or 0.0, seq, at)
-    return replace(state, row=Row(Kind.PLAIN, at, new.priority, headers=new.headers), queued=(entry,))
+    entry = ModelPayload("", new.body, new.score or 0.0, seq, at)
+    return replace(state, row=ModelJob(Kind.PLAIN, at, new.priority, headers=new.headers), queued=(entry,))
 
 
-def _entry(state: KeyState, new: NewJob, at: float, now: float, seq: int) -> Entry:
+def _entry(state: KeyState, new: NewJob, at: float, now: float, seq: int) -> ModelPayload:
     if new.kind is Kind.KEYED:
-        return Entry(new.identity, new.body, at, seq, at, 0, new.headers)
+        return ModelPayload(new.identity, new.body, at, seq, at, 0, new.headers)
     score = new.score
     if score is None:
         equal = [entry.score for entry in state.queued if entry.identity == new.identity]
         largest = max((entry.score for entry in state.queued + state.running), default=None)
         score = equal[0] if equal else next_score(now, largest)
-    return Entry(new.identity, new.body, score, seq, at)
+    return ModelPayload(new.identity, new.body, score, seq, at)
 
 
-def _first_row(new: NewJob, at: float, now: float) -> Row:
+def _first_row(new: NewJob, at: float, now: float) -> ModelJob:
     if new.quiet is not None:
-        return Row(new.kind, quiet_until(now, now, 1, new.quiet), new.priority, since=now)
-    return Row(new.kind, at, new.priority)
+        return ModelJob(new.kind, quiet_until(now, now, 1, new.quiet), new.priority, since=now)
+    return ModelJob(new.kind, at, new.priority)
 
 
-def _onto_queued(row: Row, new: NewJob, at: float, now: float, queued: Entries) -> Row:
+def _onto_queued(row: ModelJob, new: NewJob, at: float, now: float, queued: Entries) -> ModelJob:
     if new.kind is Kind.KEYED and row.not_before is not None:
         return replace(row, perform_at=due_by_calls(row, queued))
     if new.quiet is not None and row.retry_count == -1 and row.since is not None:
@@ -201,7 +201,7 @@ def _onto_queued(row: Row, new: NewJob, at: float, now: float, queued: Entries) 
     return replace(row, perform_at=due_when_queued(new.kind, row.perform_at, at))
 
 
-def _beside_running(row: Row, new: NewJob, at: float, now: float, size: int) -> Row:
+def _beside_running(row: ModelJob, new: NewJob, at: float, now: float, size: int) -> ModelJob:
     if new.kind is Kind.KEYED:
         return replace(row, next_at=at if row.next_at is None else min(row.next_at, at))
     if new.quiet is not None:

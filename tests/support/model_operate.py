@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from laneway.jobs.data import Kind, Status
 from laneway.jobs.merge import HEAD
-from tests.support.model import WHOLE, Entries, KeyState, Row, due_by_calls, earliest, in_order, replace, united
+from tests.support.model import WHOLE, Entries, KeyState, ModelJob, due_by_calls, earliest, in_order, replace, united
 from tests.support.model_settle import bury_into, left_after_burial
 
 
@@ -23,7 +23,7 @@ def revive(state: KeyState, now: float) -> KeyState | None:
     queued = united(dead.kind, state.queued, entries)
     if row is None:
         attempt = dead.attempt if dead.kind is Kind.PLAIN else 0
-        row = Row(dead.kind, now, dead.priority, attempt=attempt, error=dead.error, headers=dead.headers)
+        row = ModelJob(dead.kind, now, dead.priority, attempt=attempt, error=dead.error, headers=dead.headers)
     elif row.worker is None:
         row = replace(row, perform_at=now, retry_count=-1, not_before=None, deaths=0, since=None)
     elif dead.kind is Kind.PLAIN:
@@ -92,14 +92,14 @@ def reschedule(state: KeyState, identity: str | None, at: float) -> KeyState | N
     return replace(state, queued=queued, row=replace(row, perform_at=due_by_calls(row, queued)))
 
 
-def _rest_until(state: KeyState, row: Row, at: float) -> KeyState:
+def _rest_until(state: KeyState, row: ModelJob, at: float) -> KeyState:
     """A keyed job as a whole: it rests until then, and calls that were due later are due then."""
     queued, row = _hastened(state.queued, row, at)
     rests = at > min(entry.score for entry in queued)
     return replace(state, queued=queued, row=replace(row, perform_at=at, not_before=at if rests else None))
 
 
-def _hastened(queued: Entries, row: Row, at: float) -> tuple[Entries, Row]:
+def _hastened(queued: Entries, row: ModelJob, at: float) -> tuple[Entries, ModelJob]:
     """Calls of a keyed job that were due later are due then."""
     queued = in_order(
         row.kind,
@@ -139,7 +139,7 @@ def delete_failed(state: KeyState, now: float) -> KeyState | None:
     return left_after_burial(state, _failed(row, state.queued)[1], now)
 
 
-def _failed(row: Row, queued: Entries) -> tuple[Entries, Entries]:
+def _failed(row: ModelJob, queued: Entries) -> tuple[Entries, Entries]:
     """What has failed of a queued job, and the rest: a keyed job's head, or everything."""
     return (queued[:1], queued[1:]) if row.kind is Kind.KEYED else (queued, ())
 

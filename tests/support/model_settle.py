@@ -9,7 +9,7 @@ from __future__ import annotations
 from laneway.jobs.data import Kind
 from laneway.jobs.merge import HEAD
 from laneway.jobs.settlement import Settlement
-from tests.support.model import Buried, Entries, Entry, KeyState, Row, earliest, replace, united
+from tests.support.model import Entries, KeyState, ModelDeadJob, ModelJob, ModelPayload, earliest, replace, united
 
 
 def settle(state: KeyState, settlement: Settlement, now: float) -> KeyState:
@@ -49,15 +49,15 @@ def forget(state: KeyState) -> KeyState:
 
 
 def bury_into(
-    dead: Buried | None, row: Row, entries: Entries, retry_count: int, error: str | None, now: float
-) -> Buried:
+    dead: ModelDeadJob | None, row: ModelJob, entries: Entries, retry_count: int, error: str | None, now: float
+) -> ModelDeadJob:
     """The morgue's job of a key after these payloads have come to it."""
     attempt = entries[-1].attempt if row.kind is Kind.KEYED and entries else row.attempt
     entries = tuple(_at_own_time(entry) for entry in entries)
     if dead is not None and row.kind is not Kind.PLAIN:
         entries = united(row.kind, dead.entries, entries)
     deaths = max(row.deaths, dead.deaths) if dead is not None and row.kind is Kind.COLLECTING else row.deaths
-    return Buried(row.kind, entries, error, retry_count, attempt, deaths, row.priority, now, row.headers)
+    return ModelDeadJob(row.kind, entries, error, retry_count, attempt, deaths, row.priority, now, row.headers)
 
 
 def left_after_burial(state: KeyState, queued: Entries, now: float) -> KeyState:
@@ -71,7 +71,7 @@ def left_after_burial(state: KeyState, queued: Entries, now: float) -> KeyState:
     return replace(state, row=replace(_fresh(row, at), since=None), queued=queued, running=())
 
 
-def _fresh(row: Row, perform_at: float) -> Row:
+def _fresh(row: ModelJob, perform_at: float) -> ModelJob:
     """A queued row of which nothing has failed."""
     return replace(
         row,
@@ -87,7 +87,7 @@ def _fresh(row: Row, perform_at: float) -> Row:
     )
 
 
-def _at_own_time(entry: Entry) -> Entry:
+def _at_own_time(entry: ModelPayload) -> ModelPayload:
     """A call that is no head any more: ordered by its own due time again."""
     return replace(entry, score=entry.perform_at) if entry.score == HEAD else entry
 

@@ -14,7 +14,7 @@ from laneway.broker import Answer, Broker, Turn
 from laneway.capabilities import is_remote
 from laneway.jobs.data import Kind
 from laneway.jobs.settlement import Settlement
-from tests.support.history import Event, What
+from tests.support.history import HistoryEvent, What
 
 
 class Ledger:
@@ -22,7 +22,7 @@ class Ledger:
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self.events: list[Event] = []
+        self.events: list[HistoryEvent] = []
         #: Identities of payloads whose end the broker has taken.
         self.done: set[str] = set()
         self.refused = 0
@@ -36,7 +36,7 @@ class Ledger:
         """Write one event; the number of a call is the end of its job's name."""
         number = job.rpartition("#")[2]
         seq = int(number) if "#" in job else -1
-        self.events.append(Event(what, key, seq, job, attempt, token, self._clock(), pid))
+        self.events.append(HistoryEvent(what, key, seq, job, attempt, token, self._clock(), pid))
 
     def turned(self, turn: Turn, answer: Answer) -> None:
         """Note a turn that was carried out; its repeat has changed nothing."""
@@ -69,7 +69,7 @@ class Ledger:
             self.note("B", claim.key, payload.identity, token=claim.token)
 
 
-class Recorder:
+class RecordingBroker:
     """Passes every verb on to a broker, and notes what its turns and pauses have done."""
 
     def __init__(self, broker: Broker, ledger: Ledger) -> None:

@@ -61,7 +61,7 @@ class WorkerState(msgspec.Struct):
     turns: dict[str, tuple[Turn, Answer]] = {}
 
 
-class Reference:
+class ReferenceBroker:
     """Everything that a broker under test should hold."""
 
     def __init__(self) -> None:
@@ -248,7 +248,7 @@ class Reference:
         dead = {name for name, worker in self.workers.items() if not worker.lives}
         return self._take_back(lambda row: row.worker in dead, model_settle.give_back)
 
-    def _take_back(self, which: Callable[[model.Row], bool], how: Callable[[KeyState], KeyState]) -> int:
+    def _take_back(self, which: Callable[[model.ModelJob], bool], how: Callable[[KeyState], KeyState]) -> int:
         taken = [name for name, state in self.keys.items() if state.row and state.row.worker and which(state.row)]
         for name in taken:
             self.keys[name] = how(self.keys[name])

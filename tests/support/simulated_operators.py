@@ -15,7 +15,7 @@ from laneway.jobs.data import JobView, Kind, StartedRun
 from tests.support.simulated_workers import GATHER, ORDERS, SimulatedWorker
 
 
-class Operator:
+class SimulatedOperator:
     """Pauses queues and has them go on."""
 
     def __init__(self, broker: Broker, chance: Random) -> None:
@@ -45,7 +45,7 @@ class Operator:
         self.paused.discard(queue)
 
 
-class Supervisor:
+class SimulatedSupervisor:
     """Gives back what a process held that has died."""
 
     def __init__(self, broker: Broker) -> None:

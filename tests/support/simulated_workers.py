@@ -28,11 +28,11 @@ ORDERS, GATHER = "orders", "gather"
 KEYS = {ORDERS: ("k0", "k1", "k2", "k3"), GATHER: ("g0", "g1")}
 
 
-class Crash(BaseException):
+class SimulatedCrash(BaseException):
     """The process of a simulated worker is gone."""
 
 
-class Lane:
+class SimulatedLane:
     """One queue, as a worker serves it."""
 
     def __init__(self, queue: str) -> None:
@@ -46,10 +46,10 @@ class Lane:
         self.unanswered: Turn | None = None
 
 
-class Run(msgspec.Struct):
+class SimulatedRun(msgspec.Struct):
     """A claim that is being worked on."""
 
-    lane: Lane
+    lane: SimulatedLane
     claim: Claim
     #: The process that it began in, by its number.
     pid: int
@@ -69,8 +69,8 @@ class SimulatedWorker:
 
     def __init__(self, broker: Broker, ledger: Ledger, clock: ManualClock, chance: Random, new_pid: Callable[[], int]):
         self.broker = broker
-        self.lanes = [Lane(queue) for queue in KEYS]
-        self.run: Run | None = None
+        self.lanes = [SimulatedLane(queue) for queue in KEYS]
+        self.run: SimulatedRun | None = None
         self.paused_until = 0.0
         self._ledger = ledger
         self._clock = clock
@@ -146,7 +146,7 @@ class SimulatedWorker:
             self.lost()
         except BrokerAwayError:
             if now >= self.keeper.valid_until - LEASE_S / 3:
-                raise Crash from None  # the supervisor ends it before anybody else may take its jobs
+                raise SimulatedCrash from None  # the supervisor ends it before anybody else may take its jobs
 
     def lost(self) -> None:
         """It was declared dead: a new id, and what waits is not its own any more. What runs goes on."""
@@ -175,7 +175,7 @@ class SimulatedWorker:
 
     # -- turns and runs --------------------------------------------------------------------------------
 
-    def turn(self, lane: Lane, limit: int | None = None) -> None:
+    def turn(self, lane: SimulatedLane, limit: int | None = None) -> None:
         """Settle what has ended and claim more; a turn that was not answered is repeated."""
         turn = lane.unanswered
         if turn is None:
@@ -198,7 +198,7 @@ class SimulatedWorker:
         lane.holdings.take_in(turn.settlements, answer, keep=True)
         lane.waiting += answer.claims
 
-    def settlements(self, lane: Lane) -> list[Settlement]:
+    def settlements(self, lane: SimulatedLane) -> list[Settlement]:
         """What is to be settled now."""
         finished, lane.finished = lane.finished, []
         return finished
@@ -206,7 +206,7 @@ class SimulatedWorker:
     def begin_run(self) -> None:
         """Take a claim that waits, and begin with it."""
         lane = self._chance.choice([lane for lane in self.lanes if lane.waiting])
-        self.run = Run(lane, lane.waiting.pop(0), self.pid)
+        self.run = SimulatedRun(lane, lane.waiting.pop(0), self.pid)
         self._begin_call()
 
     def _begin_call(self) -> None:
@@ -238,7 +238,7 @@ class SimulatedWorker:
         else:
             self._end(postponed(claim, 5.0, done=run.done))
 
-    def _go_on(self, run: Run) -> None:
+    def _go_on(self, run: SimulatedRun) -> None:
         if run.claim.kind is Kind.COLLECTING:
             for payload in run.claim.payloads:
                 self._ledger.note("E", run.claim.key, payload.identity, token=run.claim.token, pid=run.pid)

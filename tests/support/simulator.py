@@ -27,7 +27,7 @@ from laneway.clock import Clock, ManualClock
 from laneway.failpoints import armed
 from laneway.testing.faulty_broker import FaultyBroker
 from tests.support.checkers import (
-    Accepted,
+    AcceptedCall,
     Snapshot,
     conservation,
     lost,
@@ -37,17 +37,17 @@ from tests.support.checkers import (
     snapshot,
     stale_accepted,
 )
-from tests.support.history import Event
-from tests.support.recorder import Ledger, Recorder
-from tests.support.simulated_operators import Operator, Supervisor
+from tests.support.history import HistoryEvent
+from tests.support.recorder import Ledger, RecordingBroker
+from tests.support.simulated_operators import SimulatedOperator, SimulatedSupervisor
 from tests.support.simulated_workers import (
     GATHER,
     KEYS,
     LEASE_S,
     ORDERS,
-    Crash,
     Producer,
     Resharder,
+    SimulatedCrash,
     SimulatedWorker,
 )
 
@@ -59,7 +59,7 @@ WORKERS = 3
 LONGEST_END = 2_000
 
 
-class Report(msgspec.Struct):
+class SimulationReport(msgspec.Struct):
     """What came of a simulation."""
 
     seed: int
@@ -98,12 +98,12 @@ class Simulation:
         self.onlooker.declare(GATHER, 2)
         self.producer = Producer(self._participant(), self.chance)
         self.resharder = Resharder(self._participant(), self.chance)
-        self.operator = Operator(self._participant(), self.chance)
-        self.supervisor = Supervisor(self._participant())
+        self.operator = SimulatedOperator(self._participant(), self.chance)
+        self.supervisor = SimulatedSupervisor(self._participant())
         self.workers = [self._hire() for _ in range(WORKERS)]
 
     def _participant(self) -> Broker:
-        recorder = cast(Broker, Recorder(self._connect(self.clock), self.ledger))
+        recorder = cast(Broker, RecordingBroker(self._connect(self.clock), self.ledger))
         faulty = FaultyBroker(recorder)
         self._brokers.append(faulty)
         return cast(Broker, faulty)
@@ -141,7 +141,7 @@ class Simulation:
         for worker in list(self.workers):
             try:
                 worker.beat()
-            except Crash:
+            except SimulatedCrash:
                 self._crash(worker)
 
     def _work(self) -> None:
@@ -152,12 +152,12 @@ class Simulation:
         place = self.chance.choice((None,) * 60 + ("inside settle", "before", "after"))
         try:
             if place == "before":
-                raise Crash
+                raise SimulatedCrash
             with _crashing(place):
                 worker.act()
             if place == "after":
-                raise Crash
-        except Crash:
+                raise SimulatedCrash
+        except SimulatedCrash:
             self._crash(worker)
 
     def _crash(self, worker: SimulatedWorker) -> None:
@@ -238,7 +238,7 @@ class Simulation:
         self.findings.append(f"It came to no end: {len(left.waiting)} are waiting, {len(left.running)} are running.")
         return left
 
-    def report(self, steps: int) -> Report:
+    def report(self, steps: int) -> SimulationReport:
         """Run it, and check what came of it."""
         for number in range(steps):
             self.step()
@@ -246,13 +246,13 @@ class Simulation:
                 self.look()
         left = self.end()
         events = self.ledger.events
-        accepted = [Accepted(*each) for each in self.producer.accepted]
+        accepted = [AcceptedCall(*each) for each in self.producer.accepted]
         self.findings += lost(accepted, events, left)
         self.findings += overlap(events) + out_of_order(events) + stale_accepted(events)
         self.findings += self.ledger.findings + self.onlooker.check()
         for broker in (*self._brokers, self.onlooker):
             broker.close()
-        return Report(
+        return SimulationReport(
             seed=self.seed,
             findings=list(dict.fromkeys(self.findings)),
             accepted=len(accepted),
@@ -268,7 +268,7 @@ class Simulation:
         )
 
 
-def _digest(events: Sequence[Event]) -> int:
+def _digest(events: Sequence[HistoryEvent]) -> int:
     """Tokens count by their order: some brokers make them from their server's clock."""
     order = {token: number for number, token in enumerate(sorted({event.token for event in events}))}
     lines = []
@@ -284,7 +284,7 @@ def _crashing(place: str | None) -> Any:
     """Have whoever reaches this failpoint crash there."""
 
     def crash() -> None:
-        raise Crash
+        raise SimulatedCrash
 
     if place is not None:
         armed[place] = crash
@@ -296,7 +296,7 @@ def _crashing(place: str | None) -> Any:
 
 def simulate(
     seed: int, connect: Connect, *, steps: int = 400, worker: type[SimulatedWorker] = SimulatedWorker
-) -> Report:
+) -> SimulationReport:
     """Run one seed. `connect` is called for every participant, and each time leads to the same store."""
     return Simulation(seed, connect, worker).report(steps)
 

@@ -39,36 +39,49 @@ _MODULES = (
 )
 pytest.register_assert_rewrite(*(f"{__name__}.{module}" for module in _MODULES))
 
-from .collecting import Collecting, Merging, WaitsForQuiet  # noqa: E402 - see above
-from .enqueue import Enqueueing  # noqa: E402
-from .events import Copies, Subscribing  # noqa: E402
-from .inspect import Looking  # noqa: E402
-from .keyed_jobs import Heads, Keyed  # noqa: E402
-from .leases import Deaths, Leases  # noqa: E402
-from .listing import Listings, Sorting  # noqa: E402
-from .morgue import Morgue  # noqa: E402
-from .operate import Acting, Single  # noqa: E402
-from .pause import Pausing  # noqa: E402
-from .repeats import Repeats  # noqa: E402
-from .reshard import Reshards  # noqa: E402
-from .settle import Settling  # noqa: E402
-from .turn import Batches, Turns  # noqa: E402
-from .wait import Waiting  # noqa: E402
+from .collecting import CollectingTests, DebounceTests, MergeTests  # noqa: E402 - see above
+from .enqueue import EnqueueTests  # noqa: E402
+from .events import EventCopyTests, SubscriptionTests  # noqa: E402
+from .inspect import InspectTests  # noqa: E402
+from .keyed_jobs import KeyedJobTests, KeyHeadTests  # noqa: E402
+from .leases import DeathTests, LeaseTests  # noqa: E402
+from .listing import ListingOrderTests, ListingTests  # noqa: E402
+from .morgue import MorgueTests  # noqa: E402
+from .operate import OperateTests, PayloadTests  # noqa: E402
+from .pause import PauseTests  # noqa: E402
+from .repeats import RepeatTests  # noqa: E402
+from .reshard import ReshardTests  # noqa: E402
+from .settle import SettleTests  # noqa: E402
+from .turn import BatchTests, TurnTests  # noqa: E402
+from .wait import WaitTests  # noqa: E402
 
 __all__ = ["BrokerConformance"]
 
 
-class _Plain(Enqueueing, Turns, Settling, Leases, Looking, Listings, Acting, Waiting, Pausing):
+class _Plain(
+    EnqueueTests, TurnTests, SettleTests, LeaseTests, InspectTests, ListingTests, OperateTests, WaitTests, PauseTests
+):
     """What is promised of every job."""
 
 
 class _Ordered(
-    Keyed, Heads, Collecting, Merging, WaitsForQuiet, Morgue, Single, Sorting, Batches, Reshards, Repeats, Deaths
+    KeyedJobTests,
+    KeyHeadTests,
+    CollectingTests,
+    MergeTests,
+    DebounceTests,
+    MorgueTests,
+    PayloadTests,
+    ListingOrderTests,
+    BatchTests,
+    ReshardTests,
+    RepeatTests,
+    DeathTests,
 ):
     """What is promised of keyed and collecting jobs beyond that."""
 
 
-class _Events(Subscribing, Copies):
+class _Events(SubscriptionTests, EventCopyTests):
     """What is promised of events: who wants them, and that all of these get them."""
 
 

@@ -18,8 +18,8 @@ from ...jobs.settlement import (
     released,
 )
 from .fixtures import (
-    Hand,
-    Kit,
+    BrokerFixtures,
+    ScriptedWorker,
     bodies,
     declare_dead,
     keys,
@@ -32,11 +32,11 @@ from .fixtures import (
 )
 
 
-class Collecting(Kit):
+class CollectingTests(BrokerFixtures):
     def test_values_come_by_score_then_by_their_bytes(self, broker: Broker) -> None:
         """In one claim. Bytes are those of UTF-8, so that every broker agrees."""
         values(broker, "k", {"z": 1.0, "🚲": 2.0, "\uff5e": 2.0, "Z": 2.0, "a": 2.0, "": 2.0, "first": -3.5})
-        claim = Hand(broker).one()
+        claim = ScriptedWorker(broker).one()
         assert bodies(claim) == ["first", "z", "", "Z", "a", "\uff5e", "🚲"]
         assert (claim.kind, claim.key, claim.retry_count, claim.attempt) == (Kind.COLLECTING, "k", -1, 1)
 
@@ -45,7 +45,7 @@ class Collecting(Kit):
         body = '{"n":1e400,"s":"a\0b\\" 🚲"}'
         broker.enqueue([value("k", body, score=0.1 + 0.2, headers={"of": "nobody"})])
         assert only(broker, "k").payloads == [Payload(body, 0.1 + 0.2, identity_of(body))]
-        claim = Hand(broker).one()
+        claim = ScriptedWorker(broker).one()
         assert claim.payloads == [Payload(body, 0.1 + 0.2, identity_of(body))]
         assert claim.headers is None
 
@@ -62,7 +62,7 @@ class Collecting(Kit):
             "h": 1e289,
         }
         values(broker, "k", dict(reversed(given.items())))
-        assert scores(Hand(broker).one()) == given
+        assert scores(ScriptedWorker(broker).one()) == given
 
     def test_equal_values_are_one_payload(self, broker: Broker) -> None:
         """In one call and across calls; the same value under another key is another."""
@@ -85,7 +85,7 @@ class Collecting(Kit):
         """Of those queued, running and set aside; also where a microsecond more makes no difference."""
         values(broker, "k", {"running": 5e15})
         values(broker, "huge", {"given": 1e30})
-        hand = Hand(broker)
+        hand = ScriptedWorker(broker)
         claim = next(claim for claim in hand.claim() if claim.key == "k")
         values(broker, "k", {"aside": None})
         values(broker, "k", {"given": 6e15})
@@ -101,7 +101,7 @@ class Collecting(Kit):
         """The rest follow at once, in order; a turn may ask for more or fewer."""
         expected = [f"v{n:04}" for n in range(2_500)]
         broker.enqueue([value("k", body, score=float(n)) for n, body in enumerate(expected)])
-        hand = Hand(broker)
+        hand = ScriptedWorker(broker)
         got: list[str] = []
         sizes: list[int] = []
         for most in (7, None, None, 2_000):
@@ -116,7 +116,7 @@ class Collecting(Kit):
         """At the time of the job that it is a part of: others have not come before it since."""
         values(broker, "k", {"a": 1.0, "b": 2.0}, perform_at=clock.now() - 50)
         values(broker, "l", {"c": 1.0}, perform_at=clock.now() - 20)
-        hand = Hand(broker)
+        hand = ScriptedWorker(broker)
         (claim,) = hand.claim(1, max_payloads=1)
         assert places(broker, "k") == {"running": ["a"], "queued": ["b"]}
         hand.settle(done(claim))
@@ -126,7 +126,7 @@ class Collecting(Kit):
     def test_values_that_come_while_their_key_runs_are_set_aside(self, broker: Broker) -> None:
         """Also one that is equal to a running one: it may have come too late for the run to see it."""
         values(broker, "k", {"a": 1.0, "b": 2.0})
-        hand, other = Hand(broker), Hand(broker, "worker-2")
+        hand, other = ScriptedWorker(broker), ScriptedWorker(broker, "worker-2")
         claim = hand.one()
         values(broker, "k", {"b": 0.5, "c": 3.0})
         assert other.claim() == []
@@ -139,7 +139,7 @@ class Collecting(Kit):
     def test_a_failure_is_all_of_it(self, broker: Broker, clock: ManualClock) -> None:
         """Every payload comes back at the retry time; enqueueing does not wake it earlier."""
         values(broker, "k", {"a": 1.0, "b": 2.0})
-        hand = Hand(broker)
+        hand = ScriptedWorker(broker)
         hand.settle(failed(hand.one(), "no", 25, 60.0))
         values(broker, "k", {"c": 0.0})
         view = only(broker, "k")
@@ -155,7 +155,7 @@ class Collecting(Kit):
     def test_when_retries_are_used_up_the_smallest_score_is_buried(self, broker: Broker, clock: ManualClock) -> None:
         """One payload; what is left goes back with all its retries, due now."""
         values(broker, "k", {"b": 2.0, "a": 1.0, "c": 3.0}, perform_at=clock.now() - 60)
-        hand = Hand(broker)
+        hand = ScriptedWorker(broker)
         claim = hand.one()
         values(broker, "k", {"d": 0.0}, delay_s=600)
         clock.advance(5)
@@ -168,7 +168,7 @@ class Collecting(Kit):
     def test_a_run_that_asks_for_it_buries_all_it_was_given(self, broker: Broker, clock: ManualClock) -> None:
         """And nothing that came meanwhile: that is due now."""
         values(broker, "k", {"a": 1.0, "b": 2.0})
-        hand = Hand(broker)
+        hand = ScriptedWorker(broker)
         claim = hand.one()
         values(broker, "k", {"c": 3.0}, delay_s=600)
         hand.settle(buried(claim, "asked"))
@@ -180,7 +180,7 @@ class Collecting(Kit):
         """Later, or as it was; neither counts."""
         values(broker, "k", {"a": 1.0, "b": 2.0})
         before = broker.find("q", "k")
-        hand = Hand(broker)
+        hand = ScriptedWorker(broker)
         hand.settle(released(hand.one()))
         assert broker.find("q", "k") == before
         hand.settle(postponed(hand.one(), 30.0))
@@ -196,15 +196,15 @@ class Collecting(Kit):
         assert {payload.score for payload in view.payloads} == set(map(float, range(50)))
         (listed,) = broker.listing("q", "queued").jobs
         assert (listed.size, len(listed.payloads)) == (20_000, 10)
-        claim = Hand(broker).one()
+        claim = ScriptedWorker(broker).one()
         assert claim.payloads == view.payloads
 
 
-class Merging(Kit):
+class MergeTests(BrokerFixtures):
     def test_the_worked_example(self, broker: Broker, clock: ManualClock) -> None:
         """{v1: 1, v2: 2} and {v2: 3, v3: 4} make {v1: 1, v2: 2, v3: 4}, with the time and count of the queued job."""
         values(broker, "k", {"v1": 1, "v2": 2})
-        hand = Hand(broker)
+        hand = ScriptedWorker(broker)
         hand.settle(failed(hand.one(), "no", 25, 60.0))
         due = clock.now() + 60
         clock.advance(5)
@@ -236,7 +236,7 @@ class Merging(Kit):
         values(broker, "k", {"d": 1.0})
         view = only(broker, "k")
         assert (view.perform_at, view.retry_count, view.size) == (due, -1, 4)
-        assert Hand(broker).claim() == []
+        assert ScriptedWorker(broker).claim() == []
 
     def test_within_one_call_of_enqueue_too(self, broker: Broker, clock: ManualClock) -> None:
         """The first decides about the time, the smaller score wins."""
@@ -247,7 +247,7 @@ class Merging(Kit):
     def test_while_the_key_runs_the_new_time_is_that_of_the_next_run(self, broker: Broker, clock: ManualClock) -> None:
         """Set aside with a count of its own; the first one set aside decides about the time."""
         values(broker, "k", {"a": 1.0}, perform_at=clock.now() - 5)
-        hand = Hand(broker)
+        hand = ScriptedWorker(broker)
         hand.settle(failed(hand.one(), "no", 25, 0.0))
         claim = hand.one()
         values(broker, "k", {"b": 2.0}, delay_s=30)
@@ -264,7 +264,7 @@ class Merging(Kit):
     def test_a_failure_takes_in_what_was_set_aside(self, broker: Broker, clock: ManualClock) -> None:
         """Union, smaller score; time and count are those of the failure."""
         values(broker, "k", {"a": 1.0, "b": 2.0, "c": 3.0})
-        hand = Hand(broker)
+        hand = ScriptedWorker(broker)
         claim = hand.one()
         values(broker, "k", {"b": 1.5, "c": 9.0, "d": 4.0}, perform_at=-5.0)
         hand.settle(failed(claim, "no", 25, 60.0))
@@ -275,7 +275,7 @@ class Merging(Kit):
     def test_reviving_takes_in_what_is_queued(self, broker: Broker, clock: ManualClock) -> None:
         """Union, smaller score, due now, with all retries; the error of the queued job stays."""
         values(broker, "k", {"a": 1.0, "b": 2.0, "c": 3.0})
-        hand = Hand(broker)
+        hand = ScriptedWorker(broker)
         hand.settle(buried(hand.one(), "dead"))
         values(broker, "k", {"b": 1.0, "c": 4.0, "d": 5.0})
         hand.settle(failed(hand.one(), "failed", 25, 60.0))
@@ -288,7 +288,7 @@ class Merging(Kit):
     def test_reviving_while_the_key_runs_sets_aside(self, broker: Broker, clock: ManualClock) -> None:
         """Never beside the run; due now, with whatever else was set aside."""
         values(broker, "k", {"a": 1.0})
-        hand = Hand(broker)
+        hand = ScriptedWorker(broker)
         hand.settle(buried(hand.one(), "dead"))
         values(broker, "k", {"b": 2.0})
         claim = hand.one()
@@ -304,7 +304,7 @@ class Merging(Kit):
         """Union, smaller score; time and count are its own from before."""
         due = clock.now() - 7
         values(broker, "k", {"a": 1.0, "b": 2.0}, perform_at=due)
-        hand = Hand(broker)
+        hand = ScriptedWorker(broker)
         hand.settle(failed(hand.one(), "no", 25, 3.0))
         clock.advance(3)
         due = hand.one().perform_at
@@ -314,7 +314,7 @@ class Merging(Kit):
         view = only(broker, "k")
         assert scores(view) == {"b": 0.5, "a": 1.0, "c": 4.0}
         assert (view.perform_at, view.retry_count, view.error, view.attempt) == (due, 0, "no", 2)
-        assert bodies(Hand(broker, "worker-2").one()) == ["b", "a", "c"]
+        assert bodies(ScriptedWorker(broker, "worker-2").one()) == ["b", "a", "c"]
 
 
 QUIET = Debounce(10.0)
@@ -326,10 +326,10 @@ def add(broker: Broker, body: str, quiet: Debounce = QUIET) -> float:
     return broker.find("q", "k")[-1].perform_at
 
 
-class WaitsForQuiet(Kit):
+class DebounceTests(BrokerFixtures):
     def test_every_payload_starts_the_quiet_anew(self, broker: Broker, clock: ManualClock) -> None:
         """Also one that was there already; the job is due when nothing has come for so long."""
-        hand = Hand(broker)
+        hand = ScriptedWorker(broker)
         for body in ("a", "b", "a", "c"):
             assert add(broker, body) == clock.now() + 10
             clock.advance(9)
@@ -353,7 +353,7 @@ class WaitsForQuiet(Kit):
             assert add(broker, body, quiet) == clock.now() + 10
         clock.advance(1)
         assert add(broker, "c", quiet) == clock.now()
-        assert len(bodies(Hand(broker).one())) == 3
+        assert len(bodies(ScriptedWorker(broker).one())) == 3
 
     def test_a_job_that_is_due_keeps_its_place(self, broker: Broker, clock: ManualClock) -> None:
         """However much comes while no worker is free: it has waited long enough, by size or by time."""
@@ -372,7 +372,7 @@ class WaitsForQuiet(Kit):
     def test_a_wait_ends_with_the_payload_that_began_it(self, broker: Broker, clock: ManualClock) -> None:
         """What is set aside after it was cancelled has a time of its own, and does not wait."""
         broker.enqueue([value("k", "running")])
-        Hand(broker).one()
+        ScriptedWorker(broker).one()
         add(broker, "a")
         assert broker.cancel("q", "k", identity_of("a"))
         broker.enqueue([value("k", "b", delay_s=1_000.0)])
@@ -400,7 +400,7 @@ class WaitsForQuiet(Kit):
         """Its retry time stands, and after its success quiet begins anew."""
         add(broker, "a")
         clock.advance(10)
-        hand = Hand(broker)
+        hand = ScriptedWorker(broker)
         hand.settle(failed(hand.one(), "no", 25, 3.0))
         due = clock.now() + 3
         clock.advance(1)
@@ -414,7 +414,7 @@ class WaitsForQuiet(Kit):
         quiet = Debounce(10.0, max_wait_s=15.0)
         add(broker, "a", quiet)
         clock.advance(10)
-        hand = Hand(broker)
+        hand = ScriptedWorker(broker)
         claim = hand.one()
         first = clock.now()
         assert add(broker, "b", quiet) == first + 10
@@ -432,7 +432,7 @@ class WaitsForQuiet(Kit):
         due = add(broker, "a")
         add(broker, "b")
         clock.advance(10)
-        hand = Hand(broker)
+        hand = ScriptedWorker(broker)
         claim = hand.one(max_payloads=1)
         assert add(broker, "c") == due
         hand.settle(done(claim))

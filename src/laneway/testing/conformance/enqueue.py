@@ -11,10 +11,10 @@ from ...jobs.data import Payload
 from ...jobs.merge import LARGEST_SCORE
 from ...jobs.settlement import done
 from ...jobs.shards import DEFAULT_SHARDS, MAX_SHARDS
-from .fixtures import Hand, Kit, call, job, keys, numbers, only, put, value
+from .fixtures import BrokerFixtures, ScriptedWorker, call, job, keys, numbers, only, put, value
 
 
-class Enqueueing(Kit):
+class EnqueueTests(BrokerFixtures):
     def test_the_shard_count_of_a_queue_is_the_one_it_was_made_with(self, broker: Broker) -> None:
         """`declare` makes a queue once; the stored count is the truth for everybody after that."""
         assert broker.declare("mail", 3) == 3
@@ -40,7 +40,7 @@ class Enqueueing(Kit):
         """Key, body and headers survive; a fresh job has failed never and been handed out once."""
         body = '{"_job_class":"Größe","_job_params":{"q":"\'\\"; DROP TABLE jobs; --","e":"🚲"}}'
         put(broker, "k-\"'é🚲", body=body, headers={"trace": 'ü"', "n": ""})
-        claim = Hand(broker).one()
+        claim = ScriptedWorker(broker).one()
         assert (claim.queue, claim.key, claim.payloads) == ("q", "k-\"'é🚲", [Payload(body, 0.0)])
         assert claim.headers == {"trace": 'ü"', "n": ""}
         assert (claim.perform_at, claim.retry_count, claim.attempt, claim.deaths) == (clock.now(), -1, 1, 0)
@@ -50,7 +50,7 @@ class Enqueueing(Kit):
         """NUL, newlines and backslashes are characters like any other."""
         body, key = 'a\0b\n\\u0000 "\\" \x7f\u2028', "key\0with\0nul"
         broker.enqueue([job("plain"), job(key, body, headers={"h": "x\0y"}), job("key")])
-        claims = {claim.key: claim for claim in Hand(broker).claim()}
+        claims = {claim.key: claim for claim in ScriptedWorker(broker).claim()}
         assert claims.keys() == {"plain", key, "key"}
         assert (claims[key].payloads[0].body, claims[key].headers) == (body, {"h": "x\0y"})
 
@@ -60,20 +60,20 @@ class Enqueueing(Kit):
         at = clock.now() - 1.0000001
         put(broker, "a", body="123456789012345678901234567890", perform_at=at, score=0.1 + 0.2)
         assert only(broker, "a").perform_at == at
-        claim = Hand(broker).one()
+        claim = ScriptedWorker(broker).one()
         assert (claim.perform_at, claim.payloads) == (at, [Payload("123456789012345678901234567890", 0.1 + 0.2)])
 
     def test_a_body_of_the_largest_size_is_stored(self, broker: Broker) -> None:
         """`max_body` is a promise."""
         put(broker, "a", body="x" * broker.max_body)
-        assert len(Hand(broker).one().payloads[0].body) == broker.max_body
+        assert len(ScriptedWorker(broker).one().payloads[0].body) == broker.max_body
 
     def test_what_is_handed_out_is_a_copy(self, broker: Broker) -> None:
         """A handler that changes what it got, or a caller what he gave, changes nothing in the broker."""
         headers = {"a": "1"}
         put(broker, "a", headers=headers)
         headers["a"] = "2"
-        hand = Hand(broker)
+        hand = ScriptedWorker(broker)
         claim = hand.one()
         assert claim.headers == {"a": "1"}
         (claim.headers or {})["a"] = "3"
@@ -86,19 +86,22 @@ class Enqueueing(Kit):
         put(broker, "a", "b", "a")
         put(broker, "b", "a")
         assert numbers(broker).length == 2
-        assert keys(Hand(broker).claim()) == ["a", "b"]
+        assert keys(ScriptedWorker(broker).claim()) == ["a", "b"]
 
     def test_a_repeat_changes_nothing_of_the_job(self, broker: Broker) -> None:
         """The job that is there stays as it is: its body, its time, its place."""
         put(broker, "a", body="first")
         put(broker, "b")
         put(broker, "a", body="second", delay_s=60, priority=9)
-        assert [(claim.key, claim.payloads[0].body) for claim in Hand(broker).claim()] == [("a", "first"), ("b", "{}")]
+        assert [(claim.key, claim.payloads[0].body) for claim in ScriptedWorker(broker).claim()] == [
+            ("a", "first"),
+            ("b", "{}"),
+        ]
 
     def test_a_key_that_is_running_is_not_stored_twice(self, broker: Broker) -> None:
         """A repeat that comes while the job runs is harmless too: it runs once."""
         put(broker, "a")
-        hand = Hand(broker)
+        hand = ScriptedWorker(broker)
         claim = hand.one()
         put(broker, "a")
         assert hand.claim() == []
@@ -113,7 +116,7 @@ class Enqueueing(Kit):
     def test_queues_in_one_broker_know_nothing_of_each_other(self, broker: Broker) -> None:
         """A key is unique within its queue; claims, counts and morgues are a queue's own."""
         broker.enqueue([job("a", "mine"), job("a", "other's", queue="other"), job("b", queue="other")])
-        hand = Hand(broker)
+        hand = ScriptedWorker(broker)
         assert [claim.payloads[0].body for claim in hand.claim(queue="other", limit=1)] == ["other's"]
         assert broker.status("q", "a") == "queued"
         assert (numbers(broker).length, numbers(broker, "other").length) == (1, 1)
@@ -161,4 +164,4 @@ class Enqueueing(Kit):
         expected = [f"k{n}" for n in range(10_000)]
         put(broker, *expected)
         assert numbers(broker).length == 10_000
-        assert keys(Hand(broker).claim(limit=20_000)) == expected
+        assert keys(ScriptedWorker(broker).claim(limit=20_000)) == expected

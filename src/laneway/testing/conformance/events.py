@@ -28,8 +28,8 @@ from ...jobs.settlement import (
 )
 from .fixtures import (
     LONG_S,
-    Hand,
-    Kit,
+    BrokerFixtures,
+    ScriptedWorker,
     job,
     keys,
     only,
@@ -45,7 +45,7 @@ EVERYTHING: FilterPolicy = {
 }
 
 
-class Subscribing(Kit):
+class SubscriptionTests(BrokerFixtures):
     def test_a_subscription_is_there_from_the_moment_that_it_was_made(self, broker: Broker) -> None:
         """Whoever publishes finds it; nobody else has one."""
         assert broker.subscriptions() == broker.subscriptions("sold") == []
@@ -189,14 +189,14 @@ def lengths(broker: Broker) -> dict[str, int]:
     return {each.queue: each.length + each.busy for each in broker.stats() if each.length + each.busy}
 
 
-class Copies(Kit):
+class EventCopyTests(BrokerFixtures):
     def test_every_queue_gets_a_copy(self, broker: Broker) -> None:
         """Queues that do not exist yet, too; a copy is a plain job, with an id of its own and the event's value."""
         broker.declare("mail", 3)
         assert broker.subscribe(Subscription("sold", "audit"))
         broker.enqueue(copies("e1", headers={"country": "DE"}))
         assert lengths(broker) == dict.fromkeys(QUEUES, 1)
-        hand = Hand(broker)
+        hand = ScriptedWorker(broker)
         for queue in QUEUES:
             claim = hand.one(queue)
             assert (claim.queue, claim.key) == (queue, f"e1@{queue}")
@@ -229,13 +229,13 @@ class Copies(Kit):
             broker.enqueue([*events, *copies("bad", priority=2**80)])
         assert lengths(broker) == {}
         broker.enqueue(events)
-        hand = Hand(broker)
+        hand = ScriptedWorker(broker)
         for queue in QUEUES:
             assert keys(hand.claim(queue=queue)) == [f"e{n}@{queue}" for n in range(700)]
 
     def test_publishing_again_stores_nothing_twice(self, broker: Broker) -> None:
         """Not while the copies are queued, nor while they run: a publisher that got no answer may repeat itself."""
-        hand = Hand(broker)
+        hand = ScriptedWorker(broker)
         broker.enqueue(copies("e1"))
         broker.enqueue([*copies("e1"), *copies("e1")])
         claim = hand.one("mail")
@@ -259,7 +259,7 @@ class Copies(Kit):
     def test_a_copy_that_fails_is_tried_again_alone(self, broker: Broker, clock: ManualClock) -> None:
         """What becomes of one copy is nothing to the others: retried, buried, done, cancelled or revived."""
         broker.enqueue(copies("e1"))
-        hand = Hand(broker)
+        hand = ScriptedWorker(broker)
         claims = {queue: hand.one(queue) for queue in ("audit", "mail")}
         assert hand.settle(failed(claims["mail"], "no", 25, 60.0), queue="mail") == []
         assert hand.settle(buried(claims["audit"], "never"), queue="audit") == []
@@ -278,7 +278,7 @@ class Copies(Kit):
     def test_a_copy_may_be_late_or_urgent_like_any_job(self, broker: Broker, clock: ManualClock) -> None:
         """Each in its own queue."""
         broker.enqueue([*copies("e1"), *copies("e2", delay_s=30), *copies("e3", priority=7)])
-        hand = Hand(broker)
+        hand = ScriptedWorker(broker)
         assert keys(hand.claim(queue="mail")) == ["e3@mail", "e1@mail"]
         clock.advance(30)
         assert keys(hand.claim(queue="mail")) == ["e2@mail"]
@@ -287,7 +287,7 @@ class Copies(Kit):
     def test_what_a_run_published_is_stored_when_it_is_done(self, broker: Broker) -> None:
         """All copies in the step that settles the run, in that order; a repeat of the turn stores nothing twice."""
         put(broker, "a")
-        hand = Hand(broker)
+        hand = ScriptedWorker(broker)
         assert hand.settle(done(hand.one(), [*copies("e1"), job("child"), *copies("e2")])) == []
         hand.again()
         assert lengths(broker) == {"audit": 2, "mail": 2, "q": 1, "stock": 2}
@@ -297,7 +297,7 @@ class Copies(Kit):
     def test_what_a_run_published_is_lost_with_it(self, broker: Broker) -> None:
         """A settlement that is refused publishes nothing."""
         put(broker, "a")
-        hand = Hand(broker)
+        hand = ScriptedWorker(broker)
         stale = hand.one()
         hand.settle(released(stale))
         assert hand.settle(done(stale, copies("e1"))) == ["a"]
@@ -306,7 +306,7 @@ class Copies(Kit):
     def test_a_run_with_a_copy_that_cannot_be_stored_is_not_settled(self, broker: Broker) -> None:
         """The turn is refused as a whole: nothing is stored, and the claim is still the worker's."""
         put(broker, "a")
-        hand = Hand(broker)
+        hand = ScriptedWorker(broker)
         claim = hand.one()
         with pytest.raises(LanewayError):
             hand.settle(done(claim, [*copies("e1"), *copies("e1", ["bad"], priority=2**80)]))
@@ -319,7 +319,7 @@ class Copies(Kit):
         broker.declare("mail", 5)
         broker.pause("mail")
         broker.enqueue(copies("e1"))
-        hand = Hand(broker)
+        hand = ScriptedWorker(broker)
         assert (hand.claim(queue="mail"), keys(hand.claim(queue="stock"))) == ([], ["e1@stock"])
         broker.resume("mail")
         assert keys(hand.claim(queue="mail")) == ["e1@mail"]
@@ -336,4 +336,4 @@ class Copies(Kit):
         broker.subscribe(Subscription("sold", "mail"))
         broker.enqueue(copies("e1", ["mail"]))
         assert broker.unsubscribe("sold", "mail")
-        assert keys(Hand(broker).claim(queue="mail")) == ["e1@mail"]
+        assert keys(ScriptedWorker(broker).claim(queue="mail")) == ["e1@mail"]

@@ -19,7 +19,7 @@ LONG_S = 30.0
 MakeBroker = Callable[[Clock], Broker]
 
 
-class Kit:
+class BrokerFixtures:
     """The fixtures. A broker under test overrides `make_broker`."""
 
     @pytest.fixture
@@ -93,7 +93,7 @@ def places(broker: Broker, key: str, queue: str = "q") -> dict[str, list[str]]:
     return {view.status: bodies(view) for view in broker.find(queue, key)}
 
 
-def declare_dead(broker: Broker, hand: Hand) -> bool:
+def declare_dead(broker: Broker, hand: ScriptedWorker) -> bool:
     """End a worker's lease as an observer does: with the counter that it saw last."""
     counter, _ = broker.leases()[hand.name]
     return broker.declare_dead(hand.name, counter)
@@ -111,7 +111,7 @@ def only(broker: Broker, key: str, queue: str = "q") -> JobView:
     return found[0]
 
 
-class Hand:
+class ScriptedWorker:
     """A worker that does what a test tells it to, and counts its turns."""
 
     def __init__(self, broker: Broker, name: str = "worker-1", *, lease_s: float = 30.0) -> None:

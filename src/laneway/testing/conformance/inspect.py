@@ -12,10 +12,10 @@ from ...errors import BrokerError
 from ...jobs.data import JobView, Payload, QueueStats
 from ...jobs.settlement import buried, done, failed
 from ...jobs.shards import shard_of
-from .fixtures import Hand, Kit, bodies, call, calls, job, numbers, only, put, value
+from .fixtures import BrokerFixtures, ScriptedWorker, bodies, call, calls, job, numbers, only, put, value
 
 
-class Looking(Kit):
+class InspectTests(BrokerFixtures):
     def test_the_status_follows_the_job(self, broker: Broker, clock: ManualClock) -> None:
         """delayed → queued → running → dead → queued → running → gone."""
         seen = []
@@ -28,7 +28,7 @@ class Looking(Kit):
         look()
         clock.advance(10)
         look()
-        hand = Hand(broker)
+        hand = ScriptedWorker(broker)
         claim = hand.one()
         look()
         hand.settle(buried(claim, "no"))
@@ -57,13 +57,13 @@ class Looking(Kit):
         )
         assert broker.find("q", "order-1") == [view]
         clock.advance(4)
-        Hand(broker).one()
+        ScriptedWorker(broker).one()
         running = only(broker, "order-1")
         assert (running.status, running.worker, running.attempt) == ("running", "worker-1", 1)
 
     def test_a_key_is_found_in_the_queue_and_in_the_morgue(self, broker: Broker) -> None:
         """The queued job first; nothing at all for a key that is nowhere."""
-        hand = Hand(broker)
+        hand = ScriptedWorker(broker)
         put(broker, "a")
         hand.settle(buried(hand.one(), "no"))
         put(broker, "a", delay_s=9)
@@ -79,7 +79,7 @@ class Looking(Kit):
     def test_the_statistics_count_every_place(self, broker: Broker, clock: ManualClock) -> None:
         """length = fresh + retries: what is queued, delayed included, being run not."""
         put(broker, "done", "dead", "retry", "busy-1", "busy-2")
-        hand = Hand(broker)
+        hand = ScriptedWorker(broker)
         first, second, third, *_ = hand.claim()
         hand.settle(done(first), buried(second, "no"), failed(third, "no", 25, 5.0))
         put(broker, "due-1", "due-2", delay_s=-20.0)
@@ -107,7 +107,7 @@ class Looking(Kit):
         put(broker, "older", delay_s=-50.0)
         put(broker, "newer", delay_s=-20.0)
         assert numbers(broker).lag == 50.0
-        Hand(broker).claim(limit=1)
+        ScriptedWorker(broker).claim(limit=1)
         assert numbers(broker).lag == 20.0
         put(broker, "ancient", perform_at=-10.0)
         assert numbers(broker).lag == pytest.approx(clock.now() + 10)
@@ -127,13 +127,13 @@ class Looking(Kit):
         assert broker.lags("other") == {}
         clock.advance(7)
         assert broker.lags("q") == {0: 7.0, 1: 37.0, 2: 2.0, 4: 57.0}
-        Hand(broker).claim(shards=[4], limit=2)
+        ScriptedWorker(broker).claim(shards=[4], limit=2)
         assert broker.lags("q") == {0: 7.0, 1: 37.0, 2: 2.0}, "what runs is not late"
 
     def test_workers_show_how_much_they_hold(self, broker: Broker, clock: ManualClock) -> None:
         """And when they were last seen."""
         put(broker, "a", "b", "c")
-        hand = Hand(broker)
+        hand = ScriptedWorker(broker)
         hand.claim(limit=2)
         clock.advance(4)
         broker.renew(hand.name, [], 0)
@@ -165,13 +165,13 @@ class Looking(Kit):
         """`check` returns sentences about what is unwell, and there is nothing."""
         assert broker.check() == []
         put(broker, "a")
-        Hand(broker).one()
+        ScriptedWorker(broker).one()
         assert broker.check() == []
 
     def test_claims_of_the_dead_are_unwell(self, broker: Broker) -> None:
         """As long as nobody has taken them back."""
         put(broker, "a")
-        hand = Hand(broker)
+        hand = ScriptedWorker(broker)
         hand.one()
         broker.declare_dead(hand.name, broker.leases()[hand.name][0])
         assert len(broker.check()) == 1
@@ -182,7 +182,7 @@ class Looking(Kit):
         """It says what it did, and has nothing to do after that; what is well is left alone."""
         calls(broker, "k", "a", "b")
         put(broker, "held")
-        hand, other = Hand(broker), Hand(broker, "worker-2")
+        hand, other = ScriptedWorker(broker), ScriptedWorker(broker, "worker-2")
         hand.claim(limit=1)
         held = other.one()
         broker.declare_dead(hand.name, broker.leases()[hand.name][0])
@@ -195,7 +195,7 @@ class Looking(Kit):
     def test_what_is_shown_is_a_copy(self, broker: Broker) -> None:
         """Changing it changes nothing in the broker."""
         broker.enqueue([call("k", "a", headers={"h": "1"}), value("c", "v")])
-        Hand(broker).claim(limit=1)
+        ScriptedWorker(broker).claim(limit=1)
         calls(broker, "k", "b")
         for key in ("k", "c"):
             before = broker.find("q", key)

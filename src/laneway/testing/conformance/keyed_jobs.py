@@ -20,8 +20,8 @@ from ...jobs.settlement import (
     released,
 )
 from .fixtures import (
-    Hand,
-    Kit,
+    BrokerFixtures,
+    ScriptedWorker,
     attempts,
     bodies,
     call,
@@ -38,7 +38,7 @@ from .fixtures import (
 )
 
 
-class Keyed(Kit):
+class KeyedJobTests(BrokerFixtures):
     def test_a_key_that_waits_for_a_wrong_clock_can_be_run_now(self, broker: Broker, clock: ManualClock) -> None:
         """What was enqueued by a clock that went ahead is due now, and so is what comes after it."""
         calls(broker, "k", "a")
@@ -47,7 +47,7 @@ class Keyed(Kit):
         assert only(broker, "k").perform_at == clock.now() + 86_400
         assert broker.run_now("q", ["k"]) == 1
         calls(broker, "k", "c")
-        claim = Hand(broker).one()
+        claim = ScriptedWorker(broker).one()
         assert bodies(claim) == ["a", "b", "c"]
         calls(broker, "k", "d")
         assert broker.find("q", "k")[1].perform_at == clock.now()
@@ -61,7 +61,7 @@ class Keyed(Kit):
         clock.step(-back)
         calls(broker, "k", "c")
         calls(broker, "k", "early", perform_at=clock.now() - 1)
-        hand = Hand(broker)
+        hand = ScriptedWorker(broker)
         claim = hand.one()
         assert bodies(claim) == ["early"]
         calls(broker, "k", "d", "e")
@@ -72,7 +72,7 @@ class Keyed(Kit):
     def test_a_plain_job_may_leave_its_id_as_a_key(self, broker: Broker) -> None:
         """What a run enqueues is stored when its own job is gone."""
         put(broker, "a")
-        hand = Hand(broker)
+        hand = ScriptedWorker(broker)
         assert hand.settle(done(hand.one(), [call("a", "next")])) == []
         assert places(broker, "a") == {"queued": ["next"]}
 
@@ -90,7 +90,7 @@ class Keyed(Kit):
         calls(broker, "k", "second", "third", perform_at=now - 5)
         calls(broker, "k", "fourth")
         calls(broker, "k", "first", perform_at=now - 10)
-        claim = Hand(broker).one()
+        claim = ScriptedWorker(broker).one()
         assert bodies(claim) == ["first", "second", "third", "fourth"]
         assert (claim.kind, claim.key, claim.perform_at, claim.attempt) == (Kind.KEYED, "k", now - 10, 1)
 
@@ -98,7 +98,7 @@ class Keyed(Kit):
         """Its id, its body, its own due time as its score, its own headers; handed out once."""
         at = clock.now() - 1.0000001
         broker.enqueue([call("k", "c-1", body='{"a":"\0🚲"}', perform_at=at, headers={"h": "1"}), call("k", "c-2")])
-        claim = Hand(broker).one()
+        claim = ScriptedWorker(broker).one()
         assert claim.payloads == [
             Payload('{"a":"\0🚲"}', at, "c-1", 1, {"h": "1"}),
             Payload("c-2", clock.now(), "c-2", 1, None),
@@ -110,12 +110,12 @@ class Keyed(Kit):
         calls(broker, "k", *(f"c{n}" for n in range(30)))
         for n in range(30, 40):
             calls(broker, "k", f"c{n}")
-        assert bodies(Hand(broker).one()) == [f"c{n}" for n in range(40)]
+        assert bodies(ScriptedWorker(broker).one()) == [f"c{n}" for n in range(40)]
 
     def test_two_equal_calls_are_two_payloads(self, broker: Broker) -> None:
         """They are told apart by their ids, never by what is in them."""
         broker.enqueue([call("k", "c-1", body="same"), call("k", "c-2", body="same")])
-        claim = Hand(broker).one()
+        claim = ScriptedWorker(broker).one()
         assert [(payload.identity, payload.body) for payload in claim.payloads] == [("c-1", "same"), ("c-2", "same")]
 
     def test_the_same_call_again_changes_nothing(self, broker: Broker, clock: ManualClock) -> None:
@@ -124,7 +124,7 @@ class Keyed(Kit):
         before = broker.find("q", "k")
         calls(broker, "k", "a", perform_at=clock.now() - 60, body="other")
         assert broker.find("q", "k") == before
-        hand = Hand(broker)
+        hand = ScriptedWorker(broker)
         claim = hand.one()
         calls(broker, "k", "b", delay_s=5)
         assert places(broker, "k") == {"running": ["a", "b"]}
@@ -135,7 +135,7 @@ class Keyed(Kit):
         """Nor is it handed out before its time."""
         calls(broker, "k", "later", delay_s=60)
         calls(broker, "k", "now")
-        hand = Hand(broker)
+        hand = ScriptedWorker(broker)
         claim = hand.one()
         assert bodies(claim) == ["now"]
         assert places(broker, "k") == {"running": ["now"], "delayed": ["later"]}
@@ -157,7 +157,7 @@ class Keyed(Kit):
         """The rest follow at once, in order; a turn may ask for more or fewer."""
         expected = [f"c{n:03}" for n in range(250)]
         calls(broker, "k", *expected)
-        hand = Hand(broker)
+        hand = ScriptedWorker(broker)
         got: list[str] = []
         sizes: list[int] = []
         for most in (7, None, None, 500):
@@ -171,7 +171,7 @@ class Keyed(Kit):
     def test_a_key_that_runs_is_handed_to_nobody_else(self, broker: Broker, clock: ManualClock) -> None:
         """What comes meanwhile is set aside, however long that takes, and is next when the run has ended."""
         calls(broker, "k", "a")
-        hand, other = Hand(broker), Hand(broker, "worker-2")
+        hand, other = ScriptedWorker(broker), ScriptedWorker(broker, "worker-2")
         claim = hand.one()
         calls(broker, "k", "b")
         clock.advance(3_600)
@@ -185,7 +185,7 @@ class Keyed(Kit):
     def test_other_keys_go_on_meanwhile(self, broker: Broker) -> None:
         """Exclusion is per key, not per shard: "3", "5", "7" and "8" are in one."""
         calls(broker, "3", "slow")
-        hand = Hand(broker)
+        hand = ScriptedWorker(broker)
         hand.one()
         for key in ("5", "7", "8", "3"):
             calls(broker, key, f"call of {key}")
@@ -194,7 +194,7 @@ class Keyed(Kit):
     def test_the_job_set_aside_is_a_fresh_one(self, broker: Broker, clock: ManualClock) -> None:
         """It is shown beside the one that runs, and counted as queued."""
         calls(broker, "k", "a")
-        hand = Hand(broker)
+        hand = ScriptedWorker(broker)
         hand.one()
         calls(broker, "k", "late", delay_s=30)
         calls(broker, "k", "soon", delay_s=10)
@@ -210,7 +210,7 @@ class Keyed(Kit):
     def test_done_is_done_with_all_that_was_handed_out(self, broker: Broker, clock: ManualClock) -> None:
         """Counted once, in keys; what is next starts anew."""
         calls(broker, "k", "a", "b", "c")
-        hand = Hand(broker)
+        hand = ScriptedWorker(broker)
         claim = hand.one(max_payloads=2)
         hand.settle(done(claim))
         assert (numbers(broker).processed, numbers(broker).length) == (1, 1)
@@ -220,7 +220,7 @@ class Keyed(Kit):
     def test_calls_that_come_with_a_settlement_are_next(self, broker: Broker) -> None:
         """A run that enqueues for its own key: in the same step, and not beside itself."""
         calls(broker, "k", "a")
-        hand = Hand(broker)
+        hand = ScriptedWorker(broker)
         answer = hand.turn(10, done(hand.one(), [call("k", "b"), call("k", "c")]))
         assert [bodies(claim) for claim in answer.claims] == [["b", "c"]]
 
@@ -229,7 +229,7 @@ class Keyed(Kit):
         calls(broker, "k", "a", "b")
         calls(broker, "l", "c")
         before = broker.find("q", "k")
-        hand = Hand(broker)
+        hand = ScriptedWorker(broker)
         (claim,) = hand.claim(1)
         hand.settle(released(claim))
         assert broker.find("q", "k") == before
@@ -240,7 +240,7 @@ class Keyed(Kit):
         put(broker, "plain")
         calls(broker, "keyed", "a")
         broker.enqueue([value("collecting", "v")])
-        hand = Hand(broker)
+        hand = ScriptedWorker(broker)
         for _ in range(2):  # queued, then running
             for bad in (call("plain", "x"), value("plain", "x"), call("collecting", "x"), value("keyed", "x")):
                 with pytest.raises(EnqueueError, match=bad.key):
@@ -252,11 +252,11 @@ class Keyed(Kit):
         assert broker.status("q", "twice") == "gone"
 
 
-class Heads(Kit):
+class KeyHeadTests(BrokerFixtures):
     def test_those_before_the_failed_call_are_done(self, broker: Broker, clock: ManualClock) -> None:
         """It and those behind it come back at its retry time; only it has failed, and been started."""
         calls(broker, "k", "a", "b", "c")
-        hand = Hand(broker)
+        hand = ScriptedWorker(broker)
         hand.settle(failed(hand.one(), "no", 5, 60.0, done=1))
         view = only(broker, "k")
         assert (view.status, bodies(view), view.size) == ("delayed", ["b", "c"], 2)
@@ -270,7 +270,7 @@ class Heads(Kit):
     def test_nothing_overtakes_a_failed_call(self, broker: Broker, clock: ManualClock) -> None:
         """Not even a call with an earlier due time; nor does one wake the key before the retry."""
         calls(broker, "k", "head", "next")
-        hand = Hand(broker)
+        hand = ScriptedWorker(broker)
         hand.settle(failed(hand.one(), "no", 5, 60.0))
         calls(broker, "k", "early", perform_at=-5.0)
         assert only(broker, "k").perform_at == clock.now() + 60
@@ -281,7 +281,7 @@ class Heads(Kit):
     def test_what_came_while_the_head_failed_waits_behind_it(self, broker: Broker, clock: ManualClock) -> None:
         """United with the rest; the time and the count are those of the failure."""
         calls(broker, "k", "head", "next")
-        hand = Hand(broker)
+        hand = ScriptedWorker(broker)
         claim = hand.one()
         calls(broker, "k", "early", perform_at=-5.0)
         hand.settle(failed(claim, "no", 5, 60.0))
@@ -294,7 +294,7 @@ class Heads(Kit):
         at = clock.now() - 7
         calls(broker, "k", "head", perform_at=at)
         calls(broker, "k", "next")
-        hand = Hand(broker)
+        hand = ScriptedWorker(broker)
         hand.settle(failed(hand.one(), "no", 5, 0.0))
         assert scores(only(broker, "k")) == {"head": at, "next": clock.now()}
         assert scores(broker.listing("q", "retries").jobs[0]) == {"head": at, "next": clock.now()}
@@ -306,7 +306,7 @@ class Heads(Kit):
     def test_a_head_that_fails_again_counts_on(self, broker: Broker) -> None:
         """And a success resets it: the next call to fail begins anew."""
         calls(broker, "k", "a", "b")
-        hand = Hand(broker)
+        hand = ScriptedWorker(broker)
         for count in range(3):
             claim = hand.one()
             assert (claim.retry_count, claim.attempt) == (count - 1, count + 1)
@@ -320,7 +320,7 @@ class Heads(Kit):
     def test_a_key_counts_the_attempts_of_the_call_that_failed(self, broker: Broker) -> None:
         """In the queue and in the morgue. Those of the call before it, which has succeeded since, are not added."""
         calls(broker, "k", "a", "b")
-        hand = Hand(broker)
+        hand = ScriptedWorker(broker)
         hand.settle(failed(hand.one(), "of a", 5, 0.0))
         hand.settle(failed(hand.one(), "of b", 5, 0.0, done=1))
         view = only(broker, "k")
@@ -335,7 +335,7 @@ class Heads(Kit):
     def test_the_morgue_counts_the_attempts_of_what_was_buried_last(self, broker: Broker, by_hand: bool) -> None:
         """Each call has its own count, whatever else of its key was handed out, taken back or buried."""
         calls(broker, "k", "a", "b")
-        hand, other = Hand(broker), Hand(broker, "worker-2")
+        hand, other = ScriptedWorker(broker), ScriptedWorker(broker, "worker-2")
         hand.one()
         declare_dead(broker, hand)
         broker.reclaim()
@@ -355,7 +355,7 @@ class Heads(Kit):
         """What is left goes back with all its retries, each call due at its own time."""
         calls(broker, "k", "a", "b")
         calls(broker, "k", "later", delay_s=30)
-        hand = Hand(broker)
+        hand = ScriptedWorker(broker)
         hand.settle(failed(hand.one(), "boom", 0, 0.0))
         queued, dead = broker.find("q", "k")
         assert (bodies(queued), queued.status, queued.perform_at) == (["b", "later"], "queued", clock.now())
@@ -370,7 +370,7 @@ class Heads(Kit):
     def test_burying_in_the_middle_leaves_nothing_undone(self, broker: Broker) -> None:
         """The first are done, one is buried, the others wait, and so does what came meanwhile."""
         calls(broker, "k", *"abcd")
-        hand = Hand(broker)
+        hand = ScriptedWorker(broker)
         claim = hand.one()
         calls(broker, "k", "e")
         hand.settle(buried(claim, "no", done=2))
@@ -381,7 +381,7 @@ class Heads(Kit):
     def test_the_last_call_buried_takes_its_job_along(self, broker: Broker) -> None:
         """Nothing is left in the queue but what was set aside."""
         calls(broker, "k", "a")
-        hand = Hand(broker)
+        hand = ScriptedWorker(broker)
         claim = hand.one()
         calls(broker, "k", "b")
         hand.settle(buried(claim, "no"))
@@ -393,7 +393,7 @@ class Heads(Kit):
     def test_a_postponed_call_stays_at_the_head_uncounted(self, broker: Broker, clock: ManualClock) -> None:
         """Nothing overtakes it either; that it was started is not forgotten."""
         calls(broker, "k", "a", "b")
-        hand = Hand(broker)
+        hand = ScriptedWorker(broker)
         hand.settle(postponed(hand.one(), 30.0))
         calls(broker, "k", "early", perform_at=-5.0)
         view = only(broker, "k")
@@ -407,7 +407,7 @@ class Heads(Kit):
     def test_postponing_behind_a_success_forgets_the_old_failure(self, broker: Broker) -> None:
         """Its error was that of the call that has succeeded since."""
         calls(broker, "k", "a", "b")
-        hand = Hand(broker)
+        hand = ScriptedWorker(broker)
         hand.settle(failed(hand.one(), "of a", 5, 0.0))
         hand.settle(postponed(hand.one(), 0.0))
         assert (only(broker, "k").error, only(broker, "k").retry_count) == ("of a", 0)
@@ -419,7 +419,7 @@ class Heads(Kit):
         """The finished calls are gone; the others are as fresh as on their first day."""
         at = clock.now()
         calls(broker, "k", "a", "b", "c", perform_at=at)
-        hand = Hand(broker)
+        hand = ScriptedWorker(broker)
         hand.settle(failed(hand.one(), "of a", 5, 0.0))
         clock.advance(5)
         hand.settle(released(hand.one(), done=1))
@@ -431,7 +431,7 @@ class Heads(Kit):
     def test_a_released_head_is_still_the_head(self, broker: Broker, clock: ManualClock) -> None:
         """With its count, its error and its place, also if an earlier call came meanwhile."""
         calls(broker, "k", "head", "next")
-        hand = Hand(broker)
+        hand = ScriptedWorker(broker)
         hand.settle(failed(hand.one(), "no", 5, 60.0))
         clock.advance(60)
         before = only(broker, "k")
@@ -445,7 +445,7 @@ class Heads(Kit):
     def test_a_key_taken_back_from_the_dead_is_as_it_was(self, broker: Broker, clock: ManualClock) -> None:
         """United with what came meanwhile, in order; handed out is counted, failed is not."""
         calls(broker, "k", "a", "b")
-        hand, other = Hand(broker), Hand(broker, "worker-2")
+        hand, other = ScriptedWorker(broker), ScriptedWorker(broker, "worker-2")
         hand.one()
         calls(broker, "k", "early", perform_at=-5.0)
         declare_dead(broker, hand)
@@ -460,7 +460,7 @@ class Heads(Kit):
         """A renewal that does not know of them gives them back as they were."""
         calls(broker, "k", "a", "b")
         before = broker.find("q", "k")
-        hand = Hand(broker)
+        hand = ScriptedWorker(broker)
         token = hand.turn(1).token
         broker.renew(hand.name, [], token + 1)
         assert broker.find("q", "k") == before
@@ -468,7 +468,7 @@ class Heads(Kit):
     def test_success_ends_the_rest_of_a_key(self, broker: Broker, clock: ManualClock) -> None:
         """After it an earlier call makes the key due again as ever."""
         calls(broker, "k", "a")
-        hand = Hand(broker)
+        hand = ScriptedWorker(broker)
         hand.settle(failed(hand.one(), "no", 5, 60.0))
         clock.advance(60)
         claim = hand.one()

@@ -23,8 +23,8 @@ from ...jobs.settlement import (
     released,
 )
 from .fixtures import (
-    Hand,
-    Kit,
+    BrokerFixtures,
+    ScriptedWorker,
     attempts,
     bodies,
     call,
@@ -39,10 +39,10 @@ from .fixtures import (
 )
 
 
-class Leases(Kit):
+class LeaseTests(BrokerFixtures):
     def test_a_worker_that_joined_is_known(self, broker: Broker, clock: ManualClock) -> None:
         """With its lease, which counts from the first renewal on."""
-        Hand(broker, lease_s=12.5)
+        ScriptedWorker(broker, lease_s=12.5)
         ((counter, lease_s),) = broker.leases().values()
         assert lease_s == 12.5
         (view,) = broker.workers()
@@ -56,15 +56,15 @@ class Leases(Kit):
     def test_joining_again_is_harmless(self, broker: Broker) -> None:
         """The answer may have been lost: the repeat neither fails nor loses what the worker holds."""
         put(broker, "a")
-        hand = Hand(broker)
+        hand = ScriptedWorker(broker)
         claim = hand.one()
-        Hand(broker)
+        ScriptedWorker(broker)
         assert len(broker.workers()) == 1
         assert hand.settle(done(claim)) == []
 
     def test_joining_again_tells_which_shards_a_worker_serves(self, broker: Broker, clock: ManualClock) -> None:
         """Nothing else of it changes."""
-        hand = Hand(broker)
+        hand = ScriptedWorker(broker)
         broker.renew(hand.name, [], 0)
         (before,) = broker.workers()
         assert before.shards == {}
@@ -78,7 +78,7 @@ class Leases(Kit):
     def test_an_unknown_worker_has_no_lease_to_work_under(self, broker: Broker) -> None:
         """Neither turn nor renewal: LeaseLost."""
         put(broker, "a")
-        hand = Hand(broker)
+        hand = ScriptedWorker(broker)
         hand.name = "nobody"
         with pytest.raises(LeaseLost):
             hand.claim()
@@ -88,7 +88,7 @@ class Leases(Kit):
 
     def test_a_lease_that_was_renewed_cannot_be_ended(self, broker: Broker) -> None:
         """An observer must have seen the counter unchanged; one that is behind does no harm."""
-        hand = Hand(broker)
+        hand = ScriptedWorker(broker)
         counter, _ = broker.leases()[hand.name]
         broker.renew(hand.name, [], 0)
         assert not broker.declare_dead(hand.name, counter)
@@ -99,7 +99,7 @@ class Leases(Kit):
     def test_death_is_final(self, broker: Broker) -> None:
         """Neither a turn, nor a renewal, nor joining again under the same id brings a worker back."""
         put(broker, "a", "b")
-        hand = Hand(broker)
+        hand = ScriptedWorker(broker)
         (claim,) = hand.claim(limit=1)
         assert declare_dead(broker, hand)
         with pytest.raises(LeaseLost):
@@ -108,7 +108,7 @@ class Leases(Kit):
             hand.again()
         with pytest.raises(LeaseLost):
             broker.renew(hand.name, [claim.token], 0)
-        Hand(broker)
+        ScriptedWorker(broker)
         with pytest.raises(LeaseLost):
             hand.claim()
         assert (broker.status("q", "b"), broker.status("q", "child")) == ("queued", "gone")
@@ -116,7 +116,7 @@ class Leases(Kit):
 
     def test_the_dead_are_shown_for_an_hour(self, broker: Broker, clock: ManualClock) -> None:
         """Then `reclaim` forgets them."""
-        hand = Hand(broker)
+        hand = ScriptedWorker(broker)
         declare_dead(broker, hand)
         broker.reclaim()
         assert [(view.id, view.dead) for view in broker.workers()] == [(hand.name, True)]
@@ -129,7 +129,7 @@ class Leases(Kit):
     def test_declaring_dead_gives_nothing_back_by_itself(self, broker: Broker) -> None:
         """Death comes first, giving back after it; every sweep repeats that for all who are dead."""
         put(broker, "a")
-        hand, other = Hand(broker), Hand(broker, "worker-2")
+        hand, other = ScriptedWorker(broker), ScriptedWorker(broker, "worker-2")
         hand.one()
         declare_dead(broker, hand)
         assert other.claim() == []
@@ -139,7 +139,7 @@ class Leases(Kit):
     def test_a_job_taken_back_is_as_it_was_before(self, broker: Broker, clock: ManualClock) -> None:
         """No failure is counted; but that it was handed out is, since it may have been started."""
         put(broker, "a")
-        hand, other = Hand(broker), Hand(broker, "worker-2")
+        hand, other = ScriptedWorker(broker), ScriptedWorker(broker, "worker-2")
         hand.settle(failed(hand.one(), "earlier", 25, 5.0))
         clock.advance(5)
         perform_at = hand.one().perform_at
@@ -154,7 +154,7 @@ class Leases(Kit):
     def test_the_dead_cannot_settle_what_was_taken_over(self, broker: Broker) -> None:
         """Its settlement is not even looked at; the new holder's is taken."""
         put(broker, "a")
-        hand, other = Hand(broker), Hand(broker, "worker-2")
+        hand, other = ScriptedWorker(broker), ScriptedWorker(broker, "worker-2")
         stale = hand.one()
         declare_dead(broker, hand)
         broker.reclaim()
@@ -168,7 +168,7 @@ class Leases(Kit):
     def test_reclaim_leaves_the_living_alone(self, broker: Broker) -> None:
         """And is harmless when repeated."""
         put(broker, "a", "b")
-        hand, other = Hand(broker), Hand(broker, "worker-2")
+        hand, other = ScriptedWorker(broker), ScriptedWorker(broker, "worker-2")
         hand.claim(limit=1)
         (held,) = other.claim()
         declare_dead(broker, hand)
@@ -178,7 +178,7 @@ class Leases(Kit):
     def test_renewing_gives_back_what_the_worker_does_not_know_of(self, broker: Broker) -> None:
         """Claims older than `before` whose answer was lost: never started, so the attempt is not counted."""
         put(broker, "lost", "held", "young")
-        hand, other = Hand(broker), Hand(broker, "worker-2")
+        hand, other = ScriptedWorker(broker), ScriptedWorker(broker, "worker-2")
         (lost,), (held,), (young,) = (hand.claim(limit=1) for _ in range(3))
         broker.renew(hand.name, held=[held.token], before=young.token)
         assert [broker.status("q", claim.key) for claim in (lost, held, young)] == ["queued", "running", "running"]
@@ -189,7 +189,7 @@ class Leases(Kit):
     def test_the_token_of_a_claim_that_was_given_back_keeps_no_later_one(self, broker: Broker) -> None:
         """Of the same worker and the same key: what counts is the token of the claim that it holds now."""
         put(broker, "a")
-        hand = Hand(broker)
+        hand = ScriptedWorker(broker)
         first = hand.one()
         broker.renew(hand.name, held=[], before=first.token + 1)
         second = hand.one()
@@ -203,7 +203,7 @@ class Leases(Kit):
     def test_renewing_gives_back_nothing_of_others(self, broker: Broker) -> None:
         """A worker speaks for itself."""
         put(broker, "a")
-        hand, other = Hand(broker), Hand(broker, "worker-2")
+        hand, other = ScriptedWorker(broker), ScriptedWorker(broker, "worker-2")
         claim = other.one()
         broker.renew(hand.name, held=[], before=claim.token + 1)
         assert other.settle(done(claim)) == []
@@ -211,7 +211,7 @@ class Leases(Kit):
     def test_a_worker_that_leaves_gives_back_all_it_holds(self, broker: Broker) -> None:
         """In every queue, and says how many; what it may have started stays counted."""
         broker.enqueue([job("a"), job("b", queue="other")])
-        hand, other = Hand(broker), Hand(broker, "worker-2")
+        hand, other = ScriptedWorker(broker), ScriptedWorker(broker, "worker-2")
         hand.one()
         hand.one(queue="other")
         assert broker.leave(hand.name) == 2
@@ -221,7 +221,7 @@ class Leases(Kit):
 
     def test_leaving_again_is_harmless(self, broker: Broker) -> None:
         """So is leaving without having joined. Whoever has left has no lease any more."""
-        hand = Hand(broker)
+        hand = ScriptedWorker(broker)
         assert [broker.leave(hand.name), broker.leave(hand.name), broker.leave("nobody")] == [0, 0, 0]
         with pytest.raises(LeaseLost):
             hand.claim()
@@ -239,15 +239,15 @@ def deaths(of: Claim | JobView) -> dict[str, int]:
 
 def crash(broker: Broker, number: int) -> None:
     """Claim the one job that is due, and have the process die that runs it."""
-    hand = Hand(broker, f"crashed-{number}")
+    hand = ScriptedWorker(broker, f"crashed-{number}")
     broker.leave(hand.name, [started(hand.one())])
 
 
-class Deaths(Kit):
+class DeathTests(BrokerFixtures):
     def test_a_death_is_counted_for_what_was_being_run(self, broker: Broker) -> None:
         """And not for what its process had claimed and not begun: that was there by chance."""
         put(broker, "ran", "waited")
-        hand, other = Hand(broker), Hand(broker, "worker-2")
+        hand, other = ScriptedWorker(broker), ScriptedWorker(broker, "worker-2")
         ran, _ = hand.claim()
         assert broker.leave(hand.name, [started(ran)]) == 2
         assert {claim.key: claim.deaths for claim in other.claim()} == {"ran": 1, "waited": 0}
@@ -255,7 +255,7 @@ class Deaths(Kit):
     def test_a_death_changes_nothing_else(self, broker: Broker, clock: ManualClock) -> None:
         """It is no failure: the job is as any that was given back by a worker that is gone."""
         put(broker, "a")
-        hand = Hand(broker)
+        hand = ScriptedWorker(broker)
         hand.settle(failed(hand.one(), "earlier", 25, 5.0))
         clock.advance(5)
         claim = hand.one()
@@ -268,7 +268,7 @@ class Deaths(Kit):
     def test_leaving_without_a_death_counts_none(self, broker: Broker) -> None:
         """A worker that was told to go may have begun its jobs; it is nobody's fault."""
         put(broker, "a")
-        hand = Hand(broker)
+        hand = ScriptedWorker(broker)
         hand.one()
         assert broker.leave(hand.name) == 1
         assert only(broker, "a").deaths == 0
@@ -276,7 +276,7 @@ class Deaths(Kit):
     def test_a_repeated_leave_counts_once(self, broker: Broker) -> None:
         """Its answer may have been lost; and the same run named twice is one run."""
         put(broker, "a")
-        hand = Hand(broker)
+        hand = ScriptedWorker(broker)
         ran = started(hand.one())
         assert [broker.leave(hand.name, [ran, ran]), broker.leave(hand.name, [ran])] == [1, 0]
         assert only(broker, "a").deaths == 1
@@ -284,7 +284,7 @@ class Deaths(Kit):
     def test_what_is_not_held_is_not_blamed(self, broker: Broker) -> None:
         """Neither under another token, nor what is settled, another worker's, of another queue or unknown."""
         put(broker, "settled", "held", "theirs")
-        hand, other = Hand(broker), Hand(broker, "worker-2")
+        hand, other = ScriptedWorker(broker), ScriptedWorker(broker, "worker-2")
         (settled,), (held,), (theirs,) = hand.claim(limit=1), hand.claim(limit=1), other.claim()
         hand.settle(failed(settled, "no", 25, 0.0))
         stale = started(held, token=held.token - 1)
@@ -295,7 +295,7 @@ class Deaths(Kit):
     def test_the_death_of_one_that_was_declared_dead_counts_for_nothing(self, broker: Broker) -> None:
         """Who declared it dead gives its claims back; nobody knows by then what it was that ended its process."""
         put(broker, "a")
-        hand = Hand(broker)
+        hand = ScriptedWorker(broker)
         claim = hand.one()
         declare_dead(broker, hand)
         assert broker.leave(hand.name, [started(claim)]) == 0
@@ -306,13 +306,13 @@ class Deaths(Kit):
     def test_a_death_is_counted_at_the_call_that_was_being_run(self, broker: Broker) -> None:
         """Whether or not it is the first: those before it had ended, though nobody was told."""
         calls(broker, "k", "a", "b", "c")
-        hand = Hand(broker)
+        hand = ScriptedWorker(broker)
         claim = hand.one()
         assert deaths(claim) == {"a": 0, "b": 0, "c": 0}
         broker.leave(hand.name, [started(claim, 1)])
         view = only(broker, "k")
         assert (deaths(view), attempts(view)) == ({"a": 0, "b": 1, "c": 0}, {"a": 1, "b": 1, "c": 1})
-        again = Hand(broker, "worker-2").one()
+        again = ScriptedWorker(broker, "worker-2").one()
         assert (deaths(again), again.retry_count, again.deaths) == ({"a": 0, "b": 1, "c": 0}, -1, 0)
 
     def test_a_keyed_job_is_shown_with_the_deaths_of_its_first_call(self, broker: Broker) -> None:
@@ -320,7 +320,7 @@ class Deaths(Kit):
         calls(broker, "k", "a", "b")
         crash(broker, 1)
         assert only(broker, "k").deaths == 1
-        hand = Hand(broker)
+        hand = ScriptedWorker(broker)
         claim = hand.one(max_payloads=1)
         assert {view.status: view.deaths for view in broker.find("q", "k")} == {"running": 1, "queued": 0}
         hand.settle(buried(claim, "no"))
@@ -330,10 +330,10 @@ class Deaths(Kit):
     def test_the_calls_that_succeed_take_their_deaths_with_them(self, broker: Broker) -> None:
         """Those of others stay."""
         calls(broker, "k", "a", "b")
-        hand = Hand(broker)
+        hand = ScriptedWorker(broker)
         claim = hand.one()
         broker.leave(hand.name, [started(claim, 0), started(claim, 1)])
-        hand = Hand(broker, "worker-2")
+        hand = ScriptedWorker(broker, "worker-2")
         hand.settle(released(hand.one(), done=1))
         calls(broker, "k", "c")
         assert deaths(hand.one()) == {"b": 1, "c": 0}
@@ -341,7 +341,7 @@ class Deaths(Kit):
     def test_a_collecting_job_counts_as_a_whole(self, broker: Broker) -> None:
         """More payloads, equal or not, leave its count as it is; its success resets it."""
         values(broker, "k", {"a": 1.0, "b": 2.0})
-        hand, other = Hand(broker), Hand(broker, "worker-2")
+        hand, other = ScriptedWorker(broker), ScriptedWorker(broker, "worker-2")
         claim = hand.one()
         broker.enqueue([value("k", "a", score=0.5)])
         broker.leave(hand.name, [StartedRun("q", "k", claim.token)])
@@ -356,7 +356,7 @@ class Deaths(Kit):
         """An exception says nothing about what ended its process before."""
         crashed = one_of_each(broker)
         broker.leave("worker-1", [started(claim) for claim in crashed])
-        hand = Hand(broker, "worker-2")
+        hand = ScriptedWorker(broker, "worker-2")
         hand.settle(*(failed(claim, "no", 25, 0.0) for claim in hand.claim()))
         for claim in crashed:
             view = only(broker, claim.key)
@@ -364,7 +364,7 @@ class Deaths(Kit):
 
     def test_a_run_that_died_in_a_process_of_its_own_is_settled_with_a_death(self, broker: Broker) -> None:
         """It is due again at once, and no failure. A keyed job counts at its first call that is not done."""
-        hand = Hand(broker, "worker-2")
+        hand = ScriptedWorker(broker, "worker-2")
         one_of_each(broker)
         broker.leave("worker-1")
         calls(broker, "keyed", "behind")
@@ -382,7 +382,7 @@ class Deaths(Kit):
         one_of_each(broker)
         broker.leave("worker-1")
         calls(broker, "keyed", "behind")
-        hand = Hand(broker, "worker-2")
+        hand = ScriptedWorker(broker, "worker-2")
         for _ in range(BURIED_AT):
             hand.settle(*(died(claim, "ended") for claim in hand.claim()))
         dead = broker.listing("q", "dead").jobs
@@ -398,7 +398,7 @@ class Deaths(Kit):
         for key in keys:
             broker.reschedule("q", key, delay_s=60)
         assert broker.run_now("q", keys) == 3
-        hand = Hand(broker, "worker-2")
+        hand = ScriptedWorker(broker, "worker-2")
         claims = hand.claim()
         assert [only(broker, key).deaths for key in keys] == [1, 1, 1]
         hand.settle(*(buried(claim, "no") for claim in claims))
@@ -414,7 +414,7 @@ class Deaths(Kit):
             values(broker, "k", {f"v{number}": None})
             for again in range(crashes):
                 crash(broker, 10 * number + again)
-            hand = Hand(broker, f"worker-{number}")
+            hand = ScriptedWorker(broker, f"worker-{number}")
             hand.settle(buried(hand.one(), "no"))
         view = only(broker, "k")
         assert (view.status, bodies(view), view.deaths) == ("dead", ["v0", "v1"], 2)
@@ -423,4 +423,4 @@ class Deaths(Kit):
 def one_of_each(broker: Broker) -> list[Claim]:
     """A plain, a keyed and a collecting job, claimed by worker-1."""
     broker.enqueue([job("plain"), call("keyed", "call"), value("collecting", "value")])
-    return Hand(broker).claim()
+    return ScriptedWorker(broker).claim()

@@ -19,8 +19,8 @@ from ...jobs.settlement import (
     failed,
 )
 from .fixtures import (
-    Hand,
-    Kit,
+    BrokerFixtures,
+    ScriptedWorker,
     call,
     calls,
     job,
@@ -49,13 +49,13 @@ def whole(broker: Broker, which: Listing, limit: int = 2) -> list[str]:
     return [key for page in found for key in page]
 
 
-class Listings(Kit):
+class ListingTests(BrokerFixtures):
     def test_queued_shows_all_that_waits_by_due_time(self, broker: Broker) -> None:
         """Delayed jobs and retries included, over all shards and priorities; being run not."""
         broker.enqueue([job(f"k{n}", delay_s=float((n * 7) % 20 - 10), priority=n % 3) for n in range(20)])
         everything = sorted((f"k{n}" for n in range(20)), key=lambda key: (int(key[1:]) * 7) % 20)
         assert whole(broker, "queued") == everything
-        running = keys(Hand(broker).claim(limit=3))
+        running = keys(ScriptedWorker(broker).claim(limit=3))
         assert whole(broker, "queued") == [key for key in everything if key not in running]
 
     def test_delayed_shows_what_is_not_yet_due(self, broker: Broker, clock: ManualClock) -> None:
@@ -70,7 +70,7 @@ class Listings(Kit):
     def test_retries_shows_what_failed_and_waits(self, broker: Broker, clock: ManualClock) -> None:
         """By the time of the retry; not what is fresh, nor a retry that runs."""
         put(broker, *"abcde")
-        hand = Hand(broker)
+        hand = ScriptedWorker(broker)
         hand.settle(*(failed(claim, "no", 25, 50.0 - n) for n, claim in enumerate(hand.claim(limit=4))))
         assert whole(broker, "retries") == ["d", "c", "b", "a"]
         clock.advance(47)
@@ -80,8 +80,8 @@ class Listings(Kit):
     def test_running_shows_what_is_claimed_and_by_whom(self, broker: Broker) -> None:
         """By due time, over all workers."""
         put(broker, *"abcde")
-        Hand(broker).claim(limit=2)
-        Hand(broker, "worker-2").claim(limit=2)
+        ScriptedWorker(broker).claim(limit=2)
+        ScriptedWorker(broker, "worker-2").claim(limit=2)
         assert whole(broker, "running") == ["a", "b", "c", "d"]
         shown = [(view.worker, view.status) for view in broker.listing("q", "running").jobs]
         assert shown == [("worker-1", "running")] * 2 + [("worker-2", "running")] * 2
@@ -89,7 +89,7 @@ class Listings(Kit):
     def test_dead_shows_the_morgue_by_burial(self, broker: Broker, clock: ManualClock) -> None:
         """Whoever was buried first comes first, whenever it had been due; within one instant nobody is left out."""
         put(broker, *"abcd")
-        hand = Hand(broker)
+        hand = ScriptedWorker(broker)
         first, second, third, fourth = hand.claim()
         hand.settle(buried(third, "no"))
         clock.advance(1)
@@ -163,7 +163,7 @@ def whole_in_order(broker: Broker, which: Listing, limit: int, **how: Any) -> li
 
 def fill(broker: Broker, clock: ManualClock) -> None:
     """Jobs of every kind in every place, many alike in what they are sorted by."""
-    hand = Hand(broker)
+    hand = ScriptedWorker(broker)
     broker.enqueue([job(f"r{n}é", priority=n % 2) for n in range(8)])
     for count in range(3):
         for n, claim in enumerate(hand.claim()):
@@ -179,7 +179,7 @@ def fill(broker: Broker, clock: ManualClock) -> None:
     broker.enqueue([value(f"ü{n}", "c", delay_s=float(n % 4 - 1), priority=n % 2) for n in range(6)])
 
 
-class Sorting(Kit):
+class ListingOrderTests(BrokerFixtures):
     def test_every_listing_can_be_sorted_in_every_order_that_it_has(self, broker: Broker, clock: ManualClock) -> None:
         """Forwards and backwards, whatever the size of the pages: nothing is left out, nothing shown twice."""
         fill(broker, clock)
@@ -285,7 +285,7 @@ class Sorting(Kit):
     def test_what_is_set_aside_is_not_listed(self, broker: Broker) -> None:
         """Its key is among the running ones, with what runs."""
         calls(broker, "k", "a")
-        Hand(broker).one()
+        ScriptedWorker(broker).one()
         calls(broker, "k", "b", delay_s=5)
         assert [len(broker.listing("q", which).jobs) for which in ORDERS] == [0, 0, 0, 1, 0]
         (view,) = broker.listing("q", "running").jobs

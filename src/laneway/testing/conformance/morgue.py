@@ -8,13 +8,26 @@ from ...broker import Broker
 from ...clock import ManualClock
 from ...jobs.data import Kind
 from ...jobs.settlement import buried, done, failed
-from .fixtures import Hand, Kit, attempts, bodies, calls, keys, numbers, only, places, put, scores, values
+from .fixtures import (
+    BrokerFixtures,
+    ScriptedWorker,
+    attempts,
+    bodies,
+    calls,
+    keys,
+    numbers,
+    only,
+    places,
+    put,
+    scores,
+    values,
+)
 
 
-class Morgue(Kit):
+class MorgueTests(BrokerFixtures):
     def test_burying_a_key_again_unites_its_payloads(self, broker: Broker, clock: ManualClock) -> None:
         """One row with the last error; equal payloads keep the smaller score."""
-        hand = Hand(broker)
+        hand = ScriptedWorker(broker)
         for given, error in (({"a": 1.0, "b": 5.0}, "first"), ({"b": 2.0, "c": 3.0}, "second"), ({"a": 9.0}, "third")):
             values(broker, "k", given)
             clock.advance(1)
@@ -29,7 +42,7 @@ class Morgue(Kit):
         now = clock.now()
         calls(broker, "k", "b", perform_at=now - 2)
         calls(broker, "k", "c", perform_at=now - 1)
-        hand = Hand(broker)
+        hand = ScriptedWorker(broker)
         claim = hand.one()
         calls(broker, "k", "a", perform_at=now - 3)
         hand.settle(buried(claim, "b first"))
@@ -41,7 +54,7 @@ class Morgue(Kit):
     def test_a_revived_key_has_all_its_payloads_back(self, broker: Broker, clock: ManualClock) -> None:
         """Due now, with all its retries; its error is kept until it succeeds."""
         values(broker, "k", {"a": 1.0, "b": 2.0}, priority=3)
-        hand = Hand(broker)
+        hand = ScriptedWorker(broker)
         hand.settle(buried(hand.one(), "no"))
         clock.advance(100)
         assert broker.revive("q", ["k", "k", "never"]) == 1
@@ -58,7 +71,7 @@ class Morgue(Kit):
         """By their due times as ever: before those that were due later, behind those that were due earlier."""
         now = clock.now()
         calls(broker, "k", "b", perform_at=now - 20)
-        hand = Hand(broker)
+        hand = ScriptedWorker(broker)
         hand.settle(buried(hand.one(), "no"))
         calls(broker, "k", "c", perform_at=now - 10)
         calls(broker, "k", "a", perform_at=now - 30)
@@ -71,7 +84,7 @@ class Morgue(Kit):
     def test_a_call_buried_before_its_time_is_revived_for_now(self, broker: Broker, clock: ManualClock) -> None:
         """Reviving means now, also when the clock has stepped back since."""
         calls(broker, "k", "a")
-        hand = Hand(broker)
+        hand = ScriptedWorker(broker)
         hand.settle(buried(hand.one(), "no"))
         clock.step(-100)
         assert broker.revive("q", ["k"]) == 1
@@ -80,7 +93,7 @@ class Morgue(Kit):
     def test_reviving_behind_a_head_does_not_overtake_it(self, broker: Broker, clock: ManualClock) -> None:
         """The key does not rest any longer, but its order stands."""
         calls(broker, "k", "dead", perform_at=-10.0)
-        hand = Hand(broker)
+        hand = ScriptedWorker(broker)
         hand.settle(buried(hand.one(), "no"))
         calls(broker, "k", "head", "next")
         hand.settle(failed(hand.one(), "no", 5, 600.0))
@@ -92,7 +105,7 @@ class Morgue(Kit):
     def test_revived_calls_are_set_aside_while_their_key_runs(self, broker: Broker, clock: ManualClock) -> None:
         """They are the next to run, and nothing runs beside."""
         calls(broker, "k", "a")
-        hand = Hand(broker)
+        hand = ScriptedWorker(broker)
         hand.settle(buried(hand.one(), "no"))
         calls(broker, "k", "b")
         claim = hand.one()
@@ -106,7 +119,7 @@ class Morgue(Kit):
     def test_a_key_of_another_kind_is_not_revived(self, broker: Broker) -> None:
         """It stays in the morgue and can be revived when the other is gone."""
         calls(broker, "k", "a")
-        hand = Hand(broker)
+        hand = ScriptedWorker(broker)
         hand.settle(buried(hand.one(), "no"))
         values(broker, "k", {"v": 1.0})
         assert broker.revive("q", ["k"]) == 0
@@ -118,7 +131,7 @@ class Morgue(Kit):
     def test_dead_keys_are_deleted_with_all_their_payloads(self, broker: Broker) -> None:
         """And nothing of what is queued or runs under the same key."""
         values(broker, "k", {"a": 1.0, "b": 2.0})
-        hand = Hand(broker)
+        hand = ScriptedWorker(broker)
         hand.settle(buried(hand.one(), "no"))
         values(broker, "k", {"a": 1.0})
         assert broker.delete_dead("q", ["k"]) == 1
@@ -131,7 +144,7 @@ class Morgue(Kit):
         put(broker, "running")
         values(broker, "values", {"a": 1.0}, delay_s=60)
         calls(broker, "calls", "x", "y", delay_s=60)
-        hand = Hand(broker)
+        hand = ScriptedWorker(broker)
         hand.one()
         calls(broker, "head", "h", "i")
         hand.settle(failed(hand.one(), "no", 5, 60.0))
@@ -163,7 +176,7 @@ class Morgue(Kit):
         assert scores(only(broker, "k")) == {"a": due, "b": due + 3, "later": clock.now(), "soon": clock.now()}
         assert [broker.status("q", "k", id) for id in ("a", "later", "soon")] == ["queued"] * 3
         calls(broker, "k", "new")
-        hand = Hand(broker)
+        hand = ScriptedWorker(broker)
         claim = hand.one()
         assert bodies(claim) == ["a", "b", "later", "soon", "new"]
         assert hand.settle(done(claim)) == []
@@ -175,7 +188,7 @@ class Morgue(Kit):
     ) -> None:
         """Whether or not its retry is due already; nothing of the failure is forgotten."""
         calls(broker, "k", "head", "next")
-        hand = Hand(broker)
+        hand = ScriptedWorker(broker)
         hand.settle(failed(hand.one(), "no", 5, rest_s))
         calls(broker, "k", "later", delay_s=3_600)
         calls(broker, "k", "early", perform_at=-5.0)
@@ -201,7 +214,7 @@ class Morgue(Kit):
         assert (left.retry_count, left.error, left.attempt) == (-1, None, 0)
         assert attempts(left) == {"next": 0}
         assert broker.bury_failed("q", ["plain", "calls", "values"]) == 0
-        assert set(keys(Hand(broker, "worker-2").claim())) == {"fresh", "calls"}
+        assert set(keys(ScriptedWorker(broker, "worker-2").claim())) == {"fresh", "calls"}
 
     def test_what_failed_can_be_deleted(self, broker: Broker) -> None:
         """The same, and gone for good."""
@@ -219,7 +232,7 @@ def fail_each(broker: Broker) -> None:
     put(broker, "plain")
     calls(broker, "calls", "head", "next")
     values(broker, "values", {"a": 1.0, "b": 2.0})
-    hand = Hand(broker)
+    hand = ScriptedWorker(broker)
     hand.settle(*(failed(claim, "no", 5, 60.0) for claim in hand.claim()))
     put(broker, "running", "fresh")
     hand.claim(limit=1)

@@ -11,8 +11,8 @@ from ...jobs.settlement import (
     failed,
 )
 from .fixtures import (
-    Hand,
-    Kit,
+    BrokerFixtures,
+    ScriptedWorker,
     bodies,
     calls,
     keys,
@@ -25,17 +25,17 @@ from .fixtures import (
 )
 
 
-def bury(broker: Broker, hand: Hand, *dying: str) -> None:
+def bury(broker: Broker, hand: ScriptedWorker, *dying: str) -> None:
     """Have jobs run and end in the morgue."""
     put(broker, *dying)
     hand.settle(*(buried(claim, f"error of {claim.key}") for claim in hand.claim()))
 
 
-class Acting(Kit):
+class OperateTests(BrokerFixtures):
     def test_a_queued_job_can_be_cancelled(self, broker: Broker) -> None:
         """Due, delayed or waiting for its retry: it never runs, and that it was cancelled is remembered."""
         put(broker, "retry")
-        hand = Hand(broker)
+        hand = ScriptedWorker(broker)
         hand.settle(failed(hand.one(), "no", 25, 60.0))
         put(broker, "due")
         put(broker, "later", delay_s=60)
@@ -47,7 +47,7 @@ class Acting(Kit):
 
     def test_what_runs_or_is_gone_or_dead_cannot_be_cancelled(self, broker: Broker) -> None:
         """False, and nothing changes."""
-        hand = Hand(broker)
+        hand = ScriptedWorker(broker)
         bury(broker, hand, "dead")
         put(broker, "running")
         claim = hand.one()
@@ -63,7 +63,7 @@ class Acting(Kit):
         broker.cancel("q", "a")
         put(broker, "a")
         assert broker.status("q", "a") == "queued"
-        assert keys(Hand(broker).claim()) == ["a"]
+        assert keys(ScriptedWorker(broker).claim()) == ["a"]
 
     def test_that_a_job_was_cancelled_is_forgotten_in_the_end(self, broker: Broker, clock: ManualClock) -> None:
         """Not within an hour, but some day."""
@@ -82,7 +82,7 @@ class Acting(Kit):
         before = only(broker, "a")
         assert broker.reschedule("q", "a", delay_s=10)
         assert only(broker, "a").perform_at == clock.now() + 10
-        hand = Hand(broker)
+        hand = ScriptedWorker(broker)
         assert hand.claim() == []
         assert broker.reschedule("q", "a", perform_at=-5.0)
         assert broker.reschedule("q", "a", perform_at=before.perform_at)
@@ -95,7 +95,7 @@ class Acting(Kit):
         """It runs once, at its new time."""
         put(broker, "a")
         broker.reschedule("q", "a", delay_s=30)
-        hand = Hand(broker)
+        hand = ScriptedWorker(broker)
         assert hand.claim() == []
         clock.advance(30)
         assert keys(hand.claim()) == ["a"]
@@ -103,7 +103,7 @@ class Acting(Kit):
 
     def test_what_runs_or_is_gone_or_dead_cannot_be_moved(self, broker: Broker) -> None:
         """False, and nothing changes."""
-        hand = Hand(broker)
+        hand = ScriptedWorker(broker)
         bury(broker, hand, "dead")
         put(broker, "running")
         before = hand.one().perform_at
@@ -115,7 +115,7 @@ class Acting(Kit):
     def test_a_revived_job_is_due_now_with_all_its_retries(self, broker: Broker, clock: ManualClock) -> None:
         """Back in the queue with `retry_count` -1; its error is kept until it succeeds."""
         put(broker, "a", body="kept", headers={"h": "1"}, priority=4)
-        hand = Hand(broker)
+        hand = ScriptedWorker(broker)
         hand.settle(failed(hand.one(), "no", 0, 0.0))
         clock.advance(100)
         assert broker.revive("q", ["a"]) == 1
@@ -127,7 +127,7 @@ class Acting(Kit):
 
     def test_reviving_twice_revives_once(self, broker: Broker) -> None:
         """Never in both places, never in neither; keys that are not in the morgue are passed over."""
-        hand = Hand(broker)
+        hand = ScriptedWorker(broker)
         bury(broker, hand, "a", "b")
         assert broker.revive("q", ["a", "never", "a"]) == 1
         assert broker.revive("q", ["a"]) == 0
@@ -136,7 +136,7 @@ class Acting(Kit):
 
     def test_reviving_onto_a_queued_job_merges(self, broker: Broker, clock: ManualClock) -> None:
         """One job, due now, with all its retries."""
-        hand = Hand(broker)
+        hand = ScriptedWorker(broker)
         bury(broker, hand, "a")
         put(broker, "a")
         hand.settle(failed(hand.one(), "again", 25, 60.0))
@@ -147,7 +147,7 @@ class Acting(Kit):
 
     def test_a_job_whose_key_is_running_stays_in_the_morgue(self, broker: Broker) -> None:
         """It would have no place in the queue: it can be revived when the run has ended."""
-        hand = Hand(broker)
+        hand = ScriptedWorker(broker)
         bury(broker, hand, "a")
         put(broker, "a")
         claim = hand.one()
@@ -158,7 +158,7 @@ class Acting(Kit):
 
     def test_dead_jobs_can_be_deleted(self, broker: Broker) -> None:
         """For good; only what is in the morgue, and the answer says how many that were."""
-        hand = Hand(broker)
+        hand = ScriptedWorker(broker)
         bury(broker, hand, "a", "b", "nul\0key")
         put(broker, "a")
         assert broker.delete_dead("q", ["a", "never", "nul\0key"]) == 2
@@ -166,14 +166,14 @@ class Acting(Kit):
         assert [broker.status("q", key) for key in ("a", "b", "nul\0key")] == ["queued", "dead", "gone"]
 
 
-class Single(Kit):
+class PayloadTests(BrokerFixtures):
     def test_each_call_has_a_status_of_its_own(self, broker: Broker, clock: ManualClock) -> None:
         """Which follows it: delayed, queued, running, dead, gone."""
         calls(broker, "k", "later", delay_s=60)
         calls(broker, "k", "a", "b")
         assert statuses(broker, "a", "later", "never") == ["queued", "delayed", "gone"]
         assert broker.status("q", "k") == "queued"
-        hand = Hand(broker)
+        hand = ScriptedWorker(broker)
         claim = hand.one()
         calls(broker, "k", "aside")
         assert statuses(broker, "a", "b", "later", "aside") == ["running", "running", "delayed", "queued"]
@@ -184,7 +184,7 @@ class Single(Kit):
     def test_a_call_behind_a_head_that_rests_is_delayed(self, broker: Broker, clock: ManualClock) -> None:
         """Whatever its own time."""
         calls(broker, "k", "head", "next")
-        hand = Hand(broker)
+        hand = ScriptedWorker(broker)
         hand.settle(failed(hand.one(), "no", 5, 60.0))
         assert statuses(broker, "head", "next") == ["delayed", "delayed"]
         clock.advance(60)
@@ -196,7 +196,7 @@ class Single(Kit):
         a, b, c = map(identity_of, "abc")
         assert statuses(broker, a, b, c) == ["delayed", "delayed", "gone"]
         broker.run_now("q", ["k"])
-        hand = Hand(broker)
+        hand = ScriptedWorker(broker)
         claim = hand.one(max_payloads=1)
         assert statuses(broker, a, b) == ["running", "queued"]
         hand.settle(buried(claim, "no"))
@@ -214,7 +214,7 @@ class Single(Kit):
         assert broker.cancel("q", "k", b)
         assert (broker.find("q", "k"), numbers(broker).length) == ([], 0)
         assert statuses(broker, a, b) == ["cancelled", "cancelled"]
-        assert Hand(broker).claim() == []
+        assert ScriptedWorker(broker).claim() == []
 
     def test_a_key_without_its_earliest_call_is_due_with_the_next(self, broker: Broker, clock: ManualClock) -> None:
         """And not before."""
@@ -223,7 +223,7 @@ class Single(Kit):
         assert broker.cancel("q", "k", "soon")
         assert only(broker, "k").perform_at == clock.now() + 60
         clock.advance(59)
-        hand = Hand(broker)
+        hand = ScriptedWorker(broker)
         assert hand.claim() == []
         clock.advance(1)
         assert bodies(hand.one()) == ["later"]
@@ -231,7 +231,7 @@ class Single(Kit):
     def test_a_key_without_its_head_does_not_rest(self, broker: Broker, clock: ManualClock) -> None:
         """The failure was the head's: the others start anew."""
         calls(broker, "k", "head", "next")
-        hand = Hand(broker)
+        hand = ScriptedWorker(broker)
         hand.settle(failed(hand.one(), "no", 5, 60.0))
         assert broker.cancel("q", "k", "head")
         view = only(broker, "k")
@@ -241,7 +241,7 @@ class Single(Kit):
     def test_a_key_rests_without_a_call_behind_its_head(self, broker: Broker, clock: ManualClock) -> None:
         """It is the head that it waits for."""
         calls(broker, "k", "head", "next")
-        hand = Hand(broker)
+        hand = ScriptedWorker(broker)
         hand.settle(failed(hand.one(), "no", 5, 60.0))
         before = only(broker, "k")
         assert broker.cancel("q", "k", "next")
@@ -252,7 +252,7 @@ class Single(Kit):
     def test_what_is_set_aside_can_be_cancelled_and_what_runs_not(self, broker: Broker, clock: ManualClock) -> None:
         """The run goes on undisturbed."""
         calls(broker, "k", "a")
-        hand = Hand(broker)
+        hand = ScriptedWorker(broker)
         claim = hand.one()
         calls(broker, "k", "soon", delay_s=10)
         calls(broker, "k", "later", delay_s=60)
@@ -268,7 +268,7 @@ class Single(Kit):
 
     def test_what_was_cancelled_may_be_enqueued_again(self, broker: Broker) -> None:
         """Then it is not cancelled any more, also when it is done; nor is a key that was cancelled as a whole."""
-        hand = Hand(broker)
+        hand = ScriptedWorker(broker)
         for identity in (identity_of("a"), None):
             values(broker, "k", {"a": 1.0, "b": 2.0})
             assert broker.cancel("q", "k", identity)
@@ -283,7 +283,7 @@ class Single(Kit):
         assert broker.cancel("q", "k")
         assert (broker.status("q", "k"), broker.find("q", "k")) == ("cancelled", [])
         calls(broker, "k", "c")
-        assert bodies(Hand(broker).one()) == ["c"]
+        assert bodies(ScriptedWorker(broker).one()) == ["c"]
 
     def test_one_call_can_be_moved(self, broker: Broker, clock: ManualClock) -> None:
         """The key is due with its earliest call then; calls that are not there cannot be moved."""
@@ -295,7 +295,7 @@ class Single(Kit):
         assert (only(broker, "k").perform_at, scores(only(broker, "k"))) == (now + 30, {"a": now + 30, "b": now + 90})
         assert not broker.reschedule("q", "k", "never")
         clock.advance(30)
-        hand = Hand(broker)
+        hand = ScriptedWorker(broker)
         claim = hand.one()
         assert bodies(claim) == ["a"]
         assert not broker.reschedule("q", "k", "a")
@@ -306,7 +306,7 @@ class Single(Kit):
     def test_moving_a_head_moves_the_rest_of_its_key(self, broker: Broker, clock: ManualClock) -> None:
         """It stays the head; moving another call does not wake the key."""
         calls(broker, "k", "head", "next")
-        hand = Hand(broker)
+        hand = ScriptedWorker(broker)
         hand.settle(failed(hand.one(), "no", 5, 60.0))
         assert broker.reschedule("q", "k", "next", perform_at=-5.0)
         assert (only(broker, "k").perform_at, hand.claim()) == (clock.now() + 60, [])
@@ -324,7 +324,7 @@ class Single(Kit):
         calls(broker, "k", "early", perform_at=-5.0)
         assert only(broker, "k").perform_at == now + 60
         clock.advance(59)
-        hand = Hand(broker)
+        hand = ScriptedWorker(broker)
         assert hand.claim() == []
         clock.advance(1)
         assert bodies(hand.one()) == ["early", "a", "b"]
@@ -339,7 +339,7 @@ class Single(Kit):
         calls(broker, "k", "c", delay_s=5)
         assert only(broker, "k").perform_at == now + 5
         clock.advance(10)
-        assert bodies(Hand(broker).one()) == ["c", "a", "b"]
+        assert bodies(ScriptedWorker(broker).one()) == ["c", "a", "b"]
 
     def test_a_key_that_rests_is_due_with_its_calls_all_the_same(self, broker: Broker, clock: ManualClock) -> None:
         """It rests until a time; if all its calls are due later than that, so is the key."""
@@ -352,7 +352,7 @@ class Single(Kit):
         assert broker.reschedule("q", "k", "b", perform_at=now + 30)
         assert only(broker, "k").perform_at == now + 30
         clock.advance(15)
-        hand = Hand(broker)
+        hand = ScriptedWorker(broker)
         assert hand.claim() == []
         clock.advance(15)
         assert bodies(hand.one()) == ["b"]
@@ -364,14 +364,14 @@ class Single(Kit):
         assert only(broker, "k").perform_at == clock.now() + 10
         assert broker.reschedule("q", "k", delay_s=-1)
         assert not broker.reschedule("q", "k", identity_of("never"), delay_s=10)
-        assert bodies(Hand(broker).one()) == ["a", "b"]
+        assert bodies(ScriptedWorker(broker).one()) == ["a", "b"]
 
     def test_what_is_set_aside_can_be_moved_by_payload(self, broker: Broker, clock: ManualClock) -> None:
         """The key that is being run cannot, nor can what runs."""
         now = clock.now()
         values(broker, "v", {"a": 1.0})
         calls(broker, "c", "x")
-        hand = Hand(broker)
+        hand = ScriptedWorker(broker)
         running = hand.claim()
         values(broker, "v", {"a": 1.0, "b": 2.0})
         calls(broker, "c", "y", "z")

@@ -6,15 +6,15 @@ from ...broker import Broker
 from ...clock import ManualClock
 from ...jobs.data import QueueStats
 from ...jobs.settlement import done, failed
-from .fixtures import Hand, Kit, call, job, keys, numbers, put, value
-from .wait import Waiter
+from .fixtures import BrokerFixtures, ScriptedWorker, call, job, keys, numbers, put, value
+from .wait import WaitThread
 
 
-class Pausing(Kit):
+class PauseTests(BrokerFixtures):
     def test_nothing_of_a_paused_queue_is_claimed(self, broker: Broker) -> None:
         """Of no kind; other queues are not concerned."""
         broker.enqueue([job("plain"), call("keyed", "call"), value("collecting", "v"), job("other", queue="two")])
-        hand = Hand(broker)
+        hand = ScriptedWorker(broker)
         assert broker.pause("q")
         answer = hand.turn(100)
         assert (answer.claims, answer.refused, answer.resharding) == ([], [], 0)
@@ -24,7 +24,7 @@ class Pausing(Kit):
     def test_what_runs_is_settled_and_what_it_sends_is_stored(self, broker: Broker) -> None:
         """And what failed waits with the others."""
         put(broker, "a", "b")
-        hand = Hand(broker)
+        hand = ScriptedWorker(broker)
         first, second = hand.claim()
         broker.pause("q")
         answer = hand.turn(5, done(first, [job("child")]), failed(second, "no", 25, 0.0))
@@ -35,7 +35,7 @@ class Pausing(Kit):
     def test_a_turn_from_before_is_answered_as_it_was(self, broker: Broker) -> None:
         """Its answer was lost; what it claimed is its worker's."""
         put(broker, "a")
-        hand = Hand(broker)
+        hand = ScriptedWorker(broker)
         claim = hand.one()
         broker.pause("q")
         assert hand.again().claims == [claim]
@@ -47,7 +47,7 @@ class Pausing(Kit):
         put(broker, "a", "b")
         assert broker.status("q", "a") == "queued"
         assert broker.resume("q")
-        assert keys(Hand(broker).claim()) == ["a", "b"]
+        assert keys(ScriptedWorker(broker).claim()) == ["a", "b"]
 
     def test_a_paused_queue_is_shown_as_one(self, broker: Broker, clock: ManualClock) -> None:
         """Its other numbers are those of any queue: what is late is late."""
@@ -70,7 +70,7 @@ class Pausing(Kit):
         put(broker, "a")
         broker.pause("q")
         broker.declare("q", 5)
-        assert (numbers(broker).paused, Hand(broker).claim()) == (True, [])
+        assert (numbers(broker).paused, ScriptedWorker(broker).claim()) == (True, [])
 
     def test_nobody_is_told_of_a_paused_queue(self, broker: Broker) -> None:
         """Or its workers would ask again and again."""
@@ -83,17 +83,17 @@ class Pausing(Kit):
         """As enqueueing would."""
         put(broker, "a")
         broker.pause("q")
-        waiter = Waiter(broker, "q")
+        waiter = WaitThread(broker, "q")
         waiter.join(0.05)  # so that it has begun to wait, and is not just told what there is
         assert waiter.is_alive()
         broker.resume("q")
         assert waiter.result() == {"q"}
-        assert keys(Hand(broker).claim()) == ["a"]
+        assert keys(ScriptedWorker(broker).claim()) == ["a"]
 
     def test_resharding_is_not_held_up(self, broker: Broker) -> None:
         """Those who wait are told of it even so: they are to help. The queue stays paused."""
         put(broker, *(f"k{number}" for number in range(10)))
-        hand = Hand(broker)
+        hand = ScriptedWorker(broker)
         (claim,) = hand.claim(limit=1)
         broker.pause("q")
         assert not broker.reshard("q", 3, limit=1).done

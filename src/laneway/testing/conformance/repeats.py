@@ -8,14 +8,14 @@ from collections import Counter
 from ...broker import Broker
 from ...clock import ManualClock
 from ...jobs.settlement import Settlement, buried, done, failed, postponed, released
-from .fixtures import Hand, Kit, bodies, call, calls, declare_dead, numbers, places, value, values
+from .fixtures import BrokerFixtures, ScriptedWorker, bodies, call, calls, declare_dead, numbers, places, value, values
 
 
-class Repeats(Kit):
+class RepeatTests(BrokerFixtures):
     def test_a_repeated_turn_gets_the_same_payloads(self, broker: Broker) -> None:
         """Whatever was enqueued or revived since: the same calls, scores, attempts and counts."""
         calls(broker, "dead", "d")
-        hand = Hand(broker)
+        hand = ScriptedWorker(broker)
         hand.settle(buried(hand.one(), "no"))
         calls(broker, "k", "head", "b")
         hand.settle(failed(hand.one(), "no", 5, 0.0))
@@ -39,7 +39,7 @@ class Repeats(Kit):
         names = ("done", "retry", "bury", "postpone", "release")
         for name in names:
             calls(broker, name, "1", "2", "3")
-        hand = Hand(broker)
+        hand = ScriptedWorker(broker)
         claims = {claim.key: claim for claim in hand.claim()}
         settlements = [
             done(claims["done"]),
@@ -80,7 +80,7 @@ class Repeats(Kit):
         """Giving back, reviving, burying, deleting, cancelling, moving: the second time there is nothing to do."""
         calls(broker, "k", "a", "b")
         values(broker, "c", {"v": 1.0})
-        hand = Hand(broker)
+        hand = ScriptedWorker(broker)
         hand.settle(*(failed(claim, "no", 5, 60.0) for claim in hand.claim()))
         assert [broker.bury_failed("q", ["k", "c"]) for _ in range(2)] == [2, 0]
         assert [broker.revive("q", ["k", "c"]) for _ in range(2)] == [2, 0]
@@ -94,10 +94,10 @@ class Repeats(Kit):
     def test_nothing_is_lost_and_nothing_doubled(self, broker: Broker, clock: ManualClock) -> None:
         """Accepted = waiting + running + done + dead, at every step of a long and mixed life."""
         for seed in range(6):
-            _Life(broker, clock, seed).live(150)
+            _RandomLife(broker, clock, seed).live(150)
 
 
-class _Life:
+class _RandomLife:
     """Keyed jobs of a few keys, and whatever may happen to them, by the numbers of a seed. It keeps the books."""
 
     def __init__(self, broker: Broker, clock: ManualClock, seed: int) -> None:
@@ -105,7 +105,7 @@ class _Life:
         self.clock = clock
         self.chance = random.Random(seed)
         self.keys = [f"life-{seed}-{n}" for n in range(4)]
-        self.hand = Hand(broker, f"worker-{seed}")
+        self.hand = ScriptedWorker(broker, f"worker-{seed}")
         self.deaths = 0
         self.held: list[Settlement] = []
         self.accepted = 0
@@ -153,7 +153,7 @@ class _Life:
         assert self.broker.reclaim() == len(self.held)
         self.deaths += 1
         self.held = []
-        self.hand = Hand(self.broker, f"{self.hand.name}+")
+        self.hand = ScriptedWorker(self.broker, f"{self.hand.name}+")
 
     def _revive(self) -> None:
         self.broker.revive("q", self.chance.sample(self.keys, 2))

@@ -14,8 +14,8 @@ from ...jobs.settlement import buried, done, failed
 from ...jobs.shards import shard_of
 from .fixtures import (
     LONG_S,
-    Hand,
-    Kit,
+    BrokerFixtures,
+    ScriptedWorker,
     bodies,
     call,
     calls,
@@ -29,7 +29,7 @@ from .fixtures import (
     value,
     values,
 )
-from .wait import Waiter
+from .wait import WaitThread
 
 
 def finish(broker: Broker, shards: int, limit: int = 1_000) -> list[ReshardProgress]:
@@ -41,7 +41,7 @@ def finish(broker: Broker, shards: int, limit: int = 1_000) -> list[ReshardProgr
     return steps
 
 
-class Reshards(Kit):
+class ReshardTests(BrokerFixtures):
     def test_keys_are_in_their_shards(self, broker: Broker) -> None:
         """crc32(key as UTF-8) mod shards, before and after."""
         put(broker, "order-1", *(str(n) for n in range(10)))
@@ -55,7 +55,7 @@ class Reshards(Kit):
         """Done at once, in the same epoch."""
         put(broker, "a")
         assert broker.reshard("q", 5) == ReshardProgress(total=0, moved=0, running=0, done=True)
-        answer = Hand(broker).turn(1, epoch=1)
+        answer = ScriptedWorker(broker).turn(1, epoch=1)
         assert (keys(answer.claims), answer.epoch, answer.shards, answer.resharding) == (["a"], 1, 5, 0)
 
     def test_a_new_count_is_a_new_epoch(self, broker: Broker) -> None:
@@ -63,7 +63,7 @@ class Reshards(Kit):
         finish(broker, 3)
         assert (broker.queues(), numbers(broker).shards, broker.declare("q", 9)) == ({"q": 3}, 3, 3)
         put(broker, "0")
-        hand = Hand(broker)
+        hand = ScriptedWorker(broker)
         old = hand.turn(1, epoch=1)
         assert (old.claims, old.epoch, old.shards, old.resharding) == ([], 2, 3, 0)
         assert [(claim.key, claim.shard) for claim in hand.claim(epoch=2, shards=[2])] == [("0", 2)]
@@ -71,7 +71,7 @@ class Reshards(Kit):
     def test_it_goes_step_by_step(self, broker: Broker) -> None:
         """Each moves no more than asked; how far it has come only grows, and the count is the old one until then."""
         put(broker, *(f"k{n}" for n in range(10)))
-        hand = Hand(broker)
+        hand = ScriptedWorker(broker)
         hand.settle(buried(hand.claim(limit=1)[0], "no"))
         steps = [broker.reshard("q", 7, limit=3)]
         while not steps[-1].done:
@@ -89,7 +89,7 @@ class Reshards(Kit):
         """Into the new shards, merging with what is there, moved or not; in order when it is over."""
         for n in range(6):
             calls(broker, f"k{n}", "a")
-        hand = Hand(broker)
+        hand = ScriptedWorker(broker)
         broker.reshard("q", 8, limit=2)
         for n in range(9):
             calls(broker, f"k{n}", "b")
@@ -105,7 +105,7 @@ class Reshards(Kit):
         calls(broker, "done", "a")
         calls(broker, "fails", "a", "b")
         values(broker, "dies", {"v": 1.0, "w": 2.0})
-        hand = Hand(broker)
+        hand = ScriptedWorker(broker)
         first, second, third = hand.claim()
         calls(broker, "done", "next")
         step = broker.reshard("q", 11)
@@ -127,7 +127,7 @@ class Reshards(Kit):
     def test_claims_of_the_dead_are_taken_back_first(self, broker: Broker) -> None:
         """They hold it up only until then."""
         put(broker, "a")
-        hand, other = Hand(broker), Hand(broker, "worker-2")
+        hand, other = ScriptedWorker(broker), ScriptedWorker(broker, "worker-2")
         hand.one()
         assert not broker.reshard("q", 2).done
         declare_dead(broker, hand)
@@ -138,7 +138,7 @@ class Reshards(Kit):
 
     def test_nothing_is_stranded(self, broker: Broker, clock: ManualClock) -> None:
         """Of any kind, in any place: each is found in its new shard, as it was, and can be claimed from there."""
-        hand = Hand(broker)
+        hand = ScriptedWorker(broker)
         fill(broker, hand)
         names = [f"{kind}-{place}-{n}" for kind in KINDS for place in PLACES for n in range(4)]
         before = {name: broker.find("q", name) for name in names}
@@ -162,7 +162,7 @@ class Reshards(Kit):
     def test_heads_stay_heads(self, broker: Broker, clock: ManualClock) -> None:
         """Order holds across the change, and tokens grow on."""
         calls(broker, "k", "head", "next")
-        hand = Hand(broker)
+        hand = ScriptedWorker(broker)
         claim = hand.one()
         hand.settle(failed(claim, "no", 5, 60.0))
         broker.reshard("q", 9, limit=1)
@@ -179,7 +179,7 @@ class Reshards(Kit):
         names = [f"k{n}" for n in range(6)]
         for name in names:
             calls(broker, name, "a")
-        hand = Hand(broker)
+        hand = ScriptedWorker(broker)
         hand.settle(*(buried(claim, "no") for claim in hand.claim()))
         broker.reshard("q", 17, limit=3)
         assert broker.revive("q", names) == 6
@@ -198,7 +198,7 @@ class Reshards(Kit):
             with pytest.raises(ConfigError):
                 broker.reshard("q", other)
         finish(broker, 7)
-        hand = Hand(broker)
+        hand = ScriptedWorker(broker)
         claims = hand.claim()
         assert keys(claims) == ["a", "b"]
         hand.settle(*map(done, claims))
@@ -208,7 +208,7 @@ class Reshards(Kit):
     def test_resharding_ends_every_wait(self, broker: Broker) -> None:
         """Even with nothing due: if whoever began it is gone, a worker that waits must come and finish it."""
         put(broker, "a", "b", delay_s=60)
-        waiter = Waiter(broker, "q")
+        waiter = WaitThread(broker, "q")
         broker.reshard("q", 7, limit=1)
         assert waiter.result() == {"q"}
         assert broker.wait(["q"], LONG_S) == {"q"}
@@ -227,13 +227,13 @@ class Reshards(Kit):
         assert numbers(broker).length == 2
         assert broker.cancel("q", "b")
         finish(broker, 7)
-        assert keys(Hand(broker).claim()) == ["a"]
+        assert keys(ScriptedWorker(broker).claim()) == ["a"]
 
     def test_a_queue_that_sends_to_it_meanwhile_is_not_held_up(self, broker: Broker) -> None:
         """It is another queue's affair: the answer does not speak of it, and brings what is next."""
         put(broker, "a", "b")
         put(broker, "x", "y", queue="two")
-        hand = Hand(broker)
+        hand = ScriptedWorker(broker)
         (claim,) = hand.claim(limit=1)
         assert not broker.reshard("two", 7, limit=1).done
         answer = hand.turn(1, done(claim, [job("z", queue="two")]))
@@ -243,7 +243,7 @@ class Reshards(Kit):
     def test_an_answer_that_was_lost_meanwhile_is_the_same(self, broker: Broker) -> None:
         """The claims of the turn are held until they are settled."""
         calls(broker, "k", "a")
-        hand = Hand(broker)
+        hand = ScriptedWorker(broker)
         first = hand.turn(1)
         broker.reshard("q", 7)
         again = hand.again()
@@ -257,7 +257,7 @@ KINDS = ("plain", "keyed", "collecting")
 PLACES = ("dead", "retry", "due", "later")
 
 
-def fill(broker: Broker, hand: Hand) -> None:
+def fill(broker: Broker, hand: ScriptedWorker) -> None:
     """Four jobs of every kind in every place."""
     for place in PLACES:
         delay_s = 100.0 if place == "later" else 0.0

@@ -8,14 +8,14 @@ from ...broker import Broker
 from ...clock import ManualClock
 from ...jobs.data import Kind
 from ...jobs.settlement import Settlement, buried, done, failed, postponed, released
-from .fixtures import Hand, Kit, call, calls, job, keys, numbers, only, places, put, value, values
+from .fixtures import BrokerFixtures, ScriptedWorker, call, calls, job, keys, numbers, only, places, put, value, values
 
 
-class Settling(Kit):
+class SettleTests(BrokerFixtures):
     def test_a_done_job_is_gone(self, broker: Broker) -> None:
         """It leaves the queue and is counted."""
         put(broker, "a")
-        hand = Hand(broker)
+        hand = ScriptedWorker(broker)
         assert hand.settle(done(hand.one())) == []
         assert (broker.status("q", "a"), broker.find("q", "a")) == ("gone", [])
         assert (numbers(broker).processed, numbers(broker).failed, numbers(broker).busy) == (1, 0, 0)
@@ -23,7 +23,7 @@ class Settling(Kit):
     def test_one_turn_settles_and_claims(self, broker: Broker) -> None:
         """What it settles is settled before it claims: a released job may come straight back."""
         put(broker, "a", "b")
-        hand = Hand(broker)
+        hand = ScriptedWorker(broker)
         first, second = hand.claim()
         answer = hand.turn(10, done(first), released(second))
         assert (answer.refused, keys(answer.claims)) == ([], ["b"])
@@ -32,7 +32,7 @@ class Settling(Kit):
     def test_what_a_run_enqueued_is_stored_when_it_is_done(self, broker: Broker, clock: ManualClock) -> None:
         """In the same step, with delays counted from the broker's now, also into queues that are new."""
         put(broker, "a")
-        hand = Hand(broker)
+        hand = ScriptedWorker(broker)
         claim = hand.one()
         clock.advance(10)
         hand.settle(done(claim, [job("child"), job("later", delay_s=5), job("far", queue="new"), job("a", "itself")]))
@@ -43,14 +43,14 @@ class Settling(Kit):
     def test_ten_thousand_jobs_may_be_enqueued_by_a_run(self, broker: Broker) -> None:
         """That is the limit of an outbox, and it is stored whole."""
         put(broker, "a")
-        hand = Hand(broker)
+        hand = ScriptedWorker(broker)
         hand.settle(done(hand.one(), [job(f"k{n}") for n in range(10_000)]))
         assert numbers(broker).length == 10_000
 
     def test_a_failed_job_comes_back_at_its_retry_time(self, broker: Broker, clock: ManualClock) -> None:
         """Counted as a failure, with its error, due by the broker's clock; the next attempt sees both."""
         put(broker, "a", body="kept", headers={"h": "1"}, priority=3)
-        hand = Hand(broker)
+        hand = ScriptedWorker(broker)
         claim = hand.one()
         clock.advance(5)
         hand.settle(failed(claim, "ValueError: no", 25, 60.0))
@@ -67,7 +67,7 @@ class Settling(Kit):
     def test_the_outbox_is_stored_with_any_verdict(self, broker: Broker) -> None:
         """What is in it has been decided before: a run of many calls fails at one, and the others' jobs are sent."""
         put(broker, *"abcde")
-        hand = Hand(broker)
+        hand = ScriptedWorker(broker)
         first, second, third, fourth, fifth = hand.claim()
         settlements = [
             failed(first, "no", 25, 60.0),
@@ -84,7 +84,7 @@ class Settling(Kit):
     def test_the_outbox_of_the_refused_is_not_stored(self, broker: Broker) -> None:
         """Whatever the verdict: if the claim does not hold any more, the run has not happened."""
         put(broker, "a")
-        hand = Hand(broker)
+        hand = ScriptedWorker(broker)
         stale = hand.one()
         hand.settle(released(stale))
         child = [job("child")]
@@ -101,7 +101,7 @@ class Settling(Kit):
     def test_the_error_stays_until_the_job_succeeds(self, broker: Broker, clock: ManualClock) -> None:
         """Being postponed, released or taken back does not clear it."""
         put(broker, "a")
-        hand = Hand(broker)
+        hand = ScriptedWorker(broker)
         hand.settle(failed(hand.one(), "first", 25, 0.0))
         hand.settle(postponed(hand.one(), 0.0))
         assert only(broker, "a").error == "first"
@@ -113,7 +113,7 @@ class Settling(Kit):
     def test_an_error_may_be_any_text(self, broker: Broker) -> None:
         """Odd characters in a message must not keep a failure from being recorded; half characters may be changed."""
         put(broker, "a", "b")
-        hand = Hand(broker)
+        hand = ScriptedWorker(broker)
         first, second = hand.claim()
         text = "NUL \0, quote ', 🚲 and half \udcff"
         assert hand.settle(failed(first, text, 25, 0.0), buried(second, text)) == []
@@ -123,7 +123,7 @@ class Settling(Kit):
     def test_a_delay_that_is_no_number_does_not_keep_a_run_from_being_settled(self, broker: Broker) -> None:
         """A user's `retry_in` may return anything; the job must not be stuck for it."""
         put(broker, "a", "b")
-        hand = Hand(broker)
+        hand = ScriptedWorker(broker)
         first, second = hand.claim()
         assert hand.settle(failed(first, "no", 25, float("nan")), failed(second, "no", 25, float("inf"))) == []
         assert (broker.status("q", "a"), broker.status("q", "b")) == ("queued", "delayed")
@@ -131,7 +131,7 @@ class Settling(Kit):
     def test_a_postponed_job_comes_back_later_uncounted(self, broker: Broker, clock: ManualClock) -> None:
         """It is no failure: `retry_count` and the counts stay; that it was started is not forgotten."""
         put(broker, "a")
-        hand = Hand(broker)
+        hand = ScriptedWorker(broker)
         hand.settle(postponed(hand.one(), 30.0))
         view = only(broker, "a")
         assert (view.status, view.perform_at, view.retry_count) == ("delayed", clock.now() + 30, -1)
@@ -145,7 +145,7 @@ class Settling(Kit):
         put(broker, "a", perform_at=clock.now() - 7)
         put(broker, "b", perform_at=clock.now() - 7)
         before = only(broker, "a")
-        hand = Hand(broker)
+        hand = ScriptedWorker(broker)
         (claim,) = hand.claim(limit=1)
         clock.advance(5)
         hand.settle(released(claim))
@@ -155,7 +155,7 @@ class Settling(Kit):
     def test_a_buried_job_lies_in_the_morgue_with_its_error(self, broker: Broker, clock: ManualClock) -> None:
         """When its retries are used up, or when it asked for it. It is never handed out from there."""
         put(broker, "a", "b", body="kept")
-        hand = Hand(broker)
+        hand = ScriptedWorker(broker)
         first, second = hand.claim()
         clock.advance(3)
         hand.settle(failed(first, "boom", 0, 1.0), buried(second, "asked"))
@@ -169,7 +169,7 @@ class Settling(Kit):
 
     def test_burying_a_key_again_merges(self, broker: Broker, clock: ManualClock) -> None:
         """A key lies in the morgue once, with its last error; equal payloads are one."""
-        hand = Hand(broker)
+        hand = ScriptedWorker(broker)
         for error in ("first", "second"):
             put(broker, "a")
             clock.advance(1)
@@ -181,7 +181,7 @@ class Settling(Kit):
     def test_a_settled_claim_cannot_be_settled_again(self, broker: Broker) -> None:
         """In a later turn, or twice in one: the first counts, the second is refused."""
         put(broker, "a", "b")
-        hand = Hand(broker)
+        hand = ScriptedWorker(broker)
         first, second = hand.claim()
         assert hand.settle(done(first), done(first)) == ["a"]
         assert hand.settle(done(first), done(second)) == ["a"]
@@ -190,7 +190,7 @@ class Settling(Kit):
     def test_a_stale_settlement_is_refused_and_sends_nothing(self, broker: Broker) -> None:
         """A claim that another took over can only be settled by that one, whatever the verdict."""
         put(broker, "a")
-        slow, other = Hand(broker, "slow"), Hand(broker, "other")
+        slow, other = ScriptedWorker(broker, "slow"), ScriptedWorker(broker, "other")
         stale = slow.one()
         slow.settle(released(stale))
         held = other.one()
@@ -213,7 +213,7 @@ class Settling(Kit):
         """It may still be running what it has given back: only the token tells the two runs apart."""
         new = {Kind.PLAIN: job("k"), Kind.KEYED: call("k", "a"), Kind.COLLECTING: value("k", "a")}[kind]
         broker.enqueue([new])
-        hand = Hand(broker)
+        hand = ScriptedWorker(broker)
         stale = hand.one()
         if back == "released":
             hand.settle(released(stale))
@@ -245,7 +245,7 @@ class Settling(Kit):
     def test_a_claim_given_back_and_not_yet_taken_cannot_be_settled(self, broker: Broker) -> None:
         """It belongs to nobody: the old token counts for nothing even before there is a new one."""
         put(broker, "a")
-        hand = Hand(broker)
+        hand = ScriptedWorker(broker)
         stale = hand.one()
         hand.settle(released(stale))
         assert hand.settle(done(stale, [job("child")])) == ["a"]
@@ -254,7 +254,7 @@ class Settling(Kit):
     def test_nobody_settles_what_another_worker_holds(self, broker: Broker) -> None:
         """Not even with its token."""
         put(broker, "a")
-        hand, other = Hand(broker), Hand(broker, "worker-2")
+        hand, other = ScriptedWorker(broker), ScriptedWorker(broker, "worker-2")
         claim = hand.one()
         assert other.settle(done(claim, [job("child")])) == ["a"]
         assert (broker.status("q", "a"), broker.status("q", "child")) == ("running", "gone")
@@ -264,7 +264,7 @@ class Settling(Kit):
         """Whatever a settlement says of them, there are no more than there are."""
         calls(broker, "k", "a", "b")
         values(broker, "c", {"a": 1.0})
-        hand = Hand(broker)
+        hand = ScriptedWorker(broker)
         first, second = hand.claim()
         assert hand.settle(Settlement(first, "bury", done=1, buried=9), Settlement(second, "retry", done=9)) == []
         assert places(broker, "k") == {"dead": ["b"]}
@@ -273,7 +273,7 @@ class Settling(Kit):
     def test_one_refusal_does_not_hold_up_the_others(self, broker: Broker) -> None:
         """Each claim of a turn is settled by itself."""
         put(broker, "a", "b", "c")
-        hand = Hand(broker)
+        hand = ScriptedWorker(broker)
         first, second, third = hand.claim()
         hand.settle(released(second))
         assert hand.settle(done(first), done(second), done(third, [job("child")])) == ["b"]

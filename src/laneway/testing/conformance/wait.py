@@ -11,10 +11,10 @@ from collections.abc import Callable
 from ...broker import Broker
 from ...clock import ManualClock, SystemClock
 from ...jobs.settlement import failed, released
-from .fixtures import LONG_S, Hand, Kit, MakeBroker, job, put
+from .fixtures import LONG_S, BrokerFixtures, MakeBroker, ScriptedWorker, job, put
 
 
-class Waiter(threading.Thread):
+class WaitThread(threading.Thread):
     """A thread that waits, and what it was told."""
 
     def __init__(self, broker: Broker, *queues: str) -> None:
@@ -32,7 +32,7 @@ class Waiter(threading.Thread):
         return self.told
 
 
-class Waiting(Kit):
+class WaitTests(BrokerFixtures):
     def test_a_queue_with_due_jobs_is_told_at_once(self, broker: Broker, clock: ManualClock) -> None:
         """Those of the queues asked for that have one, and no others."""
         broker.enqueue([job("a"), job("b", queue="two"), job("c", queue="three"), job("d", queue="four", delay_s=60)])
@@ -42,7 +42,7 @@ class Waiting(Kit):
     def test_a_wait_ends_at_its_timeout(self, broker: Broker) -> None:
         """With nothing due: an empty queue, one whose only job runs or is delayed, an unknown one, none at all."""
         put(broker, "running")
-        Hand(broker).one()
+        ScriptedWorker(broker).one()
         put(broker, "later", delay_s=3_600)
         assert broker.wait(["q"], 0.01) == set()
         assert broker.wait(["q"], 0.0) == set()
@@ -56,7 +56,7 @@ class Waiting(Kit):
 
     def test_a_job_that_is_enqueued_ends_a_wait(self, broker: Broker) -> None:
         """From another thread, while the wait is under way or about to begin."""
-        waiter = Waiter(broker, "other", "q")
+        waiter = WaitThread(broker, "other", "q")
         put(broker, "a")
         assert waiter.result() == {"q"}
 
@@ -64,26 +64,26 @@ class Waiting(Kit):
         """What a run enqueued is work like any other; so is what failed or was given back, once it is due."""
         put(broker, "a", "b", "c")
         broker.declare("other", 2)
-        hand = Hand(broker)
+        hand = ScriptedWorker(broker)
         first, second, third = hand.claim()
-        waiter = Waiter(broker, "q")
+        waiter = WaitThread(broker, "q")
         hand.settle(failed(first, "no", 25, 0.0))
         assert waiter.result() == {"q"}
         hand.one()
-        waiter = Waiter(broker, "q")
+        waiter = WaitThread(broker, "q")
         hand.settle(released(second))
         assert waiter.result() == {"q"}
         hand.one()
-        waiter = Waiter(broker, "q")
+        waiter = WaitThread(broker, "q")
         broker.renew(hand.name, [], third.token + 1)
         assert waiter.result() == {"q"}
 
     def test_what_a_dead_worker_held_ends_a_wait(self, broker: Broker) -> None:
         """When it is taken back."""
         put(broker, "a")
-        hand = Hand(broker)
+        hand = ScriptedWorker(broker)
         hand.one()
-        waiter = Waiter(broker, "q")
+        waiter = WaitThread(broker, "q")
         broker.declare_dead(hand.name, broker.leases()[hand.name][0])
         broker.reclaim()
         assert waiter.result() == {"q"}
@@ -91,14 +91,14 @@ class Waiting(Kit):
     def test_a_revived_or_moved_job_ends_a_wait(self, broker: Broker) -> None:
         """Whatever makes a job due is noticed."""
         put(broker, "a")
-        hand = Hand(broker)
+        hand = ScriptedWorker(broker)
         hand.settle(failed(hand.one(), "no", 0, 0.0))
-        waiter = Waiter(broker, "q")
+        waiter = WaitThread(broker, "q")
         broker.revive("q", ["a"])
         assert waiter.result() == {"q"}
         hand.one()
         put(broker, "b", delay_s=3_600)
-        waiter = Waiter(broker, "q")
+        waiter = WaitThread(broker, "q")
         broker.reschedule("q", "b")
         assert waiter.result() == {"q"}
 
@@ -108,12 +108,12 @@ class Waiting(Kit):
         put(broker, "a", delay_s=0.05)
         put(broker, "b", delay_s=3_600)
         assert broker.wait(["q"], LONG_S) == {"q"}
-        assert [claim.key for claim in Hand(broker).claim()] == ["a"]
+        assert [claim.key for claim in ScriptedWorker(broker).claim()] == ["a"]
         broker.close()
 
     def test_a_nudge_ends_every_wait(self, broker: Broker) -> None:
         """With or without something due: a worker that is told to stop must not wait out its timeout."""
-        waiters = [Waiter(broker, "q"), Waiter(broker, "other")]
+        waiters = [WaitThread(broker, "q"), WaitThread(broker, "other")]
         for waiter in waiters:
             while waiter.is_alive():  # a nudge before the wait has begun does not count
                 broker.nudge()
