@@ -152,7 +152,7 @@ class Context:
         if found.jobs:
             self._keep(found.jobs)
         else:
-            app.tell_unheard(found)
+            app.report_without_listeners(found)
         return found.ids
 
     def _outgoing(

@@ -40,7 +40,7 @@ class Watched(Clients):
 
 
 class Rig:
-    """The part of a broker that a `ScriptedWorker` needs. It receives within its turns, unless it is to have threads."""
+    """The part of a broker that a `ScriptedWorker` needs. It receives within turns, unless it is to have threads."""
 
     shared = remote = True
 

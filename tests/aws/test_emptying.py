@@ -110,7 +110,7 @@ def test_what_others_put_there_keeps_all_its_attributes(aws: Place) -> None:
         claim = hand.one()
         assert bodies(claim) == ["anything"]
         hand.settle(buried(claim, "no"))
-        with broker.morgue.hand(next(broker.morgue.places("q"))[1]) as held:
+        with broker.morgue.receiver(next(broker.morgue.places("q"))[1]) as held:
             [letter] = held.take()
         assert letter.message.attributes == attributes
 

@@ -335,10 +335,10 @@ def test_the_newest_receipt_is_the_one_that_counts() -> None:
     held = HeldMessage(_message("a", receipt="old"))
     newer = _message("a", receipt="new")
     newer.hidden_until = 60.0
-    held.meet(newer)
+    held.merge_redelivery(newer)
     assert (held.message.receipt, held.message.hidden_until, held.twins) == ("new", 60.0, [])
     for receipt in ("1", "2"):
-        held.meet(_message("a", "other", receipt))
+        held.merge_redelivery(_message("a", "other", receipt))
     assert [(twin.message_id, twin.receipt) for twin in held.twins] == [("other", "2")]
 
 

@@ -253,4 +253,4 @@ def test_a_filter_that_cannot_be_written_is_refused_and_nothing_is_changed(fake:
     with opened(fake, table=None) as broker:
         with pytest.raises(ConfigError, match="cannot be written as JSON"):
             broker.subscribe(Subscription(TOPIC, QUEUE, {"country": ["\ud800"]}))
-        assert broker.subscribing.door(QUEUE).policy is None
+        assert broker.subscribing.access_of(QUEUE).policy is None

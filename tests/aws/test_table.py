@@ -385,9 +385,9 @@ def test_a_lock_is_one_holders_until_it_ends_or_is_let_go(waiters: Waiters) -> N
     assert table.hold("fifo", "me", NOW, 10)
     assert table.hold("fifo", "me", NOW + 5, 10)
     assert not table.hold("fifo", "you", NOW + 14, 10)
-    table.let_go("fifo", "you")
+    table.release_lock("fifo", "you")
     assert table.hold("fifo", "you", NOW + 16, 10)
-    table.let_go("fifo", "you")
+    table.release_lock("fifo", "you")
     assert table.hold("fifo", "me", NOW, 10)
 
 

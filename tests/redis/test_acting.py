@@ -131,12 +131,12 @@ def test_people_act_on_a_cluster(redis_cluster: RedisCluster, open_url: Opener, 
     names = [f"k{n}" for n in range(40)]
     layouts = Layouts(caller, Keys("laneway"), clock)
     for name in names:
-        (tag,) = layouts.get("q").homes(name)
+        (tag,) = layouts.get("q").tags_of_key(name)
         layouts.ask("enqueue", tag, jobs=[new_job(job(name, delay_s=60), 1, None)])
-    assert not caller.do("EXISTS", layouts.keys.bell("q"))
+    assert not caller.do("EXISTS", layouts.keys.wakeup_list("q"))
     assert broker.run_now("q", names) == 40
     assert broker.run_now("q", names) == 40
-    assert caller.do("LRANGE", layouts.keys.bell("q"), 0, -1) == [b"1"]
+    assert caller.do("LRANGE", layouts.keys.wakeup_list("q"), 0, -1) == [b"1"]
     assert broker.cancel("q", "k0")
     assert broker.reschedule("q", "k1", delay_s=5)
     assert only(broker, "k1").perform_at == clock.now() + 5

@@ -72,7 +72,7 @@ def work(broker: RedisBroker, ran: Counter[str]) -> None:
 
 
 def home(broker: RedisBroker, copy: NewJob) -> str:
-    return broker._layouts.get(copy.queue).homes(copy.key)[0]
+    return broker._layouts.get(copy.queue).tags_of_key(copy.key)[0]
 
 
 @pytest.mark.parametrize("how", CUTS)

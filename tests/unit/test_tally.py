@@ -200,9 +200,9 @@ def test_a_histogram_of_another_version_is_left_out(telemetry, tally):
 def test_what_an_ended_process_had_counted_is_kept(telemetry, tally):
     full(telemetry)
     total = CounterTotal()
-    total.told("child 1", tally.snapshot())
-    total.told("child 1", tally.snapshot())  # the last word counts, not the sum of what it said
-    total.told("child 2", tally.snapshot())
+    total.update("child 1", tally.snapshot())
+    total.update("child 1", tally.snapshot())  # the last word counts, not the sum of what it said
+    total.update("child 2", tally.snapshot())
     before = total.snapshot()
     assert value(before, "jobs", "q", "t", "done") == 2
     assert value(before, "running", "q", "t") == 2
@@ -211,5 +211,5 @@ def test_what_an_ended_process_had_counted_is_kept(telemetry, tally):
     after = total.snapshot()
     assert value(after, "running", "q", "t") == 1
     assert ended(after) == ended(before)
-    total.told("child 1", {"jobs": [["q", "t", "done", 1]]})  # another one in its place
+    total.update("child 1", {"jobs": [["q", "t", "done", 1]]})  # another one in its place
     assert value(total.snapshot(), "jobs", "q", "t", "done") == 3

@@ -233,7 +233,7 @@ def test_a_thread_that_is_woken_is_not_counted_on_again():
     assert idle.wait(30)
     for _ in range(2):
         bus.put(lane, claims("a", 1))
-        bus.summon(lane)
+        bus.wake_runners(lane)
     assert grown == [1]
     bus.close()
     thread.join(30)
@@ -250,7 +250,7 @@ def test_what_is_put_wakes_nobody_before_it_is_called_for():
     assert idle.wait(30)
     bus.put(lane, claims("a", 1))
     assert (len(lane.waiting), bus.idle) == (1, 1)
-    bus.summon(lane)
+    bus.wake_runners(lane)
     thread.join(30)
     assert answers[0][1].key == "a-0"
 

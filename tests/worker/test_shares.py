@@ -30,7 +30,7 @@ KEYS = [str(number) for number in range(40)]
 def share(splitter=default_splitter, scheduler=lag, *, count: int = 5, app: Laneway | None = None) -> ShardAssignment:
     made = ShardAssignment(app or Laneway("memory:"), "q", splitter, scheduler)
     made.declared(count)
-    made.told(Answer([], epoch=1, shards=count))
+    made.update_shards(Answer([], epoch=1, shards=count))
     return made
 
 
@@ -164,14 +164,14 @@ def test_nothing_is_claimed_before_the_epoch_is_known():
     made = ShardAssignment(Laneway("memory:"), "q", by_node(2, 0), lag)
     made.declared(5)
     assert asked(made).limit == 0
-    assert made.told(Answer([], epoch=4, shards=5)) is False, "the same shards as before"
+    assert made.update_shards(Answer([], epoch=4, shards=5)) is False, "the same shards as before"
     assert asked(made).limit == 3
     assert asked(made).epoch == 4
 
 
 def test_other_shards_are_served_after_a_reshard():
     made = share(by_node(2, 1))
-    assert made.told(Answer([], epoch=2, shards=8)) is True
+    assert made.update_shards(Answer([], epoch=2, shards=8)) is True
     assert made.served == [1, 3, 5, 7]
     assert asked(made).epoch == 2
 
@@ -183,7 +183,7 @@ def test_a_splitter_that_fails_after_a_reshard_serves_nothing(caplog):
         return [1]
 
     made = share(mine)
-    assert made.told(Answer([], epoch=2, shards=6))
+    assert made.update_shards(Answer([], epoch=2, shards=6))
     assert asked(made).shards == []
     assert "the splitter failed" in caplog.text
 

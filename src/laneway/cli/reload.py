@@ -286,7 +286,7 @@ class Reloader:
     def _stop(self) -> bool:
         """Have the command stop, as a worker stops. False: meanwhile somebody wants the reloader to stop too."""
         if self._process is not None:
-            self._tell(signal.SIGTERM)
+            self._report(signal.SIGTERM)
             if not self._await_end(self._patience_s):
                 kill_tree(self._process.pid)
                 self._process.wait()
@@ -304,14 +304,14 @@ class Reloader:
             return 0
         return process.returncode if process.returncode >= 0 else 1
 
-    def _tell(self, number: int) -> None:
+    def _report(self, number: int) -> None:
         if self._process is not None and self._process.poll() is None:
             os.kill(self._process.pid, number)
 
     def _pass_on_second_interrupt(self) -> None:
         """Again and again: the command wants two as well, and two that come together may be one."""
         if self._stops.count(signal.SIGINT) > 1:
-            self._tell(signal.SIGINT)
+            self._report(signal.SIGINT)
 
     # -- signals ---------------------------------------------------------------------------------------
 
@@ -322,7 +322,7 @@ class Reloader:
         waking.setblocking(False)
         handlers: dict[int, Any] = {
             **dict.fromkeys((signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGHUP), self._stopping),
-            **dict.fromkeys((signal.SIGUSR2, signal.SIGTTIN), lambda number, frame: self._tell(number)),
+            **dict.fromkeys((signal.SIGUSR2, signal.SIGTTIN), lambda number, frame: self._report(number)),
         }
         before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
         wakeup = signal.set_wakeup_fd(waking.fileno(), warn_on_full_buffer=False)

@@ -60,7 +60,7 @@ class Enqueuer(EnqueuePipeline):
         self.check_body(body, "The body")
         options = EnqueueOptions().with_options(queue=queue, perform_at=execute_after(body))
         queue = options.queue or DEFAULT_QUEUE
-        self.see_free(queue, "A body")
+        self.ensure_ticket_queue(queue, "A body")
         return self.send([NewJob(queue=queue, key=new_id(), body=body, perform_at=options.perform_at)])[0]
 
     def outgoing(
@@ -101,7 +101,7 @@ class Enqueuer(EnqueuePipeline):
         queue = options.queue or task.options.queue or DEFAULT_QUEUE
         if options.queue is not None:
             task.ensure_movable()
-            self.see_free(queue, "Task {}: its job", task.name)
+            self.ensure_ticket_queue(queue, "Task {}: its job", task.name)
         if key is None:
             job = NewJob(
                 queue=queue,

@@ -135,7 +135,7 @@ class BrokerHolder:
         if self._broker is not None:
             self._broker.close()
 
-    def see_possible(self, task: AnyTask) -> None:
+    def ensure_supported(self, task: AnyTask) -> None:
         """Raise DeclarationError for a task that the broker cannot serve; for that it need not be opened."""
         broker = self._broker
         refusal = refusal_for(resolve_url(self._given_url)[0]) if broker is None else refusal_of(broker)
@@ -191,15 +191,15 @@ class EnqueuePipeline(BrokerHolder):
             self.broker.declare(queue, self.shards_of(queue))
             self._made.add(queue)
         self.broker.enqueue(jobs)
-        if self.is_told:
-            self.tell_enqueued(jobs)
+        if self.reports_enqueued:
+            self.report_enqueued(jobs)
 
     def shards_of(self, queue: str) -> int:
         """The shards that a queue is made with; once it is made, the broker knows how many it has."""
         task = self.registry.collector_of(queue)
         return DEFAULT_SHARDS if task is None else task.options.shards
 
-    def tell_enqueued(self, jobs: Collection[NewJob]) -> None:
+    def report_enqueued(self, jobs: Collection[NewJob]) -> None:
         """Tell whoever listens that these are stored."""
         if self._enqueued:
             for queue, count in Counter(job.queue for job in jobs if not job.to_topic).items():
@@ -214,7 +214,7 @@ class EnqueuePipeline(BrokerHolder):
                 self.telemetry.emit(EventsPublished(topic, _events_in(of_topic), made))
 
     @property
-    def is_told(self) -> bool:
+    def reports_enqueued(self) -> bool:
         """Whether somebody listens to what is stored."""
         return bool(self._enqueued or self._published)
 
@@ -249,7 +249,7 @@ class EnqueuePipeline(BrokerHolder):
                 EnqueueOptions().with_options(queue=job.queue)
                 if job.kind is not Kind.COLLECTING:
                     if job.queue != queue:  # those that are where they were made for belong there
-                        self.see_free(job.queue, "After the middleware the job {}", job.key)
+                        self.ensure_ticket_queue(job.queue, "After the middleware the job {}", job.key)
                 elif job.body is not body:
                     job.identity = identity_of(job.body)  # another payload than it was
             check_jobs(jobs)
@@ -262,7 +262,7 @@ class EnqueuePipeline(BrokerHolder):
             self.logger.warning("a middleware did not call on: %d jobs were not enqueued", len(jobs))
         return reached
 
-    def see_free(self, queue: str, what: str, name: str = "") -> None:
+    def ensure_ticket_queue(self, queue: str, what: str, name: str = "") -> None:
         """See that a queue is for tickets; `what` is put together only for an error."""
         if task := self.registry.owner_of(queue):
             others = "" if task.kind is Kind.COLLECTING else ", or send a value with app.sender(…)"

@@ -159,10 +159,10 @@ class Publisher(EnqueuePipeline):
                 report_unstored_items(error, events.jobs, items)
                 raise
         else:
-            self.tell_unheard(events)
+            self.report_without_listeners(events)
         return events.ids
 
-    def tell_unheard(self, events: EventJobs) -> None:
+    def report_without_listeners(self, events: EventJobs) -> None:
         """Tell whoever listens of events that nobody gets: there is nothing to be stored, now or later."""
         if self._published and events.ids:
             self.telemetry.emit(EventsPublished(events.topic, len(events.ids), 0))

@@ -232,7 +232,7 @@ class TaskDeclarations:
 
         def register(target: Any) -> Any:
             task = _task(app := cast("Laneway", self), target, name, context, options)
-            app.see_possible(task)
+            app.ensure_supported(task)
             self.registry.add(task)
             return target if isinstance(target, type) else task
 
@@ -398,7 +398,7 @@ class TaskDeclarations:
 
         def register(target: Any) -> Collecting[Any]:
             task = _collecting(app := cast("Laneway", self), target, name, queue, context, options)
-            app.see_possible(task)
+            app.ensure_supported(task)
             self.registry.add_collecting(task)
             return task
 

@@ -133,7 +133,7 @@ class ListenerDeclarations:
         def register(target: Any) -> Listener[Any]:
             app = cast("Laneway", self)
             listener = _listener(app, target, name, context, event, source, destination, filter, given)
-            app.see_possible(listener)
+            app.ensure_supported(listener)
             self.registry.add_listener(listener)
             return listener
 

@@ -30,7 +30,7 @@ class Registry:
     def add(self, task: TicketTask) -> None:
         """Register a task under its name and aliases; each may be taken once only."""
         names = (task.name, *task.options.aliases)
-        self._see_free(names)
+        self._ensure_free(names)
         queue = task.options.queue or DEFAULT_QUEUE
         if other := self.owner_of(queue):
             raise DeclarationError(
@@ -48,7 +48,7 @@ class Registry:
 
     def add_collecting(self, task: Collecting[Any]) -> None:
         """Register a collecting task under its name and its queue; both may be taken once only."""
-        self._see_free((task.name,))
+        self._ensure_free((task.name,))
         for other in self:
             if (other.options.queue or DEFAULT_QUEUE) == task.queue:
                 raise DeclarationError(
@@ -59,7 +59,7 @@ class Registry:
 
     def add_listener(self, listener: Listener[Any]) -> None:
         """Register a listener under its name and its queue; both may be taken once only."""
-        self._see_free((listener.name,))
+        self._ensure_free((listener.name,))
         if same := self.listeners.get(listener.queue):
             raise DeclarationError(
                 f"Listener {listener.name}: the queue {listener.queue} is that of the listener {same.name} already, "
@@ -73,7 +73,7 @@ class Registry:
                 )
         self._by_name[listener.name] = self.listeners[listener.queue] = listener
 
-    def _see_free(self, names: tuple[str, ...]) -> None:
+    def _ensure_free(self, names: tuple[str, ...]) -> None:
         for name in names:
             if name in self._by_name:
                 raise DeclarationError(f"Two tasks are named {name!r}; give one of them another name with name=….")

@@ -74,13 +74,13 @@ class Assembly:
         self.bus = Bus(self._lanes, options.concurrency, clock.monotonic)
         self.bus.on_room = self._wake_fetchers
         self.loop = AsyncLoop(self.bus, fatal)
-        self.outage = Outage(app.telemetry, self.tell_beat)
-        self.missing = MissingQueues(app.telemetry, self.tell_beat)
+        self.outage = Outage(app.telemetry, self.send_heartbeat)
+        self.missing = MissingQueues(app.telemetry, self.send_heartbeat)
         membership = self.membership = Member(app, options, clock, shares, self.outage)
         worker_id = lambda: membership.id  # noqa: E731 - it changes when a lease is lost
         held_under = lambda: membership.held_under  # noqa: E731 - and so does this
         self.hooks = Hooks(app, clock)
-        refusals = OutboxRefusals(app, self.hooks.told_error)
+        refusals = OutboxRefusals(app, self.hooks.notify_error)
         #: Whether nobody but this process keeps what it holds.
         keeps = holders_keep(app.broker)
         self.fetchers = [
@@ -95,10 +95,10 @@ class Assembly:
                 worker_id=worker_id,
                 held_under=held_under,
                 lost=lease_lost,
-                told_buried=self.hooks.told_buried,
+                told_buried=self.hooks.notify_buried,
                 counted=self._counted,
                 fatal=fatal,
-                moved=membership.tell_shards,
+                moved=membership.report_shards,
                 may_begin=(lambda: clock.monotonic() < self.keeper.valid_until) if keeps else None,
             )
             for lane in self._lanes
@@ -122,7 +122,9 @@ class Assembly:
             keeps=keeps,
             renewed=self._renewed if keeps else lambda: None,
         )
-        self.pulse = SilenceWatch(clock, [*self.fetchers, self.keeper], self.outage, options.lease_s, self.tell_beat)
+        self.pulse = SilenceWatch(
+            clock, [*self.fetchers, self.keeper], self.outage, options.lease_s, self.send_heartbeat
+        )
         membership.forget = self._forget
         membership.joined = self._joined
         self.runner = Runner(
@@ -185,7 +187,7 @@ class Assembly:
 
     # -- what a supervisor is told ---------------------------------------------------------------------
 
-    def tell_beat(self) -> None:
+    def send_heartbeat(self) -> None:
         """That it lives, and what it has done."""
         if self.link is not None:
             away = self.outage.error if self.outage else ""
@@ -194,7 +196,7 @@ class Assembly:
             beat = HeartbeatMessage(
                 self.processed, self.failed, running, away, self.outage.refused, counted, renewed_at, missing
             )
-            self.link.tell(beat)
+            self.link.send(beat)
 
     def _counted(self) -> None:
         """Tell at once when another process is to take this one's place: a second is many jobs, if they are small."""
@@ -203,20 +205,20 @@ class Assembly:
             return
         if self.processed + self.failed >= link.tell_at:
             link.tell_at = 0
-            self.tell_beat()
+            self.send_heartbeat()
 
     def _joined(self, began: float) -> None:
         self.keeper.joined(began)
         self.subscribing.again()
         if self.link is not None:
             # Before anything is claimed: a supervisor that has not heard of the id could not give its claims back.
-            self.link.tell(JoinMessage(self.membership.id, began))
+            self.link.send(JoinMessage(self.membership.id, began))
 
     # -- what one part tells the others ----------------------------------------------------------------
 
     def _renewed(self) -> None:
         """A supervisor goes by it, and fetchers claim again if they could not."""
-        self.tell_beat()
+        self.send_heartbeat()
         self._wake_fetchers()
 
     def _forget(self) -> None:

@@ -105,7 +105,7 @@ class Member:
             self._outage.back("worker")
             self._app.telemetry.emit(LeaseEnded(lost, is_forgotten(self._app.broker, lost)))
 
-    def tell_shards(self) -> None:
+    def report_shards(self) -> None:
         """The shards that this process serves have changed: say so to the broker, for those who look."""
         with self._lock:
             assert self._view is not None, "a fetcher has taken a turn, so the worker has joined"

@@ -183,9 +183,9 @@ def end(parts: Assembly, stopping: StopState, timeout_s: float) -> bool:
     parts.loop.stop()
     parts.hooks.stop(LAST_TURN_S)
     parts.pulse.stop()
-    parts.tell_beat()
+    parts.send_heartbeat()
     if parts.link is not None:
-        parts.link.tell(LeaveMessage(parts.blamed, finished=not abandoned and parts.died is None))
+        parts.link.send(LeaveMessage(parts.blamed, finished=not abandoned and parts.died is None))
     if not abandoned or (not running and all(settled)):
         # What still runs must not be handed out while it does: that is left to the supervisor, who knows when this
         # process is gone, or the lease to run out.

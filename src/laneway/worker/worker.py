@@ -105,7 +105,7 @@ class Worker:
             try:
                 self._start()
             except BaseException as error:
-                self._say_last_words(error)
+                self._report_crash(error)
                 raise
 
     def stop(self, timeout_s: float | None = None) -> bool:
@@ -148,7 +148,7 @@ class Worker:
         parts = self._running
         finished = end(parts, self._stopping, self.options.shutdown_timeout_s if timeout_s is None else timeout_s)
         if parts.died is not None:
-            self._say_last_words(parts.died)
+            self._report_crash(parts.died)
         parts.log.stop()
         return finished
 
@@ -189,12 +189,12 @@ class Worker:
             forgotten = is_forgotten(self.app.broker, lost)
             why = "nothing that it runs can be settled" if forgotten else "others may run its jobs"
             self.app.logger.error("%s; it ends at once, because %s", what_was_lost(lost, forgotten), why)
-            self._link.tell(LeaveMessage(finished=False))
+            self._link.send(LeaveMessage(finished=False))
             parts.log.stop()
             os._exit(1)
         parts.membership.rejoin(lost)
 
-    def _say_last_words(self, error: BaseException) -> None:
+    def _report_crash(self, error: BaseException) -> None:
         if self.app.last_words is None:
             return
         try:

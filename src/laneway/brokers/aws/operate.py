@@ -79,7 +79,7 @@ class Operations:
         moved = [item.job_id for item in items if table.move(item.job_id, at, now)]
         found = list(table.get_all(moved).values())
         self._forward(table, [item for item in found if self._is_soon(item, now)])
-        self._pollers.tell(table.name, (item.perform_at for item in found if item.stays and item.perform_at > now))
+        self._pollers.notify(table.name, (item.perform_at for item in found if item.stays and item.perform_at > now))
         return bool(moved)
 
     def _is_soon(self, item: DelayedItem, now: float) -> bool:

@@ -92,7 +92,7 @@ class WorkerEntry(msgspec.Struct, eq=False):
         """What it still holds under a token."""
         return [job.claim() for job in self.claims.values() if job.token == token]
 
-    def shown(self) -> WorkerView:
+    def current_view(self) -> WorkerView:
         return msgspec.structs.replace(copy_of(self.view), busy=len(self.claims))
 
 
@@ -344,7 +344,7 @@ class MemoryBroker(MemorySubscriptions):
 
     def workers(self) -> list[WorkerView]:
         with self._changed:
-            return [worker.shown() for worker in self._workers.values()]
+            return [worker.current_view() for worker in self._workers.values()]
 
     def status(self, queue: str, key: str, identity: str | None = None) -> Status:
         with self._changed:

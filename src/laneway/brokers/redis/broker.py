@@ -108,8 +108,8 @@ class RedisBroker(RedisSubscriptions):
     def wait(self, queues: Collection[str], timeout_s: float) -> set[str]:
         deadline = time.monotonic() + timeout_s
         nudges = self._nudges
-        dues = {self._keys.due_bell(queue).encode(): queue for queue in queues}
-        bells: list[bytes | str] = [*dues, *map(self._keys.bell, queues)]
+        dues = {self._keys.due_wakeup_list(queue).encode(): queue for queue in queues}
+        bells: list[bytes | str] = [*dues, *map(self._keys.wakeup_list, queues)]
         while True:
             ready, soonest = self._look(queues)
             left = deadline - time.monotonic()
@@ -128,7 +128,7 @@ class RedisBroker(RedisSubscriptions):
             return set(), LOOK_S
         home = {tag: layout for layout in wanted for tag in layout.tags}
         # No script on a Cluster can silence a bell. Then whoever takes it looks once more in vain.
-        bells = None if self._server.is_cluster else [self._keys.bell(layout.queue) for layout in wanted]
+        bells = None if self._server.is_cluster else [self._keys.wakeup_list(layout.queue) for layout in wanted]
         groups = self._layouts.together(home)
         args = [self._layouts.args(bells=bells)]
         # If whoever began to reshard it has died, its shards may not know of it.
@@ -157,7 +157,7 @@ class RedisBroker(RedisSubscriptions):
         if before:
             self._give_back([worker], before=before, held=list(held))
         if self._outbox is not None:
-            self._outbox.delivered.tell()
+            self._outbox.delivered.send_marks()
 
     def leave(self, worker: str, died: Collection[StartedRun] = ()) -> int:
         # It is dead from here on: should this process end in between, whoever looks next goes on and counts the deaths.
@@ -197,7 +197,7 @@ class RedisBroker(RedisSubscriptions):
         self._forget([worker for worker, at in ended.items() if at < now - REMEMBER_DEAD_S])
         if self._outbox is not None:
             self._outbox.sweep(now)
-            self._outbox.delivered.tell()
+            self._outbox.delivered.send_marks()
         return count
 
     def _forgotten(self, ended: Collection[str]) -> list[str]:
@@ -220,12 +220,12 @@ class RedisBroker(RedisSubscriptions):
         home = {tag: layout for layout in layouts for tag in layout.all_tags}
         by_name: dict[str, Layout] = {layout.queue: layout for layout in layouts}
         told = [run for run in dict.fromkeys(died) if run.queue in by_name]
-        deaths = [(tag, run) for run in told for tag in by_name[run.queue].homes(run.key)]
+        deaths = [(tag, run) for run in told for tag in by_name[run.queue].tags_of_key(run.key)]
         groups = self._layouts.together(home)
         calls = []
         for group in groups:
             here = [(group.index(tag) + 1, run.key, run.token, run.identity) for tag, run in deaths if tag in group]
-            bells = None if self._server.is_cluster else [self._keys.bell(home[tag].queue) for tag in group]
+            bells = None if self._server.is_cluster else [self._keys.wakeup_list(home[tag].queue) for tag in group]
             args = self._layouts.args(workers=workers, died=here, bells=bells, **how)
             calls.append((load("give_back"), group, [args]))
         counts = [int(count) for count in self._server.run_all(calls)]
@@ -342,7 +342,7 @@ class RedisBroker(RedisSubscriptions):
     def close(self) -> None:
         """Close all connections; the next call opens new ones."""
         if self._outbox is not None:
-            self._outbox.delivered.tell()
+            self._outbox.delivered.send_marks()
         self.nudge()
         self._server.close()
 

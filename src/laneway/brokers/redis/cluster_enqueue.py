@@ -71,9 +71,9 @@ class DeliveryMarks:
                 self._marks.setdefault(tag, []).extend(some)
             is_time = sum(map(len, self._marks.values())) >= MANY
         if is_time:
-            self.tell()
+            self.send_marks()
 
-    def tell(self) -> None:
+    def send_marks(self) -> None:
         """Tell all shards now. Whichever cannot be reached remembers for longer."""
         with self._lock:
             marks, self._marks = self._marks, {}
@@ -258,7 +258,7 @@ class ClusterJobWriter:
                 layout = used.get(job.queue)
                 if layout is None:
                     layout = used[job.queue] = self._layouts.declare(job.queue, DEFAULT_SHARDS)
-                home = layout.homes(job.key)[0], layout.record.resharding > 0
+                home = layout.tags_of_key(job.key)[0], layout.record.resharding > 0
                 part = parts.get(home)
                 if part is None:
                     part = parts[home] = _ShardCall(parcel, *home, [])
@@ -277,7 +277,7 @@ class ClusterJobWriter:
         parts: dict[str, _ShardCall] = {}
         for number in absent:
             job = parcel.jobs[number]
-            tag = used[job.queue].homes(job.key)[1]
+            tag = used[job.queue].tags_of_key(job.key)[1]
             part = parts.get(tag)
             if part is None:
                 part = parts[tag] = _ShardCall(parcel, tag, False, [])
@@ -342,5 +342,5 @@ def by_shard(jobs: Iterable[NewJob], layouts: Layouts) -> list[list[NewJob]]:
     """Jobs that can be stored in one call each, as far as is known now; in order within a key."""
     groups: dict[str, list[NewJob]] = {}
     for job in jobs:
-        groups.setdefault(layouts.declare(job.queue, DEFAULT_SHARDS).homes(job.key)[-1], []).append(job)
+        groups.setdefault(layouts.declare(job.queue, DEFAULT_SHARDS).tags_of_key(job.key)[-1], []).append(job)
     return [group[first : first + CHUNK] for group in groups.values() for first in range(0, len(group), CHUNK)]

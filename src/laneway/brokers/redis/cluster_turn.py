@@ -165,7 +165,7 @@ class ClusterTurns:
         wanted = _wanted(turn, layout.tags)
         limit = turn.limit if turn.epoch in (0, layout.epoch) else 0
         first = wanted[0] if wanted else layout.tags[0]
-        shards_told = self._told(turn, first, used)
+        shards_told = self._requests(turn, first, used)
         self._check(turn, shards_told)
         told = {tag: shard for tag, shard in shards_told.items() if not shard.is_gone}
         gone = [shard for shard in shards_told.values() if shard.is_gone]
@@ -188,7 +188,7 @@ class ClusterTurns:
 
     # -- the first step --------------------------------------------------------------------------------
 
-    def _told(self, turn: Turn, first: str, used: dict[str, Layout]) -> dict[str, _ShardRequest]:
+    def _requests(self, turn: Turn, first: str, used: dict[str, Layout]) -> dict[str, _ShardRequest]:
         """What is said to each shard."""
         told = {first: _ShardRequest(first)}
         arrival = self._storing.arrivals.take(len(turn.settlements))

@@ -86,7 +86,7 @@ class ViewRecord(msgspec.Struct, array_like=True):
     def buried_at(self) -> float | None:
         return None if isinstance(self.updated_at, bool) else self.updated_at
 
-    def shown(self, queue: str, shard: int) -> JobView:
+    def job_view(self, queue: str, shard: int) -> JobView:
         kind = _KINDS[self.kind]
         return JobView(
             queue=queue,

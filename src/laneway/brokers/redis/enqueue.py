@@ -164,7 +164,7 @@ class JobColumns:
         """Whether no key is there twice."""
         return len(set(self.keys)) == len(self.keys)
 
-    def told(self) -> tuple[list[str], list[int], list[int]]:
+    def encode(self) -> tuple[list[str], list[int], list[int]]:
         return self.keys, list(map(len, self.records)), self.numbers
 
     @property
@@ -174,7 +174,7 @@ class JobColumns:
 
 def column_args(columns: Sequence[JobColumns], kind: Kind) -> dict[str, object]:
     """Simple jobs as arguments of the script."""
-    return {"simple": [each.told() for each in columns], "kind": +kind}
+    return {"simple": [each.encode() for each in columns], "kind": +kind}
 
 
 class JobWriter:
@@ -248,7 +248,7 @@ class JobWriter:
             told = column_args(columns, jobs[0].kind)
         if after is not None:
             told["after"] = after
-        args = self._layouts.args(**told, sender=name, seq=seq, bells=self.bells(tags))
+        args = self._layouts.args(**told, sender=name, seq=seq, bells=self.wakeup_keys(tags))
         return load("enqueue"), tags.names, [args, *(each.text for each in columns or ())]
 
     def _columns(self, jobs: Sequence[NewJob], tags: TagList, used: dict[str, Layout]) -> list[JobColumns] | None:
@@ -273,11 +273,11 @@ class JobWriter:
             tags.place(tag)
         return list(columns.values())
 
-    def bells(self, tags: TagList) -> list[str]:
+    def wakeup_keys(self, tags: TagList) -> list[str]:
         """What is to be rung for each tag."""
         for tag in tags.names:
             if tag not in self._bells:
-                self._bells[tag] = self._layouts.keys.bell(tag.split(":")[1])
+                self._bells[tag] = self._layouts.keys.wakeup_list(tag.split(":")[1])
         return [self._bells[tag] for tag in tags.names]
 
     def encode(self, jobs: Sequence[NewJob], tags: TagList, used: dict[str, Layout]) -> list[Sequence[object]]:
@@ -288,7 +288,7 @@ class JobWriter:
             if layout is None:
                 layout = used[job.queue] = self._layouts.declare(job.queue, DEFAULT_SHARDS)
             if layout.record.resharding:
-                old, tag = layout.homes(job.key)
+                old, tag = layout.tags_of_key(job.key)
                 news.append(new_job(job, tags.place(tag), tags.place(old)))
             else:
                 news.append(new_job(job, tags.place(layout.tags[shard_of(job.key, layout.shards)]), None))

@@ -90,7 +90,9 @@ def status(layouts: Layouts, queue: str, key: str, identity: str | None) -> Stat
 
     def step(layout: Layout) -> Status:
         moving = layout.record.resharding > 0
-        found = [ask(layouts, "status", tag, identity=identity, key=key, moving=moving)[1] for tag in layout.homes(key)]
+        found = [
+            ask(layouts, "status", tag, identity=identity, key=key, moving=moving)[1] for tag in layout.tags_of_key(key)
+        ]
         return min(map(_read_status, found), key=_RANKS.__getitem__)
 
     return layouts.attempt(queue, step)
@@ -101,10 +103,10 @@ def find(layouts: Layouts, queue: str, key: str) -> list[JobView]:
 
     def step(layout: Layout) -> list[JobView]:
         found: dict[int, JobView] = {}
-        for tag in layout.homes(key):
+        for tag in layout.tags_of_key(key):
             views = _read_views(_ask(layouts, layout, "find", tag, key=key, payloads=FIND_SHOWN, bytes=SHOWN_BYTES))
             for view in views:
-                found.setdefault(_RANKS[view.status], view.shown(queue, layout.shard(tag)))
+                found.setdefault(_RANKS[view.status], view.job_view(queue, layout.shard(tag)))
         return [found[rank] for rank in sorted(found)]
 
     return layouts.attempt(queue, step)
@@ -359,7 +361,7 @@ def _first(layouts: Layouts, layout: Layout, tags: Sequence[str], request: PageR
             position, view = best.views.popleft()
             if view.key not in keys:  # else somebody has moved it meanwhile
                 keys.add(view.key)
-                found.append((position, view.shown(layout.queue, layout.shard(best.tag))))
+                found.append((position, view.job_view(layout.queue, layout.shard(best.tag))))
     return found
 
 

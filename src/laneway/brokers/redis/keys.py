@@ -54,13 +54,13 @@ class Keys:
         """Hash: the filter of each queue that has subscribed to a topic; empty if it wants everything."""
         return f"{{{self.prefix}}}:topic:{topic}"
 
-    def bell(self, queue: str) -> str:
+    def wakeup_list(self, queue: str) -> str:
         """List: rung when something is put into a queue; it never holds more than one element."""
         return f"{{{self.prefix}}}:bell:{queue}"
 
-    def due_bell(self, queue: str) -> str:
+    def due_wakeup_list(self, queue: str) -> str:
         """List: rung instead by scripts that know that something is due."""
-        return f"{self.bell(queue)}:due"
+        return f"{self.wakeup_list(queue)}:due"
 
     def tag(self, queue: str, epoch: int, shard: int) -> str:
         """What every key of one shard begins with. Shards of different epochs never share a key."""

@@ -71,14 +71,14 @@ class Layout:
     def all_tags(self) -> list[str]:
         return self.tags + self.next_tags
 
-    def homes(self, key: str) -> list[str]:
+    def tags_of_key(self, key: str) -> list[str]:
         """Where a key is or belongs, in the order in which to ask: what has not been moved yet stays where it was."""
         homes = [self.tags[shard_of(key, self.shards)]]
         if self.record.resharding:
-            homes.append(self.next_home(key))
+            homes.append(self.next_tag_of_key(key))
         return homes
 
-    def next_home(self, key: str) -> str:
+    def next_tag_of_key(self, key: str) -> str:
         """Where a key will be when the queue has been resharded."""
         return self.next_tags[shard_of(key, self.record.resharding)]
 
@@ -184,7 +184,7 @@ class Layouts:
             for tag, is_left in zip(found.tags, on_their_way, strict=True):
                 if is_left:
                     with suppress(StaleLayoutError):  # somebody has finished it
-                        transfer.transfer_keys(self, tag, found.next_home, leaving_only=True)
+                        transfer.transfer_keys(self, tag, found.next_tag_of_key, leaving_only=True)
 
     def ask(self, script: str, tag: str, **args: object) -> list[Any]:
         """What a script says about one shard."""

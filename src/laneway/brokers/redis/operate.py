@@ -43,7 +43,7 @@ def reschedule(
 
 def _act(layouts: Layouts, queue: str, script: str, key: str, identity: str | None, **args: object) -> bool:
     def step(layout: Layout) -> bool:
-        for tag in layout.homes(key):
+        for tag in layout.tags_of_key(key):
             answer = ask(layouts, script, tag, identity=identity, key=key, **args, **_context(layouts, layout))
             if answer[0] != b"absent":
                 return bool(answer[1])
@@ -110,7 +110,7 @@ def _parts(layout: Layout, keys: Sequence[str], home: int | None) -> list[_Part]
     """Keys by the shard that they are asked for in, a bounded number at a time."""
     groups: dict[tuple[str, ...], list[str]] = {}
     for key in keys:
-        homes = layout.homes(key)
+        homes = layout.tags_of_key(key)
         groups.setdefault(tuple(homes if home is None else homes[home : home + 1]), []).append(key)
     return [
         (tags, group[first : first + CHUNK]) for tags, group in groups.items() for first in range(0, len(group), CHUNK)

@@ -246,7 +246,9 @@ class ClusterEnqueuer:
         name = new_id()
         for _ in range(_TRIES):
             layout = self._layouts.declare(copies[0].queue, DEFAULT_SHARDS)
-            tag = layout.homes(copies[0].key)[-1]  # not in the shard that is being left, if the queue is resharded
+            tag = layout.tags_of_key(copies[0].key)[
+                -1
+            ]  # not in the shard that is being left, if the queue is resharded
             entries = _entries(tag, name, copies)
             told = [part for entry in entries for part in (entry.id, text_of(entry))]
             answer = self._layouts.server.run(load("outbox_put"), [tag], [self._layouts.args(entries=told)])

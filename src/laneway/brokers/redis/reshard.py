@@ -86,7 +86,7 @@ def _note(layouts: Layouts, layout: Layout, **what: object) -> tuple[int, int]:
 def _step(layouts: Layouts, layout: Layout, limit: int) -> ReshardProgress:
     left = max(limit, 1)
     for tag, (there, _, _) in zip(layout.tags, _look(layouts, layout), strict=True):
-        while there > 0 and left > 0 and (count := transfer.transfer_keys(layouts, tag, layout.next_home, left)):
+        while there > 0 and left > 0 and (count := transfer.transfer_keys(layouts, tag, layout.next_tag_of_key, left)):
             left -= count
     counts = _look(layouts, layout)
     total, moved = _note(layouts, layout, left=sum(there for there, _, _ in counts))
@@ -132,7 +132,7 @@ def _move_index(
         marks: dict[str, list[Any]] = {}
         pairs = list(chain.from_iterable(found))
         for mark, when in zip(pairs[::2], pairs[1::2], strict=True):
-            marks.setdefault(layout.next_home(key_of(mark).decode()), []).extend((when, mark))
+            marks.setdefault(layout.next_tag_of_key(key_of(mark).decode()), []).extend((when, mark))
         args = layouts.args(index=index, ttl=ttl)
         server.run_all([(load("reshard_marks"), [tag], [args, *there]) for tag, there in marks.items()])
         server.do_all(

@@ -100,7 +100,7 @@ class ServerTurns:
     def _take(self, turn: Turn, layout: Layout, used: dict[str, Layout], is_fresh: bool) -> Answer:
         tags = TagList(*layout.tags)  # all must agree that nothing moves
         heir = tags.place(layout.next_tags[0]) if layout.next_tags else None
-        told = self._told(turn.settlements, tags, used)
+        told = self._settlement_args(turn.settlements, tags, used)
         limit = turn.limit if turn.epoch in (0, layout.epoch) else 0
         shards = range(layout.shards) if turn.shards is None else dict.fromkeys(turn.shards)
         wanted = [tags.place(layout.tags[shard]) for shard in shards if 0 <= shard < layout.shards]
@@ -120,7 +120,7 @@ class ServerTurns:
             resharding=layout.record.resharding,
             heir=heir,
             is_fresh=is_fresh,
-            bells=self._storing.bells(tags),
+            bells=self._storing.wakeup_keys(tags),
         )
         answer: list[Any] = self._layouts.server.run(load("turn"), tags.names, [args], turn.on_sent)
         if answer[0] == b"unknown":
@@ -150,7 +150,9 @@ class ServerTurns:
             resharding,
         )
 
-    def _told(self, settlements: Sequence[Settlement], tags: TagList, used: dict[str, Layout]) -> _SettlementArgs:
+    def _settlement_args(
+        self, settlements: Sequence[Settlement], tags: TagList, used: dict[str, Layout]
+    ) -> _SettlementArgs:
         """Settlements as the script takes them."""
         told = _SettlementArgs()
         for settlement in settlements:

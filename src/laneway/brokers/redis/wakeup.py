@@ -13,7 +13,7 @@ from .script import load
 def wakeup_keys_for(layouts: Layouts, queue: str, tags: int = 1) -> list[str] | None:
     """What a script is told to ring, for each of its tags. None on a cluster: no script may touch another slot there,
     and whoever calls it does what `wake_on_cluster` does."""
-    return None if layouts.server.is_cluster else [layouts.keys.bell(queue)] * tags
+    return None if layouts.server.is_cluster else [layouts.keys.wakeup_list(queue)] * tags
 
 
 def wake_on_cluster(layouts: Layouts, queue: str) -> None:
@@ -24,12 +24,12 @@ def wake_on_cluster(layouts: Layouts, queue: str) -> None:
 
 def wake(layouts: Layouts, queue: str) -> None:
     """Have somebody look at a queue."""
-    layouts.server.run(load("wake"), [layouts.keys.bell(queue)], [])
+    layouts.server.run(load("wake"), [layouts.keys.wakeup_list(queue)], [])
 
 
 def wake_calls(layouts: Layouts, queues: Iterable[str]) -> list[Call]:
     """The calls that have somebody look at queues."""
-    return [(load("wake"), [layouts.keys.bell(queue)], []) for queue in queues]
+    return [(load("wake"), [layouts.keys.wakeup_list(queue)], []) for queue in queues]
 
 
 def wake_all(layouts: Layouts, queues: Iterable[str]) -> None:

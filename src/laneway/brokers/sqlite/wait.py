@@ -35,14 +35,14 @@ class DatabaseWait:
     def wake(self) -> None:
         """Something was stored by this process: have a look."""
         self._wakes += 1
-        self._ring()
+        self._wake_all()
 
     def nudge(self) -> None:
         """Come back, whether there is something due or not."""
         self._nudges += 1
-        self._ring()
+        self._wake_all()
 
-    def _ring(self) -> None:
+    def _wake_all(self) -> None:
         for bell in tuple(self._bells):
             try:
                 bell.release()

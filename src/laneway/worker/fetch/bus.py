@@ -80,12 +80,12 @@ class Bus:
         if lane.owed > 0 and lane not in self._owed:
             self._owed.append(lane)
 
-    def summon(self, lane: Lane) -> None:
+    def wake_runners(self, lane: Lane) -> None:
         """Wake as many runners as the lane can occupy now."""
         if lane.waiting:
-            self._summon(len(lane.waiting))
+            self._wake_runners(len(lane.waiting))
 
-    def _summon(self, count: int) -> None:
+    def _wake_runners(self, count: int) -> None:
         with self._work:
             woken = min(count, self._idle)
             self._idle -= woken
@@ -193,7 +193,7 @@ class Bus:
                 self._permit.notify()
                 return
         if run is not None or any(lane.waiting for lane in self.lanes):
-            self._summon(1)
+            self._wake_runners(1)
         else:
             self.on_room()
 

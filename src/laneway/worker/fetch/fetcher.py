@@ -85,7 +85,7 @@ class TurnClient:
         self._given_up = given_up
         self._pause = pause
         #: Has the runners take what waits.
-        self._summon = summon
+        self._wake_runners = summon
         self._seq = 0
         #: Since when it waits for the broker.
         self.asked_at: float | None = None
@@ -129,7 +129,7 @@ class TurnClient:
         self._seq += 1
         turn = Turn(self._worker_id(), self._queue, self._seq, settlements)
         self._share.ask(turn, wanted)
-        turn.on_sent = self._summon
+        turn.on_sent = self._wake_runners
         return turn
 
     def _ask(self, turn: Turn) -> Answer:
@@ -140,7 +140,7 @@ class TurnClient:
             answer = self._app.broker.turn(turn)
         finally:
             self.asked_at = None
-            self._summon()  # unless the broker has had it done, and whatever became of the turn
+            self._wake_runners()  # unless the broker has had it done, and whatever became of the turn
         if armed and turn.settlements:
             reach("after settle")
         if armed and answer.claims:
@@ -205,7 +205,7 @@ class Fetcher:
             lost=lost,
             given_up=self._quit.is_set,
             pause=self._rest,
-            summon=self._summon,
+            summon=self._wake_runners,
         )
         gather = gather_of(app.broker)
         self._gathering = SettlementBuffer(lane, gather)
@@ -347,7 +347,7 @@ class Fetcher:
         if self._goes_on():
             self._wake.clear()
             return
-        self._summon()
+        self._wake_runners()
         if self.hungry:
             if self._ends_soon():
                 self._wake.clear()
@@ -401,9 +401,9 @@ class Fetcher:
                 return  # a runner was quicker
             lane.finished.extend([(released(claim), None) for claim in claims_of(unit)])
 
-    def _summon(self) -> None:
+    def _wake_runners(self) -> None:
         """Have the runners take what waits."""
-        self._bus.summon(self._lane)
+        self._bus.wake_runners(self._lane)
 
     # -- turns -----------------------------------------------------------------------------------------
 
@@ -435,7 +435,7 @@ class Fetcher:
         self._lane.most = self._share.learn(self._lane.typical_s)
         self._bus.put(self._lane, units if mine else ())
         if not self._goes_on():
-            self._summon()
+            self._wake_runners()
         self._bus.turned(self._lane)
         if mine and turn.worker != self._held_under():
             self.forget()  # lost in between: whoever noticed it may have looked here before there was anything

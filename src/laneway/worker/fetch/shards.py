@@ -155,7 +155,7 @@ class ShardAssignment:
         if self._choosing and not self._count:
             self.served, self._count = self._split(count), count
 
-    def told(self, answer: Answer) -> bool:
+    def update_shards(self, answer: Answer) -> bool:
         """The broker has told its shard count and epoch. True: what is served has changed."""
         if not self._choosing or answer.epoch == self.epoch:
             return False
@@ -312,7 +312,7 @@ class ShardWatch:
             self._in_vain_s = min(max(least, self._in_vain_s * 2), most)
             self._rest(self._in_vain_s)
         before = self._share.epoch
-        if self._share.told(answer):
+        if self._share.update_shards(answer):
             self._moved()
         if self._share.epoch == before:
             return False

@@ -54,7 +54,7 @@ class Waker:
         if fetcher.queue not in self._waited_for:
             self._app.broker.nudge()
 
-    def _tell_refusal(self, error: Exception) -> None:
+    def _report_refusal(self, error: Exception) -> None:
         """Say once that only waiting is refused: jobs are run all the same, but each is found a second late."""
         if self._refusals is None or not isinstance(error, BrokerError):
             return
@@ -81,7 +81,7 @@ class Waker:
             except Exception as error:
                 # The fetchers find out for themselves whether the broker is back, and say so.
                 ready = set(hungry)
-                self._tell_refusal(error)
+                self._report_refusal(error)
                 self._stopping.wait(0.5 + random.random())
             else:
                 self._refusals = self._refusals and 0

@@ -169,7 +169,7 @@ class ProcessPool:
         worn = process.runs >= self._options.isolated_jobs or (most is not None and process.resident > most)
         process.idle_since = time.monotonic()
         if fresh or worn:
-            process.say_end()
+            process.request_end()
         with self._lock:
             closed = self._closed
             if not closed and (fresh or worn):
@@ -289,7 +289,7 @@ class ProcessPool:
             gone = [process for process, until in self._ending if now >= until or not process.is_alive]
             self._ending = [(process, until) for process, until in self._ending if process not in gone]
         for process in tired:
-            process.say_end()
+            process.request_end()
         for process in gone:
             process.close()
         with self._lock:
@@ -316,7 +316,7 @@ class ProcessPool:
         for process in running:
             process.kill()  # whoever has it hangs up
         for process in spare:
-            process.say_end()
+            process.request_end()
         until = time.monotonic() + CLOSE_S
         while any(process.is_alive for process in spare) and time.monotonic() < until:
             time.sleep(0.005)

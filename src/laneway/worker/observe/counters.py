@@ -186,7 +186,7 @@ class CounterTotal:
         self._living: dict[object, Snapshot] = {}
         self._ended: Snapshot = {}
 
-    def told(self, process: object, snapshot: Snapshot) -> None:
+    def update(self, process: object, snapshot: Snapshot) -> None:
         """This is what a process has counted until now."""
         with self._lock:
             self._living[process] = snapshot

@@ -39,7 +39,7 @@ def _counted(supervisor: Supervisor, stack: ExitStack) -> Callable[[], Snapshot]
     stack.callback(own.stop)
 
     def snapshot() -> Snapshot:
-        total.told(supervisor, own.snapshot())
+        total.update(supervisor, own.snapshot())
         return total.snapshot()
 
     return snapshot

@@ -139,7 +139,7 @@ class SupervisorLink:
         threading.Thread(target=link._watch, name="laneway-link", daemon=True).start()
         return link
 
-    def tell(self, message: Message) -> None:
+    def send(self, message: Message) -> None:
         """Say something, without ever waiting: a supervisor that is stopped must not stop its children."""
         if os.getppid() != self._supervisor:  # something that it has forked keeps the connection open
             self._end()

@@ -209,7 +209,7 @@ class Child:
         # What runs apart, in processes of its own, is not on the board.
         return silent_s if self.beat.running or self.board.started() else None
 
-    def lets_go(self, now: float) -> bool:
+    def is_losing_claims(self, now: float) -> bool:
         """Whether it keeps its claims itself, and has not for so long that it will not be in time.
 
         Not if that is only seen now: both may have been held up together, and the child makes up for it in a moment.
@@ -222,15 +222,15 @@ class Child:
             self._unkept_since = now
         return now - self._unkept_since >= lease_s / 12
 
-    def hangs(self, now: float) -> bool:
+    def is_hung(self, now: float) -> bool:
         """Whether nothing has been heard of it for as long as that: its interpreter is held, or it gets no time."""
         return now - self.heard_at > min(MUTE_S, self._options.lease_s / 3)
 
-    def is_mute(self, now: float) -> bool:
+    def is_silent(self, now: float) -> bool:
         """Whether it is not able to say anything, or to hear."""
         return self.stopped or (bool(self.ids) and self.leaving is None and now - self.heard_at > MUTE_S)
 
-    def lingers(self, now: float) -> bool:
+    def is_overdue(self, now: float) -> bool:
         """Whether it has said goodbye long ago: something that its jobs have left behind keeps it from ending."""
         return self.leaving is not None and now - self.heard_at > LINGERS_S
 
@@ -241,7 +241,7 @@ class Child:
         # So often that a third of the lease is left for a stop, whenever it comes, before two thirds have gone by.
         return now - self.renewed_at >= self._options.lease_s / 6 and self.trouble(now) is None
 
-    def worn(self, now: float) -> str | None:
+    def replacement_reason(self, now: float) -> str | None:
         """Why another should take its place; None: it need not."""
         jobs = self.beat.processed + self.beat.failed
         if jobs >= self._max_jobs:
@@ -258,7 +258,7 @@ class Child:
             return None
         return f"has grown to {used / 1_048_576:.0f} MiB"
 
-    def blamed(self) -> list[StartedRun]:
+    def runs_to_blame(self) -> list[StartedRun]:
         """What counts a death now that it has ended."""
         if self.leaving is not None:
             return self.leaving.blamed
@@ -276,13 +276,13 @@ class Child:
     def retire(self) -> None:
         """Have it take no more jobs, finish what it runs, however long that takes, and end."""
         self.retiring = True
-        self._say(RETIRE)
+        self._send(RETIRE)
 
     def give_up(self) -> None:
         """Have it leave what it runs, settle what has ended, and end at once; it has been told to stop before."""
-        self._say(GIVE_UP)
+        self._send(GIVE_UP)
 
-    def _say(self, letter: bytes) -> None:
+    def _send(self, letter: bytes) -> None:
         with suppress(OSError):
             self._socket.send(letter)
 

@@ -177,7 +177,7 @@ class IsolatedProcess:
 
     # -- its end ---------------------------------------------------------------------------------------
 
-    def say_end(self) -> None:
+    def request_end(self) -> None:
         """Ask it to end as programs do; whoever asks looks after it, and kills it if it does not."""
         try:
             self._wire.send(EndRequest())

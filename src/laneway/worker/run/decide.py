@@ -217,7 +217,7 @@ class OutboxRefusals:
                 failed.append(self._failed(settlement, refused))
                 found.append(failed[-1])
         for failed in runs.values():
-            self._told(failed, refused)
+            self._report(failed, refused)
         return found
 
     def _failed(self, settlement: Settlement, refused: EnqueueError) -> Settlement:
@@ -231,7 +231,7 @@ class OutboxRefusals:
         task = self._reader.task_of(claim, claim.payloads[call]) or UNREADABLE
         return self._verdicts.failed(claim, task.options, refused, done=call, outbox=before)
 
-    def _told(self, failed: list[Settlement], refused: EnqueueError) -> None:
+    def _report(self, failed: list[Settlement], refused: EnqueueError) -> None:
         """Tell of one run."""
         first = failed[0]
         claim, call = first.claim, first.done

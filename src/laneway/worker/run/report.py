@@ -182,11 +182,11 @@ class Hooks:
         self._waiting.put(None)
         self._thread.join(timeout_s)
 
-    def told_buried(self, settlements: list[Settlement]) -> None:
+    def notify_buried(self, settlements: list[Settlement]) -> None:
         """These were buried, and that is stored."""
         self._waiting.put(partial(self._call_exhausted, settlements))
 
-    def told_error(self, error: BaseException, context: Context) -> None:
+    def notify_error(self, error: BaseException, context: Context) -> None:
         """A run has failed after it had ended: an error for the app's error handlers."""
         self._waiting.put(partial(self._call_handlers, error, context))
 
@@ -268,9 +268,9 @@ class SettlementReport:
             self._app.telemetry.emit(SettlementRefused(self._queue, list(refused_keys)))
         refused = set(refused_keys)
         self._count(settlements, refused, set(stayed))
-        if self._app.is_told:
+        if self._app.reports_enqueued:
             held = [each for each in settlements if each.outbox and each.claim.key not in refused]
-            self._app.tell_enqueued([job for settlement in held for job in settlement.outbox or ()])
+            self._app.report_enqueued([job for settlement in held for job in settlement.outbox or ()])
 
     def _count(self, settlements: Sequence[Settlement], refused: set[str], stayed: set[str]) -> None:
         exhausted = []

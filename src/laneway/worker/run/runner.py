@@ -154,7 +154,9 @@ class RunPreparer:
             lane.finish(done(unit), 0.0)
             self._clear(slot)
             return None
-        return self._made(Run(lane, unit, call, Context(self._app, unit, call.task), began, None, None, apart), slot)
+        return self._make_run(
+            Run(lane, unit, call, Context(self._app, unit, call.task), began, None, None, apart), slot
+        )
 
     def still_ours(self, run: Run) -> bool:
         """Whether a run that was read a while ago may begin. If not, it is dropped or given back, as if read now."""
@@ -211,7 +213,7 @@ class RunPreparer:
                 return self._unreadable(lane, claim, calls, error, began, slot)
             if call is not None:
                 context = Context(self._app, claim, call.task, calls.done)
-                return self._made(Run(lane, claim, call, context, began, calls, None, apart), slot)
+                return self._make_run(Run(lane, claim, call, context, began, calls, None, apart), slot)
             self._clear(slot)
             calls.finished()
         lane.finish(done(claim, calls.outbox), calls.used_s)
@@ -260,7 +262,7 @@ class RunPreparer:
         first = gathered.claims[0]
         collector = self._reader.collector_of(first.queue)
         call = Call(collector, {"batch": gathered.batch})
-        return self._made(Run(lane, first, call, Context(self._app, first, collector), began, None, gathered), slot)
+        return self._make_run(Run(lane, first, call, Context(self._app, first, collector), began, None, gathered), slot)
 
     def unread(self, lane: Lane, unit: Unit, calls: KeyedCalls | None = None) -> Run:
         """What stands for the run of a unit of work when reading it has ended the worker."""
@@ -298,7 +300,7 @@ class RunPreparer:
         if self._board is not None:
             self._board.end(slot)
 
-    def _made(self, run: Run, slot: int) -> Run:
+    def _make_run(self, run: Run, slot: int) -> Run:
         """A run that is carried out apart is not on the board: if this process dies, it is not to blame."""
         if run.apart is not None:
             self._clear(slot)

@@ -160,7 +160,7 @@ class Supervisor:
         if beat.missing or self._missing.errors:
             self._missing.missed_by(name, beat.missing)
         if self.total is not None and child.beat.tally is not None:
-            self.total.told(child.pid, child.beat.tally)
+            self.total.update(child.pid, child.beat.tally)
 
     def _wait(self) -> None:
         """Until a child says something or ends, or a signal comes."""
@@ -223,7 +223,7 @@ class Supervisor:
         if child.leaving is None or code != 0:  # it has left runs behind, or whatever they have started
             kill_group(child.pid)
             kill_marked(child.mark)
-        blamed = child.blamed()
+        blamed = child.runs_to_blame()
         self._renewals.give_back(child.ids, blamed, held=child.leaving is None or not child.leaving.finished)
         place = self._places[child.number - 1]
         if child.lingered and child.leaving is not None:
@@ -272,7 +272,7 @@ class Supervisor:
                     child.pid,
                     SLOW_START_S,
                 )
-            if child.lingers(now) and not child.given_up:
+            if child.is_overdue(now) and not child.given_up:
                 child.lingered = True
                 self._end(child, "has finished and does not end")
             if child.given_up or not child.ids:
@@ -290,12 +290,12 @@ class Supervisor:
     def _judge_cut_off(self, child: Child, now: float) -> None:
         """End one whose lease cannot be renewed, if others may still reach the broker: they take over what it runs."""
         in_vain = is_remote(self.app.broker) and self._renewals.in_vain(now)
-        if not (child.lets_go(now) if child.keeps else in_vain):
+        if not (child.is_losing_claims(now) if child.keeps else in_vain):
             return
         silent_s = child.cut_off_s(now)
         if silent_s is None:
             return
-        if child.keeps and child.hangs(now):
+        if child.keeps and child.is_hung(now):
             # What it runs may be the reason. Counted as deaths, it is run alone in the end, where it harms nobody.
             self._end(child, f"has been silent for {now - child.heard_at:.1f} s, and others may take its jobs")
             return
@@ -313,7 +313,13 @@ class Supervisor:
             return
         for place in self._places:
             child = place.child
-            if child is None or not child.ids or child.leaving or child.given_up or not (why := child.worn(now)):
+            if (
+                child is None
+                or not child.ids
+                or child.leaving
+                or child.given_up
+                or not (why := child.replacement_reason(now))
+            ):
                 continue
             if any(each.retiring and each.number == place.number for each in self._children):
                 continue  # the one before it still has something to do: they must not become more and more
@@ -339,18 +345,18 @@ class Supervisor:
                 child.give_up()
         for child in self._children:
             # One that answers may take its time to settle what has ended; the others will not do that any more.
-            patience_s = 0.0 if child.is_mute(now) else 2 * LAST_TURN_S
+            patience_s = 0.0 if child.is_silent(now) else 2 * LAST_TURN_S
             if now >= self._deadline + patience_s and not child.given_up:
                 self._end(child, f"did not stop in time{_running(child)}")
                 child.blameless = True
         if now >= self._say_at:
             self._say_at = now + SAY_S
-            self._say_who_is_mute(now)
+            self._report_silent_children(now)
 
-    def _say_who_is_mute(self, now: float) -> None:
+    def _report_silent_children(self, now: float) -> None:
         """Speak for those that cannot say themselves what they still wait for."""
         for child in self._children:
-            if child.is_mute(now) and (runs := _running(child)):
+            if child.is_silent(now) and (runs := _running(child)):
                 self.app.logger.info("process %d (pid %d) does not answer%s", child.number, child.pid, runs)
 
     def _signalled(self, number: int) -> None:

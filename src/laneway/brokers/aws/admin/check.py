@@ -166,7 +166,7 @@ def notes_on_events(broker: AWSBroker, app: Laneway) -> list[str]:
 
 def _check_queue_access(broker: AWSBroker, name: str, wanted: Subscription) -> Iterator[str]:
     try:
-        door = broker.subscribing.door(wanted.queue)
+        door = broker.subscribing.access_of(wanted.queue)
     except (DeniedError, MissingError):
         return  # that was said of the queue
     if denied := broker.subscribing.is_denied(door, wanted.topic):

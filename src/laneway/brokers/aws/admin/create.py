@@ -100,7 +100,7 @@ class EventCreation:
         """Let a topic send to a queue, and subscribe the queue to it; both should exist."""
         topic, queue = self._topics.name(wanted.topic), self._name_of(wanted.queue, False)
         try:
-            door = self._subscribing.door(wanted.queue)
+            door = self._subscribing.access_of(wanted.queue)
             is_open = self._subscribing.is_open(door, wanted.topic)
             tie = self._ties.one(wanted.topic, wanted.queue)
         except MissingError as error:

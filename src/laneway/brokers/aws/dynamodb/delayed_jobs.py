@@ -243,9 +243,9 @@ class Table(RetryStateRows, WorkerRows, HistoryRows):
             try:
                 yield waiting_of(item, self.settings, self.home)
             except UnreadableError as error:
-                self._tell(f"{item['scheduler']['S']}/{item['job_id']['S']}", error)
+                self._report(f"{item['scheduler']['S']}/{item['job_id']['S']}", error)
 
-    def _tell(self, place: str, error: UnreadableError) -> None:
+    def _report(self, place: str, error: UnreadableError) -> None:
         if place not in self._told:
             self._told |= {place}
             _log.error("the item %s of the table %s cannot be sent, and stays there: %s", place, self.name, error)

@@ -197,7 +197,7 @@ class Forwarder:
             found.errors.append(away)
         except BatchRefusedError as refused:
             for n in refused.entries:
-                self._tell(
+                self._report(
                     f"{channel.url} {items[n].job_id}",
                     "SQS refuses the delayed job %s for %s (%s); it stays in the table %s, where it can be cancelled.",
                     items[n].job_id,
@@ -208,7 +208,7 @@ class Forwarder:
         except BrokerError as error:
             if isinstance(error, MissingError):
                 self._channels.forget(channel)
-            self._tell(channel.url, "%s %d delayed jobs stay in the table %s.", error, len(items), table.name)
+            self._report(channel.url, "%s %d delayed jobs stay in the table %s.", error, len(items), table.name)
         else:
             self._told.discard(channel.url)
         found.sent += [item for n, item in enumerate(items) if n in sent]
@@ -220,7 +220,7 @@ class Forwarder:
         entry["MessageAttributes"] = item.attributes
         return entry
 
-    def _tell(self, about: str, text: str, *args: object) -> None:
+    def _report(self, about: str, text: str, *args: object) -> None:
         """Say what is wrong, once until it is well again."""
         if about not in self._told:
             self._told.add(about)

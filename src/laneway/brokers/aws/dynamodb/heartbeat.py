@@ -71,7 +71,7 @@ class Heartbeat:
             return  # it was somebody else's, and nobody knows of it that it has died
         try:
             if was_here:
-                self._tell_counts()
+                self._write_counts()
             for table in self._tables.known():
                 table.forget_worker(worker)
         except BrokerError as error:
@@ -85,7 +85,7 @@ class Heartbeat:
     def round(self) -> float:
         """Tell and be told. Returns the seconds until the next time."""
         self._beat()
-        self._tell_counts()
+        self._write_counts()
         self._read_pauses()
         return ROUND_S
 
@@ -116,15 +116,15 @@ class Heartbeat:
         now = self._clock.now()
         for view in list(self._views.values()):
             busy = sum(self.holding(queue) for queue in view.queues)
-            running = self._told_of(view) if self._tables.keeps_records else []
+            running = self._heartbeat_jobs(view) if self._tables.keeps_records else []
             for table in self._by_table(view.queues, lambda queue: queue):
                 table.save_worker(msgspec.structs.replace(view, seen_at=now, busy=busy), now, running)
 
-    def _told_of(self, view: WorkerView) -> list[str]:
+    def _heartbeat_jobs(self, view: WorkerView) -> list[str]:
         """What of the jobs that a worker runs is told: a heartbeat must stay small."""
         return [id for id in self.running(view.id) if len(id) <= LONGEST_TOLD][:MOST_TOLD]
 
-    def _tell_counts(self) -> None:
+    def _write_counts(self) -> None:
         processed: Counter[str] = Counter()
         failed: Counter[str] = Counter()
         while self._counts:

@@ -95,7 +95,7 @@ class PollSchedule:
 class PollObserver(Protocol):
     """A poller, as those see it who store items."""
 
-    def hear(self, table: str, times: Iterable[float]) -> None:
+    def notify(self, table: str, times: Iterable[float]) -> None:
         """Take note that items are due at these times that leave the table no sooner."""
         ...
 
@@ -112,13 +112,13 @@ class Pollers:
             self._pid, self._pollers = os.getpid(), []  # a fork has none of its parent's
         self._pollers = [*(each for each in self._pollers if each() is not None), weakref.ref(poller)]
 
-    def tell(self, table: str, times: Iterable[float]) -> None:
+    def notify(self, table: str, times: Iterable[float]) -> None:
         """Tell all of them when items are due that leave this table no sooner."""
         held = list(times)
         if held and self._pid == os.getpid():
             for each in self._pollers:
                 if (poller := each()) is not None:
-                    poller.hear(table, held)
+                    poller.notify(table, held)
 
 
 #: Items that are looked at together.
@@ -150,7 +150,7 @@ class Poller:
         #: Whoever lets it have its rounds is asked here for the next one within some seconds.
         self.sooner: Callable[[float], None] = lambda seconds: None
 
-    def hear(self, table: str, times: Iterable[float]) -> None:
+    def notify(self, table: str, times: Iterable[float]) -> None:
         """Take note that items are due at these times that leave the table no sooner."""
         pause_s = self._timetable.remember(times) if table in self._names else None
         if pause_s is not None:
@@ -217,7 +217,7 @@ class _TableRound:
                     return 0.0
         finally:
             if self._holds_lock:
-                self._table.let_go(_FIFO_LOCK, self._forwarder.mine)
+                self._table.release_lock(_FIFO_LOCK, self._forwarder.mine)
         return max(0.0, self._next_s)
 
     def _due(self, now: float) -> Iterator[DelayedItem]:

@@ -100,9 +100,9 @@ class Tables:
                 problem = f"The table {name} cannot be looked at, so that no job waits in it: {error}"
         if name not in self._found:
             self._missed[name] = self._clock.monotonic()
-        self._tell(name, problem)
+        self._report(name, problem)
 
-    def _tell(self, name: str, problem: str | None) -> None:
+    def _report(self, name: str, problem: str | None) -> None:
         """Keep what is wrong with a table, and say it, unless it was said."""
         if problem is None:
             if self._problems.pop(name, None) is not None:

@@ -45,7 +45,7 @@ class WorkerRows(TableClient):
         )
         return held is not None
 
-    def let_go(self, lock: str, mine: str) -> None:
+    def release_lock(self, lock: str, mine: str) -> None:
         """Leave a lock to others."""
         self.write_if(
             "delete_item",

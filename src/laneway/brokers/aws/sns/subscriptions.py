@@ -156,7 +156,7 @@ class SNSSubscriptions:
         Raises MissingError if there is no such queue or topic, and DeniedError for whoever may not look or change.
         """
         write_filter(subscription)  # before anything is changed: it may hold what cannot be written
-        door = self.door(subscription.queue)
+        door = self.access_of(subscription.queue)
         tie = self._ties.one(subscription.topic, subscription.queue)
         terms = None if tie is None else self._ties.terms(tie)
         with _changing(subscription):
@@ -164,7 +164,7 @@ class SNSSubscriptions:
             if tie is None or terms is None:
                 self.make(subscription, door)
                 return True
-            return self.mend(tie, terms, subscription) or opened
+            return self.update_filter(tie, terms, subscription) or opened
 
     def unsubscribe(self, topic: str, queue: str) -> bool:
         """End a subscription; the queue, and what its policy allows, stay. False: there was none."""
@@ -192,7 +192,7 @@ class SNSSubscriptions:
 
     # -- the steps -------------------------------------------------------------------------------------
 
-    def door(self, queue: str) -> QueueAccess:
+    def access_of(self, queue: str) -> QueueAccess:
         """The SQS queue of a listener, and who may send to it. Raises MissingError."""
         channel = self._channels.of(queue, False)
         wanted = ["QueueArn", "Policy"]
@@ -239,7 +239,7 @@ class SNSSubscriptions:
         except MissingError as error:
             raise self._ties.no_topic(subscription.topic, error) from None
 
-    def mend(self, tie: TopicSubscription, terms: DeliveryTerms, subscription: Subscription) -> bool:
+    def update_filter(self, tie: TopicSubscription, terms: DeliveryTerms, subscription: Subscription) -> bool:
         """Give a subscription its filter; how it delivers is left as it is. False: it has that filter."""
         if terms.let_through(subscription.filter):
             return False

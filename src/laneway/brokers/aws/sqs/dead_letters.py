@@ -263,7 +263,7 @@ class DeadLetterMorgue:
         """All dead jobs of a queue, as far as they can be looked at in one go."""
         found: list[JobView] = []
         for channel, letters in self.places(queue):
-            with self.hand(letters) as hand:
+            with self.receiver(letters) as hand:
                 own = [letter for letter in hand.take() if is_from(letter, channel)]
             found += [_view(queue, channel, same) for same in _by_key(own).values()]
         return found
@@ -275,9 +275,9 @@ class DeadLetterMorgue:
 
         If it ends between the two, a job is revived and in the morgue as well.
         """
-        return sum(self._take_out(place, keys, partial(self.send_anew, queue)) for place in self.places(queue))
+        return sum(self._take_out(place, keys, partial(self.resend, queue)) for place in self.places(queue))
 
-    def send_anew(self, queue: str, channel: SQSQueue, letters: Sequence[DeadLetter]) -> None:
+    def resend(self, queue: str, channel: SQSQueue, letters: Sequence[DeadLetter]) -> None:
         """Send dead jobs to their queue again; to delete their letters is left to the caller."""
         self._sender.dispatch([TimedMessage(queue, channel.fifo, _revived(letter), None) for letter in letters])
         try:
@@ -319,7 +319,7 @@ class DeadLetterMorgue:
             if letters is not None:
                 yield channel, letters
 
-    def hand(self, letters: SQSQueue) -> DeadLetterReceiver:
+    def receiver(self, letters: SQSQueue) -> DeadLetterReceiver:
         """A hand for the letters of one dead-letter queue."""
         return DeadLetterReceiver(self._clients, letters, self._clock, wait_s=self._settings.wait_s)
 
@@ -331,7 +331,7 @@ class DeadLetterMorgue:
     ) -> int:
         """Do something with the letters of keys, then delete them, in tens. Returns of how many keys."""
         channel, letters = place
-        with self.hand(letters) as hand:
+        with self.receiver(letters) as hand:
             found = _by_key(_wanted(hand, channel, set(keys)))
             # Those of one key in the order in which they were sent; the keys as they were buried.
             ordered = [letter for same in sorted(found.values(), key=_last_death) for letter in same]

@@ -47,7 +47,7 @@ class MorgueEmptier:
         left = most
         while left > 0:
             before = left
-            with self._morgue.hand(letters) as hand:
+            with self._morgue.receiver(letters) as hand:
                 wanted = self._wanted(hand, channel, letters)
                 while left > 0 and (part := list(islice(wanted, min(TEN, left)))) and hand.is_safe():
                     self._carry_out(channel, hand, part)
@@ -82,7 +82,7 @@ class MorgueEmptier:
 
     def _carry_out(self, channel: SQSQueue, hand: DeadLetterReceiver, part: Sequence[DeadLetter]) -> None:
         if self._revive:
-            self._morgue.send_anew(self._queue, channel, part)
+            self._morgue.resend(self._queue, channel, part)
         else:
             self._morgue.amend(self._queue, part, "gone")
         for letter in part:

@@ -92,11 +92,11 @@ class HeldMessage:
         """Whether it is known to be ours no more."""
         return self.message.hidden_until == -math.inf
 
-    def lose(self) -> None:
+    def mark_lost(self) -> None:
         """It is somebody else's, or nobody's; if we get it again before that is noticed, it is ours again."""
         self.message.hidden_until = -math.inf
 
-    def meet(self, other: Message) -> None:
+    def merge_redelivery(self, other: Message) -> None:
         """The same job has come once more."""
         mine = self.message
         if other.message_id != mine.message_id:

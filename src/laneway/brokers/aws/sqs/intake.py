@@ -78,7 +78,7 @@ class Intake:
                     )  # what is being settled cannot take it along any more
                     leaving.add(message.note.key)
                 elif held is not None:
-                    held.meet(message)
+                    held.merge_redelivery(message)
                 elif self._stock.holding.is_ended(message):
                     others.append(MessageChange(message))  # if this fails it comes once more, and is known still
                 elif message.channel.fifo and message.note.key in leaving:
@@ -98,7 +98,7 @@ class Intake:
 
         def refused(each: tuple[Message, float], error: Refusal) -> None:
             message, at = each
-            self._complaints.tell(message.channel, message.note.id, error)
+            self._complaints.report(message.channel, message.note.id, error)
             changes.append(MessageChange(message, min(math.ceil(at - self._clock.now()), int(LONGEST_S))))
 
         for batch in in_tens(early):

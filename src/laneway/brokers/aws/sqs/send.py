@@ -247,7 +247,7 @@ class MessageSender:
             ) from None
         for number, _ in waiting:
             sent(number)
-        self._pollers.tell(table.name, (each.perform_at for _, each in waiting if each.stays))
+        self._pollers.notify(table.name, (each.perform_at for _, each in waiting if each.stays))
 
     def _send(self, channel: SQSQueue, messages: Sequence[tuple[int, OutgoingMessage, int]], sent: Sent) -> None:
         try:

@@ -185,7 +185,7 @@ class RefusalLog:
     def __init__(self) -> None:
         self._told: set[tuple[str, str]] = set()
 
-    def tell(self, channel: SQSQueue, id: str, error: Refusal) -> None:
+    def report(self, channel: SQSQueue, id: str, error: Refusal) -> None:
         """A job of a channel cannot be sent, and stays where it is."""
         general = isinstance(error, (DeniedError, MissingError))
         about = (channel.url, type(error).__name__ if general else f"job {id}")

@@ -103,7 +103,7 @@ class SettlementSender:
             self._sender.enqueue(jobs, sent)
         except MissingError:
             # Else the runs of this queue would wait for somebody to make the other one, or a topic.
-            self._blame_for_missing(jobs)
+            self._report_missing_queue(jobs)
             for number, job in enumerate(jobs):
                 stored, at = places[number]
                 if job.to_topic and at not in stored:
@@ -126,7 +126,7 @@ class SettlementSender:
                 raise
             raise EnqueueError(str(error), place=(job.queue, job.key)) from error
 
-    def _blame_for_missing(self, jobs: Sequence[NewJob]) -> None:
+    def _report_missing_queue(self, jobs: Sequence[NewJob]) -> None:
         """Say which job is for a queue that does not exist: the run that enqueued it has failed."""
         for job in jobs:
             if job.to_topic:
@@ -192,7 +192,7 @@ class SettlementSender:
         self._sender.send(channel, [(letter, 0) for _, letter in letters], sent)
 
     def _stays(self, made: SettlementPlan, outgoing: OutgoingMessage, error: Refusal) -> None:
-        self._complaints.tell(made.claimed.buffer.channel, outgoing.note.id, error)
+        self._complaints.report(made.claimed.buffer.channel, outgoing.note.id, error)
         self._stay(made, outgoing)
 
 
@@ -235,7 +235,7 @@ class Settler:
     ) -> None:
         self._stock = stock
         self._memory = memory
-        self._post = SettlementSender(memory, sender, channels, self._stay)
+        self._post = SettlementSender(memory, sender, channels, self._keep_in_place)
         self._channels = channels
         self._changes = changes
         self._clock = clock
@@ -319,7 +319,7 @@ class Settler:
             return what, limits, False
         return postpone_burial(what), limits or self._channels.limits(channel), True
 
-    def _stay(self, made: SettlementPlan, outgoing: OutgoingMessage) -> None:
+    def _keep_in_place(self, made: SettlementPlan, outgoing: OutgoingMessage) -> None:
         with self._stock.changed:
             keep_in_place(made, outgoing, self._clock.now(), self._clock.monotonic())
 
@@ -377,7 +377,7 @@ class Settler:
                 continue
             if made.stays and settlement.verdict == "bury":
                 work.stayed.append(settlement.claim.key)
-                self._tell_stayed(settlement, made)
+                self._report_not_buried(settlement, made)
             processed += settlement.verdict == "done" or settlement.done > 0
             failed += settlement.verdict in ("retry", "bury")
         if processed or failed:
@@ -385,7 +385,7 @@ class Settler:
         self._give_back(late)
 
     @staticmethod
-    def _tell_stayed(settlement: Settlement, made: SettlementPlan) -> None:
+    def _report_not_buried(settlement: Settlement, made: SettlementPlan) -> None:
         """The worker has said by now that it is buried."""
         channel = made.claimed.buffer.channel
         _log.warning(

@@ -210,7 +210,7 @@ class VisibilityExtender:
             try:
                 self._changes.carry_out(change for _, change in changes)
             finally:
-                self._see_lost(changes)
+                self._mark_lost(changes)
 
     def _changes_of(self, hide_s: int, lease_s: float) -> list[tuple[HeldMessage, MessageChange]]:
         now = self._clock.monotonic()
@@ -229,19 +229,19 @@ class VisibilityExtender:
                         changes.append((held, MessageChange(message, min(hide_s, left_s))))
         return changes
 
-    def _see_lost(self, changes: list[tuple[HeldMessage, MessageChange]]) -> None:
+    def _mark_lost(self, changes: list[tuple[HeldMessage, MessageChange]]) -> None:
         """SQS says of some that they are not ours: they have been deleted, or their time was up."""
         with self._stock.changed:
             for held, change in changes:
                 if not change.is_refused or held.is_leaving:
                     continue
                 if change.message is held.message:
-                    held.lose()
+                    held.mark_lost()
                 else:
                     held.twins = [twin for twin in held.twins if twin is not change.message]
 
     def _give_up(self, held: HeldMessage) -> None:
-        held.lose()
+        held.mark_lost()
         _log.error(
             "the job %s of the queue %s has been held for 12 hours, and SQS keeps a message hidden no longer: it is "
             "given up, what it does is not recorded, and it will be run again; have it enqueue a part of its work",

@@ -69,7 +69,7 @@ class BlockingWaits:
         """End every wait now."""
         with self._lock:
             for line in self._lines.difference(self._idle):
-                line.ring()
+                line.interrupt()
 
     def close(self) -> None:
         """End every wait, and close the connections."""
@@ -77,7 +77,7 @@ class BlockingWaits:
             idle, busy = self._idle, self._lines.difference(self._idle)
             self._idle, self._lines = [], set()
             for line in busy:
-                line.ring()  # it is closed by its own thread, see _give
+                line.interrupt()  # it is closed by its own thread, see _give
         for line in idle:
             line.close()
 
@@ -98,7 +98,7 @@ class BlockingWaits:
             if line in self._lines and line.is_free:
                 if line.was_rung:  # nobody rings just now: that takes our lock
                     line.was_rung = False
-                    line.is_rung()  # meant for the wait that has just ended
+                    line.is_interrupted()  # meant for the wait that has just ended
                 self._idle.append(line)
                 return
         self._drop(line)
@@ -127,7 +127,7 @@ class _WaitConnection:
         for end in self._pipe:
             os.set_blocking(end, False)
 
-    def ring(self) -> None:
+    def interrupt(self) -> None:
         """From any thread, while the line is in use."""
         self.was_rung = True
         try:
@@ -141,7 +141,7 @@ class _WaitConnection:
                 except OSError:
                     pass  # it is closed already
 
-    def is_rung(self) -> bool:
+    def is_interrupted(self) -> bool:
         """Whether somebody has rung since this was last asked."""
         try:
             return bool(os.read(self._bell, 65_536))
@@ -162,7 +162,7 @@ class _WaitConnection:
         send(self._connection, [("BLPOP", *keys, f"{timeout_s:.3f}")])
         if self._await(timeout_s + guard_s, or_bell=True):
             return self._popped()
-        if not self.is_rung():
+        if not self.is_interrupted():
             raise RedisTimeoutError(f"its answer is more than {guard_s:g} s late")
         return self._popped() if self._unblock() else None
 
@@ -173,14 +173,14 @@ class _WaitConnection:
             send(self._connection, [("CLIENT", "ID")])
             answer = receive(self._connection, 1)[0]
         except (RedisError, OSError):
-            if self.is_rung():
+            if self.is_interrupted():
                 return False
             raise
         with self._lock:
             self._hasty = False
         # Without the right to ask for it a nudge closes the connection, and may lose an element.
         self._id = answer if isinstance(answer, int) else 0
-        return not self.is_rung()
+        return not self.is_interrupted()
 
     def _popped(self) -> bytes | None:
         answer = receive(self._connection, 1)[0]
