@@ -113,6 +113,15 @@ def test_those_that_idle_are_ended(app, monkeypatch):
         wait_for(lambda: len(pids()) == 3)
 
 
+def test_the_only_one_that_idles_is_ended(app, monkeypatch):
+    """Nothing but its own time wakes the pool."""
+    monkeypatch.setattr(pool, "IDLE_S", 0.05)
+    with Running(app, concurrency=2):
+        where.enqueue(1)
+        wait_for(lambda: len(pids()) == 1)
+        wait_for(lambda: not children())
+
+
 def test_descriptors_stay_constant(app, drain):
     def open_ones() -> int:
         return sum(1 for _ in Path("/proc/self/fd").iterdir())

@@ -247,12 +247,14 @@ class ProcessPool:
             self._tidy()
         self._close()
 
-    def _patience_s(self) -> float | None:
+    def _patience_s(self) -> float:
         with self._lock:
             if self._ending:
                 return 0.05
             oldest = min((process.idle_since for process in self._idle), default=None)
-        return None if oldest is None else max(0.05, oldest + IDLE_S - time.monotonic())
+        if oldest is None:
+            return IDLE_S  # a process that becomes idle meanwhile does not wake this thread
+        return max(0.05, oldest + IDLE_S - time.monotonic())
 
     def _start(self, order: Future[IsolatedProcess] | None) -> None:
         """Start one: for whoever waits for it, or ahead."""
