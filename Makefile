@@ -7,6 +7,9 @@
 # Another Python: make PYTHON=/path/to/python test
 export PYTHON
 
+# Containers often set it. The tests start hundreds of Pythons, and each would compile Laneway again.
+export PYTHONDONTWRITEBYTECODE :=
+
 # When the Python that .venv was made with is gone, so is what the stamps say.
 $(shell [ -x .venv/bin/python ] || rm -f .venv/*.stamp)
 
