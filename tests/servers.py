@@ -126,10 +126,17 @@ class RedisServer:
         """A client of it that the caller closes: `with server.client() as client`."""
         return redis.Redis(host="127.0.0.1", port=self.port, **settings)
 
+    def order(self, *words: str) -> None:
+        """Have it carry out a command that it answers with OK. Most tests begin so, and making a client for it takes
+        ten times as long."""
+        with socket.create_connection(("127.0.0.1", self.port), timeout=PATIENCE_S) as connection:
+            connection.sendall(" ".join(words).encode() + b"\r\n")
+            answer = connection.recv(4096)
+        assert answer == b"+OK\r\n", answer
+
     def flush(self) -> None:
         """Make it empty."""
-        with self.client() as client:
-            client.flushall()
+        self.order("FLUSHALL")
 
     def _answers(self) -> bool:
         """Whether it serves, by now, whoever asks; also if it asks them for a password first."""

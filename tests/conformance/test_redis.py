@@ -32,8 +32,7 @@ def documented_user() -> list[str]:
 class TestRedisBroker(BrokerConformance):
     @pytest.fixture
     def make_broker(self, redis_server: RedisServer) -> MakeBroker:
-        with redis.Redis(port=redis_server.port) as admin:
-            admin.execute_command(*documented_user())
+        redis_server.order(*documented_user())
         client = redis.Redis(port=redis_server.port, username="laneway", password="password")
         return lambda clock: RedisBroker(Server.of(client), clock=clock)
 
@@ -42,7 +41,6 @@ class TestRedisBrokerOnACluster(BrokerConformance):
     @pytest.fixture
     def make_broker(self, redis_cluster: RedisCluster) -> MakeBroker:
         for node in redis_cluster.nodes:
-            with node.client() as admin:
-                admin.execute_command(*documented_user(), "+cluster|slots", "+cluster|info")
+            node.order(*documented_user(), "+cluster|slots", "+cluster|info")
         url = redis_cluster.url.replace("//", "//laneway:password@")
         return lambda clock: RedisBroker(RedisSettings.from_url(Url.parse(url), environ={}).open(), clock=clock)
