@@ -26,7 +26,7 @@ test: .venv/dev.stamp ## run the tests; ARGS="-k retry" picks some, ARGS="-n 0" 
 
 # It costs a few cents. AWS_ENDPOINT_URL leads to another server, such as moto's.
 test-aws: .venv/dev.stamp ## run the tests of SQS, DynamoDB and SNS on your AWS account, under names of their own
-	LANEWAY_TEST_AWS=1 .venv/bin/python -m pytest -n 4 -o faulthandler_timeout=0 tests/aws $(ARGS)
+	LANEWAY_TEST_AWS=1 .venv/bin/python -m pytest -n 4 -o faulthandler_timeout=0 tests/integration/aws $(ARGS)
 
 # New sequences each time; the seeds of the simulator are always the same.
 chaos: .venv/dev.stamp ## kill workers, lose messages, and try every sequence: what make test does in a small way

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from places import BROKERS, place
 
-from tests.hearing import hearing, wait_for
+from tests.support.event_delivery import hearing, wait_for
 
 
 def main() -> None:

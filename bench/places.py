@@ -12,8 +12,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # for the servers that tests start
 
-from tests.aws.servers import ENVIRONMENT, FakeProcess
-from tests.servers import RedisCluster, RedisServer, servers
+from tests.support.aws.servers import ENVIRONMENT, FakeProcess
+from tests.support.servers import RedisCluster, RedisServer, servers
 
 BROKERS = ("sqlite", "redis", "cluster", "sqs")
 

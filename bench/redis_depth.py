@@ -21,7 +21,7 @@ from redis_measuring import Meter, line, parser_of, started
 from laneway import Laneway, Worker
 from laneway.config import WorkerOptions
 from laneway.jobs.data import NewJob
-from tests.servers import RedisServer
+from tests.support.servers import RedisServer
 
 SHARDS = 5
 CHUNK = 50_000

@@ -18,7 +18,7 @@ from laneway.broker import Turn
 from laneway.config import WorkerOptions
 from laneway.jobs.data import WorkerView
 from laneway.jobs.settlement import done
-from tests.servers import RedisServer
+from tests.support.servers import RedisServer
 
 SHARDS = 5
 TURN = 100

@@ -16,7 +16,7 @@ from typing import Annotated
 from redis_measuring import Meter, line, parser_of, round_trips, started
 
 from laneway import Batch, Key, Laneway
-from tests.servers import RedisServer
+from tests.support.servers import RedisServer
 
 PEERS = ("huey", "taskiq", "dramatiq", "rq", "arq")
 

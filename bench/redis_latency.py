@@ -21,7 +21,7 @@ from pathlib import Path
 from redis_measuring import line, parser_of, started
 
 from laneway import Laneway
-from tests.servers import RedisServer
+from tests.support.servers import RedisServer
 
 PROGRAM = """
 import os, time

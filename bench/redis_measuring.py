@@ -17,7 +17,7 @@ import redis
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # for the servers that tests start
 
-from tests.servers import RedisServer, servers
+from tests.support.servers import RedisServer, servers
 
 
 def parser_of(doc: str) -> argparse.ArgumentParser:

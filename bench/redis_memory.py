@@ -22,7 +22,7 @@ from redis_measuring import line, parser_of, started
 
 from laneway import Batch, Key, Laneway
 from laneway.jobs.data import NewJob
-from tests.servers import RedisServer
+from tests.support.servers import RedisServer
 
 SHARDS = 5
 CHUNK = 5_000

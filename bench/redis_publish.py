@@ -14,7 +14,7 @@ from redis_measuring import Meter, line, parser_of, started
 
 from laneway import Laneway
 from laneway.events.event import Subscription
-from tests.servers import RedisServer
+from tests.support.servers import RedisServer
 
 QUEUES = (1, 2, 10)
 

@@ -24,7 +24,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # for the serve
 from laneway import Key, Laneway, Worker
 from laneway.brokers.aws import AWSBroker
 from laneway.config import WorkerOptions
-from tests.aws.servers import ENVIRONMENT, FakeProcess
+from tests.support.aws.servers import ENVIRONMENT, FakeProcess
 
 KEYS: dict[str, Callable[[int], str] | None] = {
     "plain": None,

@@ -9,7 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.servers import RedisCluster, RedisServer, servers
+# Before the import below, so that failed asserts in the shared parts say what they saw.
+pytest.register_assert_rewrite("tests.support")
+
+from tests.support.servers import RedisCluster, RedisServer, servers  # noqa: E402
 
 # The programs that tests start import `tests.support`, wherever they are started.
 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(Path(__file__).parent.parent), os.getenv("PYTHONPATH")]))

@@ -15,9 +15,9 @@ from laneway.brokers.aws.broker import AWSBroker
 from laneway.brokers.aws.clients import Clients
 from laneway.cli import cli
 from laneway.urls import URL_VARIABLES, Url
-from tests.acceptance.cli import CANARY
-from tests.aws.places import ENVIRONMENT
-from tests.aws.servers import FakeServer
+from tests.support.aws.endpoints import ENVIRONMENT
+from tests.support.aws.servers import FakeServer
+from tests.support.shop import CANARY
 
 
 class Console:

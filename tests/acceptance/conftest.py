@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.acceptance.aws_console import aws_console, aws_server
-from tests.acceptance.cli import Shop
+from tests.support.shop import Shop
 
 __all__ = ["aws_console", "aws_server"]
 

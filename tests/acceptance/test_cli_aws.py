@@ -14,8 +14,8 @@ from laneway.jobs.data import NewJob
 from laneway.jobs.settlement import buried, failed
 from laneway.testing.conformance.fixtures import ScriptedWorker
 from tests.acceptance.aws_console import Console
-from tests.acceptance.cli import CANARY
-from tests.aws.allowing import guarded
+from tests.support.aws.iam_guard import guarded
+from tests.support.shop import CANARY
 
 pytestmark = pytest.mark.acceptance
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.acceptance.aws_console import Console
-from tests.aws.allowing import guarded
+from tests.support.aws.iam_guard import guarded
 
 pytestmark = pytest.mark.acceptance
 

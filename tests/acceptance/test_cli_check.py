@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from tests.acceptance.cli import Shop
+from tests.support.shop import Shop
 
 pytestmark = pytest.mark.acceptance
 

@@ -20,9 +20,9 @@ from laneway.events.event import Subscription
 from laneway.jobs.settlement import buried
 from laneway.testing.conformance.fixtures import ScriptedWorker, job
 from laneway.urls import open_broker
-from tests.acceptance.cli import CANARY, Shop, answer
-from tests.acceptance.quick import Quick, quick
-from tests.servers import RedisServer, wait_until
+from tests.support.in_process_shop import Quick, quick
+from tests.support.servers import RedisServer, wait_until
+from tests.support.shop import CANARY, Shop, answer
 
 pytestmark = pytest.mark.acceptance
 

@@ -15,7 +15,7 @@ from click.testing import CliRunner
 
 import laneway
 from laneway.cli import COMMANDS, cli
-from tests.acceptance.cli import Shop
+from tests.support.shop import Shop
 
 pytestmark = pytest.mark.acceptance
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from laneway.worker.process.tree import descendants
-from tests.acceptance.cli import Shop
+from tests.support.shop import Shop
 
 pytestmark = pytest.mark.acceptance
 

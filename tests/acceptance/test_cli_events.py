@@ -16,8 +16,8 @@ from laneway.broker import Broker
 from laneway.events.event import Subscription
 from laneway.jobs.data import WorkerView
 from laneway.urls import open_broker
-from tests.acceptance.cli import Shop, answer
-from tests.acceptance.quick import Quick, quick
+from tests.support.in_process_shop import Quick, quick
+from tests.support.shop import Shop, answer
 
 pytestmark = pytest.mark.acceptance
 

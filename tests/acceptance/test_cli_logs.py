@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from tests.acceptance.cli import CANARY, Shop
+from tests.support.shop import CANARY, Shop
 
 pytestmark = pytest.mark.acceptance
 

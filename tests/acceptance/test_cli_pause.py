@@ -9,8 +9,8 @@ import pytest
 
 from laneway.jobs.data import StartedRun
 from laneway.testing.conformance.fixtures import ScriptedWorker
-from tests.acceptance.cli import Shop
-from tests.acceptance.ordered import Orders
+from tests.acceptance.keyed_shop import Orders
+from tests.support.shop import Shop
 
 pytestmark = pytest.mark.acceptance
 

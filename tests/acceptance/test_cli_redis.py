@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.acceptance.cli import Shop
-from tests.certificates import TlsServer, make_certificate
-from tests.servers import RedisServer, servers
+from tests.support.certificates import TlsServer, make_certificate
+from tests.support.servers import RedisServer, servers
+from tests.support.shop import Shop
 
 pytestmark = pytest.mark.acceptance
 

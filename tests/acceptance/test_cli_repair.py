@@ -11,7 +11,7 @@ import pytest
 
 from laneway.jobs.data import WorkerView
 from laneway.jobs.shards import shard_of
-from tests.acceptance.ordered import Orders
+from tests.acceptance.keyed_shop import Orders
 
 pytestmark = pytest.mark.acceptance
 

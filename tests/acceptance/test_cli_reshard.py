@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from laneway.jobs.shards import shard_of
-from tests.acceptance.ordered import Orders
+from tests.acceptance.keyed_shop import Orders
 
 pytestmark = pytest.mark.acceptance
 

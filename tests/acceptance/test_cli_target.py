@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.acceptance.cli import APP, Shop
+from tests.support.shop import APP, Shop
 
 pytestmark = pytest.mark.acceptance
 

@@ -7,7 +7,7 @@ import signal
 import msgspec
 import pytest
 
-from tests.acceptance.cli import CANARY, Shop
+from tests.support.shop import CANARY, Shop
 
 pytestmark = pytest.mark.acceptance
 

@@ -16,9 +16,9 @@ from pathlib import Path
 from laneway import Laneway
 from laneway.errors import BrokerAwayError
 from tests.chaos.chaos import PROGRAM, check, new_call
-from tests.supervisor.site import PATIENCE_S, wait_until
 from tests.support.checkers import AcceptedCall, conservation, repeats, snapshot
 from tests.support.history import HistoryEvent, parse_line
+from tests.support.worker_processes import PATIENCE_S, wait_until
 
 KEYS = [f"k{number}" for number in range(40)]
 #: Calls that may wait before nobody enqueues any more.

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.aws.servers import FakeProcess
-from tests.hearing import hearing, wait_for
-from tests.servers import RedisCluster, RedisServer, servers
-from tests.supervisor.site import LARGE
+from tests.support.aws.servers import FakeProcess
+from tests.support.event_delivery import hearing, wait_for
+from tests.support.servers import RedisCluster, RedisServer, servers
+from tests.support.worker_processes import LARGE
 
 pytestmark = pytest.mark.chaos
 

@@ -10,7 +10,7 @@ import os
 
 import pytest
 
-from tests.worker.memory import samples
+from tests.support.memory_use import samples
 
 pytestmark = pytest.mark.chaos
 

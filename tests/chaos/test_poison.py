@@ -9,8 +9,8 @@ import signal
 
 import pytest
 
-from tests.supervisor.site import LARGE, Site, kill, wait_until
 from tests.support.checkers import overlap
+from tests.support.worker_processes import LARGE, Site, kill, wait_until
 
 pytestmark = pytest.mark.chaos
 

@@ -12,7 +12,7 @@ from random import Random
 
 import pytest
 
-from tests.supervisor.site import LARGE, Server, Site, wait_until
+from tests.support.worker_processes import LARGE, Server, Site, wait_until
 
 pytestmark = pytest.mark.chaos
 

@@ -12,8 +12,8 @@ import pytest
 
 from laneway.jobs.data import NewJob
 from laneway.testing.conformance.fixtures import call, job
-from tests.aws.timeline import Timeline, timeline
-from tests.supervisor.site import LARGE
+from tests.chaos.sqs_timeline import Timeline, timeline
+from tests.support.worker_processes import LARGE
 
 pytestmark = pytest.mark.chaos
 

@@ -13,9 +13,9 @@ from typing import Annotated, Any
 import pytest
 
 from laneway import Key, Laneway
-from tests.aws.servers import FakeServer, MotoServer
-from tests.aws.working import Tally, app_on, running, wait_until
-from tests.supervisor.site import LARGE
+from tests.support.aws.servers import FakeServer, MotoServer
+from tests.support.aws.workers import Tally, app_on, running, wait_until
+from tests.support.worker_processes import LARGE
 
 pytestmark = pytest.mark.chaos
 

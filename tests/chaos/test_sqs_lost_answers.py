@@ -14,10 +14,10 @@ import pytest
 from botocore.retries.standard import ExponentialBackoff
 
 from laneway.brokers.aws.clients import ATTEMPTS, Clients
-from tests.aws.proxy import LOST, FaultProxy
-from tests.aws.servers import FakeServer, MotoServer
-from tests.aws.story import Story
-from tests.supervisor.site import LARGE
+from tests.chaos.sqs_scenario import Story
+from tests.support.aws.fault_proxy import LOST, FaultProxy
+from tests.support.aws.servers import FakeServer, MotoServer
+from tests.support.worker_processes import LARGE
 
 pytestmark = pytest.mark.chaos
 

@@ -19,9 +19,9 @@ import pytest
 
 from laneway.brokers.aws.dynamodb.delayed_jobs import CLAIM_S
 from laneway.clock import ManualClock
-from tests.aws.servers import FakeProcess, FakeServer
-from tests.aws.waiters import Sends, Waiters, waiting
-from tests.supervisor.site import LARGE
+from tests.support.aws.delay_table import Sends, Waiters, waiting
+from tests.support.aws.servers import FakeProcess, FakeServer
+from tests.support.worker_processes import LARGE
 
 pytestmark = pytest.mark.chaos
 

@@ -13,11 +13,11 @@ from statistics import median
 
 import pytest
 
-from tests.aws.proxy import Call, FaultProxy
-from tests.aws.servers import FakeProcess
 from tests.chaos.chaos import Size, places_of, run
-from tests.supervisor.site import LARGE, QUEUES, Server, Site, alive, kill, wait_until
+from tests.support.aws.fault_proxy import Call, FaultProxy
+from tests.support.aws.servers import FakeProcess
 from tests.support.history import HistoryEvent
+from tests.support.worker_processes import LARGE, QUEUES, Server, Site, alive, kill, wait_until
 
 pytestmark = pytest.mark.chaos
 

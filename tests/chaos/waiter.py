@@ -16,7 +16,7 @@ from laneway.brokers.aws import AWSBroker
 from laneway.brokers.aws.settings import AWSSettings
 from laneway.failpoints import armed
 from laneway.urls import Url
-from tests.aws.story import AheadClock
+from tests.chaos.sqs_scenario import AheadClock
 
 
 def main() -> None:

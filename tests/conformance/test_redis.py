@@ -15,7 +15,7 @@ from laneway.brokers.redis.settings import RedisSettings
 from laneway.testing.conformance import BrokerConformance
 from laneway.testing.conformance.fixtures import MakeBroker
 from laneway.urls import Url
-from tests.servers import RedisCluster, RedisServer
+from tests.support.servers import RedisCluster, RedisServer
 
 pytestmark = pytest.mark.conformance
 

@@ -15,7 +15,7 @@ from laneway.brokers.memory.queue import MemoryQueue
 from laneway.clock import Clock
 from laneway.jobs.data import NewJob, WorkerView
 from laneway.jobs.settlement import Settlement
-from tests.conformance.seeing import check_seen
+from tests.conformance.suite_check import check_seen
 
 pytestmark = pytest.mark.conformance
 

@@ -17,7 +17,7 @@ from laneway.errors import EnqueueError
 from laneway.events.event import Subscription
 from laneway.jobs.data import NewJob
 from laneway.jobs.settlement import Settlement
-from tests.conformance.seeing import check_seen
+from tests.conformance.suite_check import check_seen
 
 pytestmark = pytest.mark.conformance
 

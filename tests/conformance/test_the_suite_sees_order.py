@@ -17,7 +17,7 @@ from laneway.jobs.data import NewJob
 from laneway.jobs.merge import HEAD
 from laneway.jobs.settlement import Settlement
 from laneway.jobs.shards import shard_of
-from tests.conformance.seeing import check_seen
+from tests.conformance.suite_check import check_seen
 
 pytestmark = pytest.mark.conformance
 

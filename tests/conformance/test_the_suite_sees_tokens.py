@@ -17,8 +17,8 @@ from laneway.brokers.sqlite import SQLiteBroker
 from laneway.clock import Clock
 from laneway.jobs.data import Kind, StartedRun
 from laneway.jobs.settlement import Settlement
-from tests.conformance.seeing import check_seen
-from tests.servers import RedisServer
+from tests.conformance.suite_check import check_seen
+from tests.support.servers import RedisServer
 
 pytestmark = pytest.mark.conformance
 

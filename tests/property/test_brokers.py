@@ -23,8 +23,8 @@ from laneway.brokers.redis.settings import RedisSettings
 from laneway.brokers.sqlite import SQLiteBroker
 from laneway.clock import Clock
 from laneway.urls import Url
-from tests.servers import RedisCluster, RedisServer
 from tests.support.machine import MakeBroker, broker_machine
+from tests.support.servers import RedisCluster, RedisServer
 
 pytestmark = pytest.mark.property
 

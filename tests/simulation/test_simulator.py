@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.servers import LOGGED, RedisServer, servers
+from tests.support.servers import LOGGED, RedisServer, servers
 from tests.support.simulator import Connect, SimulationReport, in_memory, main, on_redis, on_sqlite, simulate
 
 pytestmark = pytest.mark.simulation

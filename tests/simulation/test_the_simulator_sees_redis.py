@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from laneway.brokers.redis import script
-from tests.servers import RedisServer
+from tests.support.servers import RedisServer
 from tests.support.simulator import on_redis, simulate
 
 pytestmark = pytest.mark.simulation

@@ -1,0 +1,162 @@
+"""What workers tell each other by way of the tables: that they live, what they have counted, and what is paused."""
+
+from __future__ import annotations
+
+import pytest
+
+from laneway.brokers.aws.dynamodb.heartbeat import Heartbeat
+from laneway.clock import ManualClock
+from laneway.errors import BrokerAwayError, BrokerError
+from laneway.jobs.data import StartedRun, WorkerView
+from tests.support.aws.delay_table import Waiters
+from tests.support.aws.endpoints import Place
+
+NOW = 1_700_000_000.0
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock(NOW)
+
+
+@pytest.fixture
+def waiters(fake: Place, clock: ManualClock) -> Waiters:
+    fake.create_table("q")
+    return Waiters(fake, clock)
+
+
+def view(id: str = "w1", *queues: str) -> WorkerView:
+    return WorkerView(
+        id=id, host="h", pid=7, queues=list(queues) or ["q"], concurrency=5, lease_s=30, started_at=NOW, seen_at=0.0
+    )
+
+
+def reporter_of(waiters: Waiters) -> Heartbeat:
+    return Heartbeat(waiters.tables, waiters.clock)
+
+
+def away(*_: object, **__: object) -> dict[str, object]:
+    raise BrokerAwayError("DynamoDB is away.")
+
+
+def test_a_worker_is_seen_while_it_lives_dead_when_silent_and_gone_after_an_hour(
+    aws: Place, clock: ManualClock
+) -> None:
+    aws.create_table("q")
+    waiters = Waiters(aws, clock)
+    reporter = reporter_of(waiters)
+    reporter.holding = lambda queue: 3
+    reporter.join(view())
+    (seen,) = waiters.table().workers()
+    assert (seen.id, seen.host, seen.queues, seen.seen_at, seen.busy, seen.dead) == ("w1", "h", ["q"], NOW, 3, False)
+    clock.advance(30)
+    assert reporter.round() == 10
+    clock.advance(30)
+    (seen,) = waiters.table().workers()
+    assert (seen.seen_at, seen.dead) == (NOW + 30, False)
+    clock.advance(30)
+    (seen,) = waiters.table().workers()
+    assert seen.dead
+    clock.advance(3_600)
+    assert waiters.table().workers() == []
+
+
+def test_a_worker_that_leaves_is_forgotten_and_what_it_counted_is_not(waiters: Waiters) -> None:
+    reporter = reporter_of(waiters)
+    reporter.join(view())
+    reporter.counted("q", 5, 1)
+    reporter.counted("q", 2, 0)
+    reporter.counted("q", 0, 0)
+    reporter.leave("w1")
+    assert waiters.table().workers() == []
+    item = waiters.table().queue_item("q")
+    assert (item.processed, item.failed) == (7, 1)
+    reporter.round()
+    assert waiters.table().workers() == []
+
+
+def test_a_worker_of_several_queues_is_told_to_each_of_their_tables(waiters: Waiters, fake: Place) -> None:
+    fake.create_table("r")
+    reporter = reporter_of(waiters)
+    reporter.join(view("w1", "q", "r", "without"))
+    for name in ("q", "r"):
+        assert [each.id for each in waiters.table(name).workers()] == ["w1"]
+    reporter.counted("r", 1, 0)
+    reporter.counted("without", 1, 0)
+    reporter.round()
+    assert waiters.table("r").queue_item("r").processed == 1
+
+
+def test_what_was_counted_while_the_table_was_away_is_told_later(
+    waiters: Waiters, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reporter = reporter_of(waiters)
+    reporter.join(view())
+    with monkeypatch.context() as patch:
+        patch.setattr(waiters.clients, "dynamodb", away)
+        reporter.counted("q", 3, 2)
+        with pytest.raises(BrokerAwayError):
+            reporter.round()
+        reporter.leave("nobody")
+    reporter.round()
+    item = waiters.table().queue_item("q")
+    assert (item.processed, item.failed) == (3, 2)
+
+
+def test_a_worker_joins_and_leaves_although_the_table_is_away(
+    waiters: Waiters, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reporter = reporter_of(waiters)
+    monkeypatch.setattr(waiters.clients, "dynamodb", away)
+    reporter.join(view())
+    assert not reporter.paused("q")
+    reporter.leave("w1")
+
+
+def test_a_pause_reaches_other_workers_within_a_round_and_a_new_one_at_once(aws: Place, clock: ManualClock) -> None:
+    aws.create_table("q")
+    mine, theirs = Waiters(aws, clock), Waiters(aws, clock)
+    here, there = reporter_of(mine), reporter_of(theirs)
+    there.join(view())
+    assert here.pause("q", True)
+    assert not here.pause("q", True)
+    assert here.paused("q")
+    assert not there.paused("q")
+    there.round()
+    assert there.paused("q")
+    late = reporter_of(Waiters(aws, clock))
+    late.join(view("w2"))
+    assert late.paused("q")
+    assert here.pause("q", False)
+    assert not here.pause("q", False)
+    there.round()
+    assert not there.paused("q")
+
+
+def test_without_a_table_nothing_is_told_and_nothing_can_be_paused(fake: Place, clock: ManualClock) -> None:
+    reporter = reporter_of(Waiters(fake, clock))
+    reporter.join(view())
+    reporter.counted("q", 1, 0)
+    assert reporter.round() == 10
+    assert not reporter.paused("q")
+    for paused in (True, False):
+        with pytest.raises(BrokerError, match=r"table q .*laneway aws create"):
+            reporter.pause("q", paused)
+    reporter.leave("w1", [StartedRun("q", "a", 1)])
+
+
+def test_a_death_is_counted_once_for_the_job_or_call_that_was_running(waiters: Waiters) -> None:
+    died = [StartedRun("q", "a", 1), StartedRun("q", "k", 2, "c1")]
+    reporter = reporter_of(waiters)
+    for _ in range(2):  # the answer was lost
+        reporter.leave("w1", died)
+    reporter.leave("w2", died[:1])
+    assert {id: state.deaths for id, state in waiters.table().states(["a", "k", "c1"]).items()} == {"a": 2, "c1": 1}
+
+
+def test_a_death_that_cannot_be_counted_is_an_error(waiters: Waiters, monkeypatch: pytest.MonkeyPatch) -> None:
+    reporter = reporter_of(waiters)
+    waiters.table()
+    monkeypatch.setattr(waiters.clients, "dynamodb", away)
+    with pytest.raises(BrokerAwayError):
+        reporter.leave("w1", [StartedRun("q", "a", 1)])

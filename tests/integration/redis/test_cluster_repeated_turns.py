@@ -1,0 +1,134 @@
+"""Turns on a Cluster that are repeated, or arrive late, when much has happened since."""
+
+from __future__ import annotations
+
+import pytest
+
+from laneway.broker import Turn
+from laneway.brokers.redis import RedisBroker
+from laneway.errors import BrokerAwayError, BrokerError
+from laneway.jobs.settlement import done, failed
+from laneway.jobs.shards import shard_of
+from laneway.testing.conformance.fixtures import ScriptedWorker, job, keys, numbers, put
+from tests.integration.redis.test_cluster_enqueue_during_reshard import finish
+from tests.integration.redis.test_cluster_lost_replies import CUTS, Cut
+from tests.support.redis_fixtures import Opener
+from tests.support.servers import RedisCluster
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.fixture
+def cut(redis_cluster: RedisCluster, open_url: Opener) -> Cut:
+    return Cut(open_url(redis_cluster.url))
+
+
+@pytest.fixture
+def broker(cut: Cut) -> RedisBroker:
+    broker = RedisBroker(cut)
+    broker.declare("q", 3)
+    return broker
+
+
+@pytest.fixture
+def other(redis_cluster: RedisCluster, open_url: Opener) -> RedisBroker:
+    return RedisBroker(open_url(redis_cluster.url))
+
+
+@pytest.mark.parametrize("shards", [(1,), (5,), (1, 4)])
+def test_what_was_refused_is_known_when_the_queue_has_other_shards(
+    broker: RedisBroker, other: RedisBroker, shards: tuple[int, ...]
+) -> None:
+    names = [f"k{n}" for n in range(12)]
+    put(broker, *names)
+    hand = ScriptedWorker(broker)
+    early = hand.claim(limit=4)
+    late = hand.claim()
+    broker.renew(hand.name, [late[0].token], late[0].token)  # the early ones are given back
+    settlements = [
+        *(done(claim, [job(f"child of {claim.key}")]) for claim in (*early[:2], *late[:4])),
+        *(failed(claim, "no", 1, 0.0) for claim in (*early[2:3], *late[4:6])),
+        *map(done, (*early[3:], *late[6:])),
+    ]
+    turn = Turn(hand.name, "q", 3, settlements)
+    answer = broker.turn(turn)
+    assert sorted(answer.refused) == sorted(keys(early))
+    for count in shards:
+        finish(other, "q", count)
+    assert broker.turn(turn).refused == answer.refused
+    assert (numbers(other).length, numbers(other).processed) == (4 + 4 + 2, 6)
+
+
+def test_what_was_given_back_before_the_queue_got_other_shards_is_refused(
+    broker: RedisBroker, other: RedisBroker
+) -> None:
+    put(broker, "a", "b", "c")
+    hand = ScriptedWorker(broker)
+    claims = hand.claim()
+    broker.renew(hand.name, [], 2**53)
+    finish(other, "q", 2)
+    assert sorted(hand.settle(*map(done, claims))) == ["a", "b", "c"]
+    assert numbers(other).length == 3
+
+
+def test_a_turn_that_found_the_queue_resting_claims_nothing_when_it_is_repeated(
+    broker: RedisBroker, other: RedisBroker
+) -> None:
+    put(broker, *(f"k{n}" for n in range(9)))
+    other.reshard("q", 2, limit=1)
+    hand = ScriptedWorker(broker)
+    assert hand.claim() == []
+    finish(other, "q", 2)
+    assert hand.again().claims == []
+    assert len(hand.claim()) == 9
+
+
+@pytest.mark.parametrize("shard", [0, 1, 2])
+@pytest.mark.parametrize("step", [0, 1])
+def test_a_call_of_a_turn_arrives_after_the_next_turn(broker: RedisBroker, cut: Cut, step: int, shard: int) -> None:
+    """Whoever sent it has repeated it, and waits for it no more: nothing is claimed for nobody."""
+    name = next(name for name in "abcdefg" if shard_of(name, 3) == shard)
+    put(broker, name)
+    hand = ScriptedWorker(broker)
+    hand.turn(0)
+    cut.at, cut.how = step, CUTS["before"]
+    with pytest.raises(BrokerAwayError):
+        hand.claim()
+    late = cut.late
+    assert late
+    broker.cancel("q", name)
+    assert hand.again().claims == []
+    assert hand.claim() == []
+    put(broker, *(f"k{n}" for n in range(9)))
+    cut.inner.exchange(late)
+    assert numbers(broker).busy == 0
+    assert len(hand.claim()) == 9
+
+
+@pytest.mark.parametrize("shard", [0, 1, 2])
+def test_a_call_of_a_turn_that_is_not_repeated_arrives_after_the_next_one(
+    broker: RedisBroker, cut: Cut, shard: int
+) -> None:
+    name = next(name for name in "abcdefg" if shard_of(name, 3) == shard)
+    put(broker, name)
+    hand = ScriptedWorker(broker)
+    hand.turn(0)
+    cut.at, cut.how = 1, CUTS["before"]
+    with pytest.raises(BrokerAwayError):
+        hand.claim()
+    late = cut.late
+    broker.cancel("q", name)
+    assert hand.claim() == []
+    put(broker, *(f"k{n}" for n in range(9)))
+    cut.inner.exchange(late)
+    assert numbers(broker).busy == 0
+
+
+def test_a_turn_with_a_number_that_was_used_long_ago(broker: RedisBroker) -> None:
+    put(broker, "a")
+    hand = ScriptedWorker(broker)
+    hand.turn(0)
+    hand.turn(0)
+    with pytest.raises(BrokerError, match="has taken another turn since"):
+        broker.turn(Turn(hand.name, "q", 1, (), 5))
+    assert numbers(broker).busy == 0

@@ -1,0 +1,131 @@
+"""Queues of listeners are resharded while events are published: every listener gets every event, and gets it once."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable
+
+import pytest
+
+from laneway.brokers.redis import RedisBroker
+from laneway.clock import ManualClock
+from laneway.ids import new_id
+from laneway.jobs.settlement import done
+from laneway.testing.conformance.events import QUEUES, copies, lengths
+from laneway.testing.conformance.fixtures import ScriptedWorker, keys
+from tests.integration.redis.test_cluster_enqueue_during_reshard import finish
+from tests.integration.redis.test_cluster_publish import publish_and_die, sweep
+from tests.integration.redis.test_reshard_turns import Watched, end_with
+from tests.support.redis_fixtures import Opener
+from tests.support.servers import RedisCluster, RedisServer
+
+pytestmark = pytest.mark.integration
+
+Open = Callable[[], RedisBroker]
+
+
+class Publisher(threading.Thread):
+    """Publishes until it is told to end, three at a time."""
+
+    def __init__(self, broker: RedisBroker) -> None:
+        super().__init__()
+        self._broker = broker
+        self._ended = threading.Event()
+        self.published: list[str] = []
+        self.trouble: Exception | None = None
+        #: Set when there is something to be moved.
+        self.begun = threading.Event()
+
+    def run(self) -> None:
+        try:
+            while not self._ended.is_set():
+                events = [f"event-{len(self.published) + n}" for n in range(3)]
+                self._broker.enqueue([copy for event in events for copy in copies(event)])
+                self.published += events
+                if len(self.published) > 30:
+                    self.begun.set()
+        except Exception as error:
+            self.trouble = error
+            self.begun.set()
+
+    def end(self) -> list[str]:
+        self._ended.set()
+        self.join()
+        if self.trouble is not None:
+            raise self.trouble
+        return self.published
+
+
+def reshard_amid(publisher: RedisBroker, mover: RedisBroker) -> None:
+    for queue in QUEUES:
+        mover.declare(queue, 2)
+    publishing = Publisher(publisher)
+    publishing.start()
+    try:
+        assert publishing.begun.wait(60)
+        before = len(publishing.published)
+        for queue, shards in (("mail", 5), ("audit", 1), ("mail", 3)):
+            while not mover.reshard(queue, shards, limit=20).done:
+                pass
+    finally:
+        events = publishing.end()
+    assert len(events) > before
+    assert mover.queues() == {"audit": 1, "mail": 3, "stock": 2}
+    assert not mover.undelivered(QUEUES)
+    hand, ran = ScriptedWorker(mover, new_id()), Counter[str]()
+    for queue in QUEUES:
+        while claims := hand.claim(1_000, queue=queue):
+            ran.update(keys(claims))
+            hand.settle(*map(done, claims), queue=queue)
+    assert ran == Counter(copy.key for event in events for copy in copies(event))
+
+
+def test_on_one_server(redis_server: RedisServer, open_url: Opener) -> None:
+    reshard_amid(*(RedisBroker(open_url(redis_server.url)) for _ in range(2)))
+
+
+def test_on_a_cluster(redis_cluster: RedisCluster, open_url: Opener) -> None:
+    reshard_amid(*(RedisBroker(open_url(redis_cluster.url)) for _ in range(2)))
+
+
+# -- a publisher that dies -----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def publisher(redis_cluster: RedisCluster, open_url: Opener, clock: ManualClock) -> RedisBroker:
+    broker = RedisBroker(open_url(redis_cluster.url), clock=clock)
+    broker.declare("q", 2)
+    broker.declare("mail", 2)
+    return broker
+
+
+@pytest.fixture
+def mover(redis_cluster: RedisCluster, open_url: Opener, clock: ManualClock) -> RedisBroker:
+    return RedisBroker(Watched(open_url(redis_cluster.url)), clock=clock)
+
+
+EVENT = copies("event", ["q", "mail"])
+
+
+def test_what_it_left_in_a_shard_holds_that_up_until_it_is_delivered(
+    publisher: RedisBroker, mover: RedisBroker, clock: ManualClock
+) -> None:
+    publish_and_die(publisher, EVENT)
+    assert not mover.reshard("q", 3).done
+    sweep(mover, clock)
+    finish(mover, "q", 3)
+    assert lengths(mover) == {"q": 1, "mail": 1}
+
+
+def test_what_it_leaves_while_the_shards_are_being_left_lies_in_the_new_ones(
+    publisher: RedisBroker, mover: RedisBroker, clock: ManualClock
+) -> None:
+    mover.reshard("mail", 3)
+    end_with(mover, 3, lambda: publish_and_die(publisher, EVENT))
+    assert mover.queues()["q"] == 3
+    assert mover.check() == []
+    assert mover.undelivered(["q"])
+    sweep(mover, clock)
+    assert lengths(mover) == {"q": 1, "mail": 1}
+    assert not mover.undelivered(["q"])

@@ -1,0 +1,341 @@
+"""What can go wrong with the jobs in Redis is found and mended, and nothing that was stored is thrown away."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import redis
+from msgspec.structs import replace
+
+from laneway.brokers.redis import RedisBroker
+from laneway.brokers.redis.client.server import Server
+from laneway.brokers.redis.script import load
+from laneway.clock import ManualClock
+from laneway.jobs.data import JobView
+from laneway.jobs.settlement import buried, failed
+from laneway.jobs.shards import shard_of
+from laneway.testing.conformance.fixtures import (
+    ScriptedWorker,
+    bodies,
+    call,
+    calls,
+    job,
+    keys,
+    numbers,
+    only,
+    places,
+    put,
+    values,
+)
+from tests.support.servers import RedisServer
+
+#: The shard of everything below, in a queue of one.
+TAG = "{laneway:q:1:0}"
+Harm = Callable[[Any], object]
+
+
+@pytest.fixture
+def broker(redis_server: RedisServer, clock: ManualClock) -> Iterator[RedisBroker]:
+    broker = RedisBroker(Server.of(redis.Redis(port=redis_server.port)), clock=clock)
+    broker.declare("q", 1)
+    yield broker
+    broker.close()
+
+
+@pytest.fixture
+def hand(broker: RedisBroker) -> ScriptedWorker:
+    """A worker that has seen to it that there is a job of every kind in every place."""
+    hand = ScriptedWorker(broker)
+    calls(broker, "dead", "1", "2")
+    values(broker, "dead-values", {"a": 1.0, "b": 2.0})
+    put(broker, "dead-plain")
+    hand.settle(*(replace(buried(claim, "no"), buried=len(claim.payloads)) for claim in hand.claim()))
+    calls(broker, "failed", "1", "2")
+    put(broker, "failed-plain")
+    hand.settle(*(failed(claim, "no", 5, 60.0) for claim in hand.claim()))
+    calls(broker, "runs", "1")
+    values(broker, "runs-values", {"a": 1.0})
+    assert len(hand.claim()) == 2
+    calls(broker, "runs", "2", "3")
+    values(broker, "runs-values", {"b": 2.0})
+    put(broker, "ready", "ready-2")
+    put(broker, "urgent", priority=7)
+    put(broker, "later", delay_s=100)
+    calls(broker, "several", "1", "2")
+    values(broker, "values", {"a": 1.0, "b": 2.0})
+    broker.listing("q", "queued", order="key")  # there is an index of keys from now on
+    return hand
+
+
+NAMES = (
+    "dead",
+    "dead-values",
+    "dead-plain",
+    "failed",
+    "failed-plain",
+    "runs",
+    "runs-values",
+    "ready",
+    "ready-2",
+    "urgent",
+)
+NAMES += ("later", "several", "values")
+
+
+def everything(broker: RedisBroker) -> dict[str, list[JobView]]:
+    return {name: broker.find("q", name) for name in NAMES}
+
+
+def remove(index: str, key: str) -> Harm:
+    """Take a key out of an index, whatever its entry looks like."""
+
+    def harm(client: Any) -> None:
+        entries = [entry for entry in client.zrange(f"{TAG}:{index}", 0, -1) if entry.endswith(key.encode())]
+        assert len(entries) == 1
+        client.zrem(f"{TAG}:{index}", *entries)
+
+    return harm
+
+
+def sentence(what: str, number: int = 1) -> list[str]:
+    return [f"{what}: {number}; mend it with laneway check --repair."]
+
+
+def test_all_is_well(broker: RedisBroker, hand: ScriptedWorker) -> None:
+    assert (broker.check(), broker.repair(), broker.check()) == ([], [], [])
+
+
+@pytest.mark.parametrize(
+    "harm",
+    [
+        remove("due", "later"),
+        remove("due:7", "urgent"),
+        remove("keys", "ready"),
+        remove("keys", "several"),
+        remove("failed", "failed"),
+        remove("failures", "failed"),
+        remove("fkeys", "failed-plain"),
+        remove("aside", "runs"),
+        remove("dead", "dead"),
+        remove("dkeys", "dead-values"),
+        lambda client: client.hdel(f"{TAG}:meta", "levels"),
+        lambda client: client.lpop(f"{TAG}:ready"),
+        lambda client: client.zadd(f"{TAG}:aside", {"runs": 1.0}),
+    ],
+)
+def test_jobs_are_put_into_their_indices(broker: RedisBroker, hand: ScriptedWorker, client: Any, harm: Harm) -> None:
+    before = everything(broker)
+    harm(client)
+    assert broker.check() == sentence("Jobs that are not in all their indices")
+    assert broker.repair() == ["Jobs put into all their indices: 1."]
+    assert (broker.check(), broker.repair()) == ([], [])
+    assert everything(broker) == before
+    assert sorted(keys(hand.claim())) == ["ready", "ready-2", "several", "urgent", "values"]
+
+
+@pytest.mark.parametrize("index", ["due", "due:7", "keys", "failed", "failures", "fkeys", "aside", "dead", "dkeys"])
+def test_entries_without_a_job_are_removed(broker: RedisBroker, hand: ScriptedWorker, client: Any, index: str) -> None:
+    before = everything(broker)
+    client.zadd(f"{TAG}:{index}", {b"0123456789abcdef-nothing": 0})
+    assert broker.check() == sentence("Entries of indices without such a job")
+    assert broker.repair() == ["Entries of indices removed that had no such job: 1."]
+    assert (broker.check(), broker.repair()) == ([], [])
+    assert everything(broker) == before
+
+
+def test_entries_of_another_time_are_removed(broker: RedisBroker, hand: ScriptedWorker, client: Any) -> None:
+    """A job would be handed out by them, too early or twice."""
+    client.zadd(f"{TAG}:due", {b"0123456later": 0, b"0123456ready": 0})
+    assert broker.check() == sentence("Entries of indices without such a job", 2)
+    assert len(broker.repair()) == 1
+    assert broker.check() == []
+    assert "later" not in keys(hand.claim())
+
+
+def test_jobs_without_payloads_are_removed(broker: RedisBroker, hand: ScriptedWorker, client: Any) -> None:
+    client.unlink(*(f"{TAG}:{name}" for name in ("p:several", "c:several", "p:values", "dp:dead", "dc:dead", "p:runs")))
+    assert broker.check() == sentence("Jobs without any payload", 4)
+    assert broker.repair() == ["Jobs without any payload removed: 4."]
+    assert (broker.check(), broker.repair()) == ([], [])
+    assert [broker.find("q", name) for name in ("several", "values", "dead")] == [[], [], []]
+    assert places(broker, "runs") == {"running": ["1"]}
+
+
+def test_jobs_have_the_payloads_that_there_are(broker: RedisBroker, hand: ScriptedWorker, client: Any) -> None:
+    values(broker, "values", {"c": 3.0})
+    client.zremrangebyrank(f"{TAG}:p:values", 0, 0)
+    assert broker.check() == sentence("Jobs that are not in all their indices")
+    assert len(broker.repair()) == 1
+    assert broker.check() == []
+    assert (bodies(only(broker, "values")), only(broker, "values").size) == (["b", "c"], 2)
+
+
+@pytest.mark.parametrize(
+    ("table", "key", "payloads"),
+    [
+        ("jobs", "several", ["1", "2"]),
+        ("jobs", "values", ["a", "b"]),
+        ("morgue", "dead", ["1", "2"]),
+        ("morgue", "dead-values", ["a", "b"]),
+    ],
+)
+def test_payloads_without_a_job_are_put_into_the_morgue(
+    broker: RedisBroker, hand: ScriptedWorker, client: Any, table: str, key: str, payloads: list[str]
+) -> None:
+    client.hdel(f"{TAG}:{table}", key)
+    assert sentence("Payloads without a job")[0] in broker.check()
+    assert "Payloads without a job put into the morgue: 1." in broker.repair()
+    broker.repair()
+    assert (broker.check(), broker.repair()) == ([], [])
+    assert places(broker, key) == {"dead": payloads}
+    assert "laneway check --repair" in (only(broker, key).error or "")
+    assert broker.revive("q", [key]) == 1
+    assert places(broker, key) == {"queued": payloads}
+
+
+def test_what_is_queued_and_runs_is_set_aside(broker: RedisBroker, hand: ScriptedWorker, client: Any) -> None:
+    """Its key would run twice at the same time."""
+    record = client.hget(f"{TAG}:jobs", "several")
+    claimed = next(claim for claim in hand.claim() if claim.key == "several")
+    client.hset(f"{TAG}:jobs", "several", record)
+    client.zadd(f"{TAG}:p:several", {b"1234567x": 1.0, b"1234567y": 2.0})
+    call_like = client.hgetall(f"{TAG}:c:runs")[b"2"]
+    client.hset(f"{TAG}:c:several", mapping={"x": call_like, "y": call_like})
+    assert sentence("Jobs that are not in all their indices")[0] in broker.check()
+    assert "Jobs put into all their indices: 1." in broker.repair()
+    assert (broker.check(), broker.repair()) == ([], [])
+    assert sorted(places(broker, "several")) == ["queued", "running"]
+    assert claimed.key not in keys(hand.claim())
+
+
+def test_claims_of_nobody_are_given_back(broker: RedisBroker, hand: ScriptedWorker, client: Any) -> None:
+    client.hdel("{laneway}:leases", hand.name)
+    assert broker.check() == sentence("Jobs claimed by a worker that does not exist", 2)
+    assert broker.repair() == ["Claims of nobody's given back: 2."]
+    assert (broker.check(), broker.repair()) == ([], [])
+    assert [bodies(only(broker, key)) for key in ("runs", "runs-values")] == [["1", "2", "3"], ["a", "b"]]
+    assert numbers(broker).busy == 0
+
+
+def test_claims_are_put_into_the_list_of_their_worker(broker: RedisBroker, hand: ScriptedWorker, client: Any) -> None:
+    """Or they would not be given back with the others of it."""
+    client.unlink(f"{TAG}:w:{hand.name}")
+    assert broker.check() == sentence("Claims that are not in the list of their worker", 2)
+    assert broker.repair() == ["Claims put into the list of their worker: 2."]
+    assert (broker.check(), broker.repair()) == ([], [])
+    assert broker.leave(hand.name) == 2
+
+
+def test_claims_of_nobody_in_no_list_are_given_back_too(broker: RedisBroker, hand: ScriptedWorker, client: Any) -> None:
+    client.unlink(f"{TAG}:w:{hand.name}")
+    client.hdel("{laneway}:leases", hand.name)
+    assert len(broker.check()) == 2
+    assert "Claims of nobody's given back: 2." in broker.repair()
+    assert broker.check() == []
+
+
+def test_keys_in_a_shard_that_is_not_theirs_are_moved(
+    redis_server: RedisServer, broker: RedisBroker, hand: ScriptedWorker
+) -> None:
+    """Those that are there already are united with them."""
+    other = ScriptedWorker(broker, "other")
+    broker.declare("wide", 3)
+    broker.enqueue([call("there", "young", queue="wide"), job("plain", queue="wide")])
+    with redis_server.client() as client:
+        for name in ("jobs", "keys", "due", "ready", "morgue", "dead", "dkeys", "failed", "failures", "fkeys", "meta"):
+            client.copy(f"{TAG}:{name}", f"{{laneway:wide:1:0}}:{name}", replace=True)
+        for key in client.scan_iter(f"{TAG}:*[pc]:*"):
+            client.copy(key, key.replace(b"laneway:q:1:0", b"laneway:wide:1:0"))
+        client.hdel("{laneway:wide:1:0}:jobs", "runs", "runs-values")
+        client.unlink("{laneway:wide:1:0}:p:runs", "{laneway:wide:1:0}:c:runs")
+    before = {name: broker.find("q", name) for name in NAMES if not name.startswith("runs")}
+    astray = [name for name in before if shard_of(name, 3)]
+    assert sentence("Jobs in the wrong shard, where no worker looks", len(astray))[0] in broker.check()
+    assert f"Jobs moved to the shard that they belong to: {len(astray)}." in broker.repair()
+    assert (broker.check(), broker.repair()) == ([], [])
+    for name, views in before.items():
+        for view in views:
+            view.queue, view.shard = "wide", shard_of(name, 3)
+        assert broker.find("wide", name) == views
+    assert len(other.claim(queue="wide")) >= 5
+
+
+def test_what_is_astray_is_united_with_what_is_there(broker: RedisBroker, redis_server: RedisServer) -> None:
+    broker.declare("wide", 2)
+    key = next(key for key in map(str, range(9)) if shard_of(key, 2))
+    hand = ScriptedWorker(broker)
+    calls(broker, key, "old", "older", queue="wide")
+    values(broker, "v" + key, {"b": 2.0}, queue="wide")
+    (claim,) = (claim for claim in hand.claim(queue="wide") if claim.key == key)
+    hand.settle(failed(claim, "no", 5, 60.0), queue="wide")
+    with redis_server.client() as client:
+        for name in ("jobs", "keys", "due", "failed", "failures", "fkeys", f"p:{key}", f"c:{key}"):
+            client.copy(f"{{laneway:wide:1:1}}:{name}", f"{{laneway:wide:1:0}}:{name}", replace=True)
+            client.unlink(f"{{laneway:wide:1:1}}:{name}")
+    calls(broker, key, "young", queue="wide")
+    assert broker.check()
+    assert broker.repair()
+    assert (broker.check(), broker.repair()) == ([], [])
+    (view,) = broker.find("wide", key)
+    assert (bodies(view), view.retry_count, view.error) == (["old", "older", "young"], 0, "no")
+
+
+def test_what_was_not_brought_to_its_shard_is_brought(broker: RedisBroker, hand: ScriptedWorker) -> None:
+    """Somebody died who was repairing."""
+    before = everything(broker)
+    args = broker._layouts.args(limit=10, bytes=1_000_000, only=["several", "dead", "ready"])
+    broker._server.run(load("reshard_take"), [TAG], [args])
+    assert broker.check() == sentence("Jobs on their way to their shard that have not arrived", 3)
+    assert broker.repair() == ["Jobs that were on their way brought to their shard: 3."]
+    assert (broker.check(), broker.repair()) == ([], [])
+    assert everything(broker) == before
+
+
+def test_shards_that_are_left_are_closed(broker: RedisBroker, hand: ScriptedWorker, client: Any) -> None:
+    """Somebody died who was resharding."""
+    broker.leave(hand.name)
+    run = broker._server.run
+
+    def no_closing(script: Any, keys: Any, args: Any) -> Any:
+        if script.name == "reshard_closed":
+            raise KeyboardInterrupt
+        return run(script, keys, args)
+
+    broker._server.run = no_closing  # type: ignore[method-assign]
+    with pytest.raises(KeyboardInterrupt):
+        broker.reshard("q", 2)
+    broker._server.run = run  # type: ignore[method-assign]
+    assert broker.check() == sentence("Queues whose former shards are not closed")
+    assert broker.repair() == ["Queues whose former shards are closed now: 1."]
+    assert (broker.check(), broker.repair()) == ([], [])
+    assert client.ttl(f"{TAG}:meta") > 0
+
+
+def test_a_change_of_shards_that_is_not_finished_is_named(broker: RedisBroker, hand: ScriptedWorker) -> None:
+    broker.reshard("q", 7, limit=1)
+    (problem,) = broker.check()
+    assert problem.startswith("The queue q is being resharded from 1 to 7 (3 of 13 jobs have moved), ")
+    assert "laneway reshard q 7" in problem
+    assert broker.repair() == []
+
+
+def test_many_jobs_are_looked_through_in_pages(broker: RedisBroker, hand: ScriptedWorker, client: Any) -> None:
+    broker.enqueue([job(str(n), delay_s=float(n % 2)) for n in range(6_000)])
+    client.zremrangebyrank(f"{TAG}:keys", 0, 1_999)
+    client.ltrim(f"{TAG}:ready", 10, -1)
+    (problem,) = broker.check()
+    assert int(problem.split(": ")[1].split(";")[0]) > 2_000  # some are in neither
+    broker.repair()
+    assert (broker.check(), broker.repair()) == ([], [])
+
+
+def test_settings_of_the_server_are_named_too(broker: RedisBroker, client: Any) -> None:
+    client.config_set("maxmemory-policy", "allkeys-lru")
+    try:
+        (problem,) = broker.check()
+        assert "noeviction" in problem
+        assert broker.repair() == []
+    finally:
+        client.config_set("maxmemory-policy", "noeviction")

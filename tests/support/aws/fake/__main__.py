@@ -1,0 +1,13 @@
+"""`python -m tests.support.aws.fake PORT`: the fake as a process of its own, until it is killed."""
+
+from __future__ import annotations
+
+import sys
+import threading
+
+from tests.support.aws.fake.server import FakeServer
+
+if __name__ == "__main__":
+    server = FakeServer.start(port=int(sys.argv[1]))
+    print(server.endpoint, flush=True)
+    threading.Event().wait()

@@ -1,0 +1,278 @@
+"""`laneway aws iam`: the policy allows what the code calls, and nothing else."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from laneway.brokers.aws.admin.iam import (
+    ACTIONS,
+    EVENTS,
+    PUBLISHES,
+    QueueARNs,
+    Role,
+    caller_of,
+    look,
+    place_of,
+    policy,
+)
+from laneway.brokers.aws.admin.iam import AccountLocation as Somewhere
+from laneway.brokers.aws.admin.resources import QueueRequirement, needs_of
+from laneway.brokers.aws.broker import AWSBroker
+from laneway.errors import BrokerError, ConfigError
+from laneway.events.event import Subscription
+from laneway.jobs.data import NewJob
+from laneway.jobs.settlement import buried, done, failed, postponed
+from laneway.testing.conformance.fixtures import ScriptedWorker, call, job
+from tests.support.aws.brokers import opened, ready
+from tests.support.aws.endpoints import ACCOUNT, REGION, Place
+from tests.support.aws.listener_app import GERMAN, QUEUE, TOPIC, create, shop
+
+DAY = 86_400.0
+NEEDS = {"q": QueueRequirement("q", plain=["send"])}
+
+
+@pytest.fixture
+def broker(fake: Place) -> Iterator[AWSBroker]:
+    with ready(fake) as broker:
+        yield broker
+
+
+class Calls:
+    """What a broker calls, and of which queue or table, as IAM sees it."""
+
+    def __init__(self, broker: AWSBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.made: set[tuple[str, str]] = set()
+        for service in ("sqs", "dynamodb", "sns"):
+            self._watch(broker, service, monkeypatch)
+
+    def _watch(self, broker: AWSBroker, service: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        ask = getattr(broker.clients, service)
+
+        def call(operation: str, **params: Any) -> dict[str, Any]:
+            action = "".join(map(str.capitalize, operation.split("_")))
+            if service != "dynamodb":  # a batch has no action of its own
+                action = action.removesuffix("Batch")
+            named = ("QueueUrl", "QueueName", "TableName", "TopicArn")
+            where = next((params[name] for name in named if name in params), "")
+            if "RequestItems" in params:
+                where = next(iter(params["RequestItems"]))
+            self.made.add((f"{service}:{action}", where.rpartition("/")[2]))
+            answer: dict[str, Any] = ask(operation, **params)
+            return answer
+
+        monkeypatch.setattr(broker.clients, service, call)
+
+    def by_place(self) -> list[set[str]]:
+        """The actions on queues, on dead-letter queues, and on tables."""
+        places = [set[str](), set[str](), set[str]()]
+        for action, where in self.made:
+            number = 2 if action.startswith("dynamodb:") else 1 if "-deadletter" in where else 0
+            places[number].add(action)
+        return places
+
+
+def produce(broker: AWSBroker) -> None:
+    """What a program does that enqueues."""
+    broker.enqueue([job("a"), job("soon", delay_s=60), job("later", delay_s=DAY), job("moved", delay_s=DAY)])
+    broker.enqueue([call("k", "x"), call("k", "y", delay_s=DAY)])
+    assert broker.status("q", "later") == "delayed"
+    assert broker.cancel("q", "later")
+    assert broker.reschedule("q", "moved", delay_s=2 * DAY)
+    assert broker.cancel("q", "k", "y")
+    with pytest.raises(BrokerError):
+        broker.cancel("q", "a")
+    if broker.settings.records:
+        assert (broker.status("q", "a"), broker.status("q", "later")) == ("queued", "cancelled")
+    else:
+        with pytest.raises(BrokerError):
+            broker.status("q", "a")
+
+
+def work(broker: AWSBroker) -> None:
+    """What a worker does."""
+    hand = ScriptedWorker(broker)
+    broker.enqueue([job(key) for key in ("done", "retried", "buried", "postponed", "held")])
+    broker.enqueue([call("k", "x"), call("k", "y")])
+    claims = {claim.key: claim for _ in range(3) for claim in hand.claim(limit=10)}
+    broker.renew("worker-1", [], 0)
+    hand.settle(
+        done(claims["done"]),
+        failed(claims["retried"], "no", 5, 2 * DAY),
+        buried(claims["buried"], "no"),
+        postponed(claims["postponed"], 5.0),
+        failed(claims["k"], "no", 5, 1.0),
+    )
+    broker.enqueue([call("late", "z", perform_at=time.time() + 0.01)])
+    for duty in broker.duties(["q"]):
+        duty.round()
+    broker.stats()
+    broker.workers()
+    broker.leave("worker-1")
+
+
+def operate(broker: AWSBroker) -> None:
+    """What the command line does."""
+    broker.stats()
+    broker.workers()
+    broker.listing("q", "delayed")
+    broker.listing("q", "dead")
+    broker.find("q", "dead")
+    assert broker.pause("q")
+    assert broker.resume("q")
+    assert broker.run_now("q", ["run"]) == 1
+    assert broker.cancel("q", "cancelled")
+    assert broker.reschedule("q", "moved", delay_s=3 * DAY)
+    assert broker.bury_failed("q", ["failed"]) == 1
+    assert broker.revive("q", ["dead"]) == 1
+    assert broker.delete_dead("q", ["failed"]) == 1
+
+
+def prepare(broker: AWSBroker) -> None:
+    """Something for an operator to act on."""
+    hand = ScriptedWorker(broker, "w-0")
+    broker.enqueue([job("dead"), job("failed")])
+    claims = {claim.key: claim for claim in hand.claim(limit=10)}
+    hand.settle(buried(claims["dead"], "no"), failed(claims["failed"], "no", 5, DAY))
+    broker.enqueue([job(key, delay_s=DAY) for key in ("run", "cancelled", "moved")])
+
+
+@pytest.mark.parametrize("records", [False, True])
+@pytest.mark.parametrize("role", list(ACTIONS))
+def test_the_policy_is_what_the_code_calls(
+    fake: Place, broker: AWSBroker, role: Role, records: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if role == "operator":
+        prepare(broker)
+    with opened(fake, records=records) as other:
+        other.declare("q", 1)
+        calls = Calls(other, monkeypatch)
+        {"producer": produce, "worker": work, "operator": operate}[role](other)
+        assert calls.by_place() == [set(actions) for actions in ACTIONS[role]]
+
+
+SOLD = Subscription(TOPIC, QUEUE)
+
+
+def publish_and_look(broker: AWSBroker) -> None:
+    """What a worker does about events: its listener is subscribed, as it sees, and its jobs publish."""
+    assert not broker.subscribe(Subscription(TOPIC, QUEUE, GERMAN))
+    broker.enqueue([NewJob(queue=TOPIC, key="e", event="e", body="1", to_topic=True)])
+
+
+def subscribe(broker: AWSBroker) -> None:
+    """What an operator does about events."""
+    assert broker.subscriptions() == [Subscription(TOPIC, QUEUE, GERMAN)]
+    assert broker.subscribe(SOLD)
+    assert broker.unsubscribe(TOPIC, QUEUE)
+    assert broker.subscribe(SOLD)
+
+
+@pytest.mark.parametrize("role", ["worker", "operator"])
+def test_the_policy_for_events_is_what_the_code_calls(fake: Place, role: Role, monkeypatch: pytest.MonkeyPatch) -> None:
+    with opened(fake, table=None) as broker:
+        create(broker, shop(broker, GERMAN))
+    if role == "operator":
+        fake.sqs_client.set_queue_attributes(QueueUrl=fake.queue_url(QUEUE), Attributes={"Policy": ""})
+    with opened(fake, table=None) as other:
+        calls = Calls(other, monkeypatch)
+        {"worker": publish_and_look, "operator": subscribe}[role](other)
+    topics, queues, subscriptions = map(set, EVENTS[role])
+    made = {action for action, _ in calls.made}
+    assert {action for action in made if action.startswith("sns:")} == topics | subscriptions | set(PUBLISHES[role])
+    assert made - {"sqs:GetQueueUrl", "sqs:GetQueueAttributes"} == topics | subscriptions | queues | set(
+        PUBLISHES[role]
+    )
+
+
+def test_a_policy_names_the_very_topics(fake: Place) -> None:
+    with opened(fake, prefix="x-") as broker:
+        needs, place = needs_of(shop(broker)), Somewhere(REGION, ACCOUNT)
+        made = {role: policy(role, needs, broker, place, QueueARNs(), ["eventboss-shop-*"]) for role in ACTIONS}
+        assert "sns:" not in str(policy("producer", needs, broker, place, QueueARNs()))
+    statements = {role: {each["Sid"]: each for each in made[role]["Statement"]} for role in made}
+    heard, told = (f"arn:aws:sns:{REGION}:{ACCOUNT}:x-{name}" for name in (TOPIC, "eventboss-shop-*"))
+    assert statements["worker"]["LanewayListeners"]["Resource"] == [heard]
+    assert statements["worker"]["LanewayPublishes"]["Resource"] == [told]
+    assert statements["producer"]["LanewayPublishes"] == statements["worker"]["LanewayPublishes"]
+    assert "LanewayPublishes" not in statements["operator"]
+    assert statements["operator"]["LanewayListenersQueues"] == {
+        "Sid": "LanewayListenersQueues",
+        "Effect": "Allow",
+        "Action": ["sqs:SetQueueAttributes"],
+        "Resource": [f"arn:aws:sqs:{REGION}:{ACCOUNT}:x-{QUEUE}"],
+    }
+    for role in ("worker", "operator"):  # IAM has no names for subscriptions
+        assert statements[role]["LanewaySubscriptions"]["Resource"] == ["*"]
+    assert not any("sns:Subscribe" in str(statements[role]) for role in ("worker", "producer"))
+
+
+def test_a_policy_names_the_very_queues_and_tables(fake: Place) -> None:
+    needs = {"default": QueueRequirement("default"), "mail": QueueRequirement("mail")}
+    with opened(fake, default="shop", prefix="x-") as broker:
+        found = policy("worker", needs, broker, Somewhere("eu-central-1", ACCOUNT), QueueARNs())
+    queues, letters, tables = found["Statement"]
+    start = f"arn:aws:sqs:eu-central-1:{ACCOUNT}:"
+    assert queues["Resource"] == [start + name for name in ("shop", "shop.fifo", "x-mail", "x-mail.fifo")]
+    assert letters["Resource"][1] == f"{start}shop-deadletter.fifo"
+    table = f"arn:aws:dynamodb:eu-central-1:{ACCOUNT}:table/waiter"
+    assert tables["Resource"] == [table, f"{table}/index/scheduler-perform_at-index"]
+    for statement in found["Statement"]:
+        assert statement["Effect"] == "Allow"
+        assert all(re.fullmatch(r"(sqs|dynamodb):[A-Za-z]+", action) for action in statement["Action"])
+        assert not any("*" in resource for resource in statement["Resource"])
+
+
+def test_a_listener_has_no_fifo_queue(fake: Place) -> None:
+    with opened(fake) as broker:
+        app = shop(broker)
+
+        @app.task(queue="mail")
+        def send() -> None: ...
+
+        made = policy("worker", needs_of(app), broker, Somewhere(REGION, ACCOUNT), QueueARNs())["Statement"]
+    statements = {each["Sid"]: each for each in made}
+    found = [*statements["LanewayQueues"]["Resource"], *statements["LanewayDeadLetters"]["Resource"]]
+    names = [each.rpartition(":")[2] for each in found]
+    tasks = ["mail", "mail.fifo", "mail-deadletter", "mail-deadletter.fifo"]
+    assert sorted(names) == sorted([QUEUE, f"{QUEUE}-deadletter", *tasks])
+    sought = statements["LanewayLookedFor"]
+    assert sought["Action"] == ["sqs:GetQueueUrl"], "that there is none is found out by looking"
+    assert sought["Resource"] == [f"arn:aws:sqs:{REGION}:{ACCOUNT}:{QUEUE}.fifo"]
+
+
+def test_queues_that_exist_say_where_they_are(fake: Place) -> None:
+    fake.create_queue(
+        "q", RedrivePolicy=f'{{"deadLetterTargetArn":"{fake.arn(fake.create_queue("graves"))}","maxReceiveCount":9}}'
+    )
+    with opened(fake, region=None) as broker:
+        found = look(broker.channels, NEEDS)
+        place = place_of(broker.settings, found, None)
+        assert place == Somewhere(REGION, ACCOUNT)
+        made = policy("worker", NEEDS, broker, place, found)
+    assert made["Statement"][1]["Resource"][0] == f"arn:aws:sqs:{REGION}:{ACCOUNT}:graves"
+
+
+def test_without_an_account_it_is_asked_for(fake: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    with opened(fake) as broker:
+        monkeypatch.setattr(broker.clients, "sqs", _away)
+        found = look(broker.channels, NEEDS)
+        assert found == QueueARNs()
+        assert place_of(broker.settings, found, None, lambda: caller_of(broker.clients)).account == ACCOUNT
+        monkeypatch.setattr(broker.clients, "sts", _away)
+        with pytest.raises(ConfigError, match="--account"):
+            place_of(broker.settings, found, None, lambda: caller_of(broker.clients))
+        assert place_of(broker.settings, found, ACCOUNT).account == ACCOUNT
+
+
+def _away(operation: str, **params: Any) -> dict[str, Any]:
+    raise BrokerError("Nobody may look.")
+
+
+@pytest.mark.parametrize(("region", "start"), [("cn-north-1", "arn:aws-cn:"), ("us-gov-west-1", "arn:aws-us-gov:")])
+def test_other_parts_of_aws_have_other_arns(region: str, start: str) -> None:
+    assert Somewhere(region, ACCOUNT).arn("sqs", "q") == f"{start}sqs:{region}:{ACCOUNT}:q"
