@@ -1,8 +1,11 @@
-"""How fast jobs go in and out: `python bench/drain.py [--jobs N] [--threads N] [--url URL]`.
+"""Measures how fast jobs are enqueued and drained.
 
-Enqueues no-op jobs with `enqueue_many`, drains them with one worker in this process, and prints both rates. For
-scale each round also measures bare SQLite in the same minute: the same number of rows of the same shape inserted,
-then claimed and deleted in batches of 100, without a worker around it.
+    python bench/drain.py [--jobs N] [--threads N] [--rounds N] [--url URL] [--async]
+
+Enqueues no-op jobs with `enqueue_many`, drains them with one worker in this process, and prints both rates. Without
+`--url` each round uses a fresh SQLite file. As a reference each round also measures bare SQLite in the same minute:
+the same number of rows of a similar shape is inserted, then claimed and deleted in batches of 100, without a
+worker.
 """
 
 from __future__ import annotations

@@ -1,9 +1,11 @@
-"""How fast events go from one publisher to two listeners, each in a worker process of its own: `python bench/events.py
-[--events N] [--at-once N] [--fails] [broker …]`.
+"""Measures how fast events get from one publisher to two listeners, each in its own worker process.
 
-Brokers: sqlite, redis and cluster (Valkey), sqs (with SNS; the tests' fake, in a process of its own). Each listener
-writes down what it hears: it must be every event exactly once. With `--fails` one of them fails each event at first, so
-that it hears of each twice, and the other one still once. Published one by one, and `--at-once` with `publish_many`.
+    python bench/events.py [--events N] [--at-once N] [--fails] [broker …]
+
+Brokers: `sqlite`, `redis` and `cluster` (both on Valkey), `sqs` (with SNS: the fake from the tests, in its own
+process). Events are published one by one with `publish`, then `--at-once` events per call with `publish_many`. Each
+listener records the events it handles and must handle each event exactly once. With `--fails` one listener fails on
+the first attempt of each event: it runs twice per event, and the other listener still runs once.
 """
 
 from __future__ import annotations

@@ -1,12 +1,18 @@
-"""Whether a busy queue slows an event in another: `python bench/fairness.py [--jobs N] [--busy N] [--every S]
-[--seconds S] [--broker NAME] [variant …]`.
+"""Measures whether busy queues delay an event in another queue.
 
-A worker with 5 runners has queues full of jobs of 10 ms each. A process of its own publishes an event now and then, to
-which the same worker listens; its handler writes down how long ago that was, by the same clock. Variants: `sleep` (jobs
-wait in a thread), `async` (jobs and listener are coroutines), `burn` (jobs hold Python's lock for their 10 ms: they
-slow all else in their process, and no order of serving can help that). The rate of the busy queues is measured before
-events come and while they do. SQS is the tests' fake, in a process of its own. How late the publisher wakes from its
-own sleep says how busy the machine is with others.
+    python bench/fairness.py [--jobs N] [--busy QUEUES] [--threads N] [--takes MS] [--every S] [--seconds S]
+                             [--broker NAME] [variant …]
+
+One worker with 5 runners serves queues that are full of jobs of 10 ms each. Another process publishes an event
+every `--every` seconds. The same worker listens to it, and the handler records the time since the publish, on the
+same clock. The job rate of the busy queues is measured before events are published and while they are. SQS is the
+fake from the tests, in its own process. The publisher also reports how late it wakes from its own sleep: that shows
+how much other load the machine has. Variants:
+
+sleep     jobs sleep in a thread
+async     jobs and the listener are coroutines
+burn      jobs hold the GIL for their 10 ms: they slow down their whole process, and no scheduling can prevent that
+mixed     every 20th job sleeps 20 times as long, the other jobs return at once
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
-"""What an idle worker costs and how soon it wakes: `python bench/idle.py [--seconds N] [--jobs N]`.
+"""Measures the cost of an idle worker and how soon it starts a new job.
 
-Starts a worker process on a fresh SQLite file, measures its CPU time while it has nothing to do, then enqueues
+    python bench/idle.py [--seconds N] [--jobs N]
+
+Starts a worker process on a fresh SQLite file and measures its CPU time while it has nothing to do. Then enqueues
 single jobs from this process and measures the time from `enqueue` to the start of the handler.
 """
 

@@ -1,7 +1,9 @@
-"""What isolation costs: `python bench/isolation.py [--jobs N] [--threads N]`.
+"""Measures the cost of isolation: jobs in threads, in reused processes and in fresh processes.
+
+    python bench/isolation.py [--jobs N] [--threads N]
 
 Drains no-op jobs with one worker: in its own threads, in isolated processes that are used again, and in a fresh
-process each. The rates are of one worker; starting the processes is part of them.
+process per job. The rates are those of one worker and include the time to start the processes.
 """
 
 from __future__ import annotations

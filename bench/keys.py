@@ -1,12 +1,16 @@
-"""What order costs: `python bench/keys.py [--jobs N] [--url URL] [scene …]`.
+"""Measures the cost of keys and their order.
 
-Scenes, each on a fresh SQLite file with one worker of 5 threads in this process:
+    python bench/keys.py [--jobs N] [--url URL] [scene …]
 
-rates     no-op jobs, plain, keyed and collecting, in and out
-large     one key with as many payloads as there are jobs, one key that always fails, and 1,000 others that are
-          enqueued once these are in: how long the others wait, and how much memory it takes
-slow      one key whose calls take 5 s and 999 quick keys of 10 calls, 1 ms each: how long the quick ones take, beside
-          what they take without the slow one
+Scenes, each on fresh SQLite files with one worker of 5 threads in this process. `--url` is the beginning of a
+SQLite URL, to which each scene adds an ending such as `-0.db`. If several scenes are given, each runs in its own
+process, because memory is measured as the peak of a process.
+
+rates     no-op jobs, enqueued and drained: plain, keyed and collecting
+large     one key with as many payloads as `--jobs`, one key that always fails, and 1,000 other keys that are enqueued
+          afterwards: how long the other keys wait, and how much memory the worker needs
+slow      one key whose call takes 5 s, and 999 quick keys with 10 calls of 1 ms each: how long the quick keys take
+          with the slow key and without it
 """
 
 from __future__ import annotations

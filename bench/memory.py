@@ -1,15 +1,17 @@
-"""What a long life does to memory: `python bench/memory.py [--jobs N] [--kind KIND] [--backlog N]`.
+"""Measures how the memory of a process grows with the number of its jobs.
 
-Starts one worker process on a fresh SQLite file, feeds it from this process so that it never runs dry, and reads from
-/proc what it has resident, what of that is its own and how many descriptors it has open. Growth is counted from
-after the warm-up: by then every thread is there, every statement is compiled, every module that a run needs is
-imported, the broker's page cache (4 MB, what 17,000 small jobs take) is full, and the worker has been idle twice. The
-first time opens its third connection. After the second, in the middle of the warm-up, malloc takes up to 2 MB for its
-arenas, once. What grows after that grows with the jobs. The first and the last sample are taken when all that was fed
-has run. Between them a descriptor more is a file that is open for a moment: a source that a traceback is read from, or
-the folder, when SQLite begins a new log.
+    python bench/memory.py [--jobs N] [--warm-up N] [--backlog N] [--kind KIND] [-v] [--json]
 
-`--kind producer` looks at the other side: a process that enqueues, one job at a time, and runs none.
+Starts one worker process on a fresh SQLite file and feeds it from this process so that it never runs out of jobs.
+Reads its resident memory, its private memory and its open descriptors from /proc. Growth is counted from the end of
+the warm-up. By then all threads run, all statements are compiled, all modules that a run needs are imported, the
+page cache of the broker is full (4 MB, filled by 17,000 small jobs), and the worker has been idle twice. The first
+idle time opens its third connection. After the second, in the middle of the warm-up, malloc takes up to 2 MB for
+its arenas, once. Memory that grows later grows with the jobs. The first and the last sample are taken when all jobs
+fed so far have run. In between, an additional descriptor is a file that is open for a moment: a source file that a
+traceback is read from, or the folder, when SQLite starts a new log.
+
+`--kind producer` measures the other side: a process that enqueues jobs one by one and runs none.
 """
 
 from __future__ import annotations

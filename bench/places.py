@@ -1,5 +1,8 @@
-"""Private brokers of every kind that needs no account, for measurements: a file, a server, three servers, the tests'
-fake of AWS in a process of its own. Each is gone when it has been used."""
+"""Temporary private brokers for benchmarks: a SQLite file, a Valkey server, a Valkey Cluster or fake SQS.
+
+`place` yields the URL and removes the broker afterwards. The Cluster has three servers. SQS is the fake from the
+tests in its own process, so no broker needs an AWS account.
+"""
 
 from __future__ import annotations
 

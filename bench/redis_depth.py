@@ -1,9 +1,11 @@
-"""What a long queue costs on Redis: `python bench/redis_depth.py [--few N] [--many N] [--slice N] [--rounds N]`.
+"""Measures the cost of a long queue on Redis.
 
-Two servers, one with a short queue and one with a long one. In turn, slice by slice, jobs of either are claimed and
-settled: by a bare loop around the broker that takes turns of 100, and by a worker of 5 threads in this process; what
-counts is the median slice of each, so that whoever else uses the machine disturbs both alike. `timed` jobs were given a
-due time, which has passed, in no order; others came as they are claimed. After each slice the queue is filled again.
+    python bench/redis_depth.py [--few N] [--many N] [--slice N] [--rounds N] [--server NAME]
+
+Two servers: one has a short queue, the other a long queue. Jobs of both are claimed and settled slice by slice, in
+alternation: by a bare loop around the broker with turns of 100, and by a worker of 5 threads in this process. The
+median slice of each counts, so that other load on the machine disturbs both alike. `timed` jobs have random due
+times in the past; the other jobs are claimed in their order of arrival. After each slice the queue is filled again.
 """
 
 from __future__ import annotations

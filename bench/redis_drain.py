@@ -1,9 +1,11 @@
-"""How fast jobs go in and out of Redis: `python bench/redis_drain.py [--jobs N] [--threads N] [kind …]`.
+"""Measures how fast jobs are enqueued into Redis and drained.
 
-Kinds: collecting (a key each, batch_size 1), plain, keyed (a key each). Each is enqueued with `enqueue_many` into a
-queue of 5 shards, then drained with one worker in this process. For scale the same jobs are drained once more by a
-bare loop around the broker, which settles a hundred and claims the next hundred in one turn, without a worker; and
-by redis-py asking and waiting.
+    python bench/redis_drain.py [--jobs N] [--threads N] [--server NAME] [kind …]
+
+Kinds: `collecting` (one key per job, batch_size 1), `plain`, `keyed` (one key per job). The jobs are enqueued with
+`enqueue_many` into a queue of 5 shards, then drained by one worker in this process. There are two references. A
+bare loop around the broker drains the same jobs without a worker: each of its turns settles 100 jobs and claims the
+next 100. And redis-py makes plain round trips.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
-"""How fast jobs go into Redis, one by one and many at once: `python bench/redis_enqueue.py [--jobs N] [--peers
-PYTHON]`.
+"""Measures how fast jobs are enqueued into Redis, one by one and many at once.
 
-One by one is `task.enqueue(number)` from one thread, and so what the answer of Redis takes is in it. With `--peers`
-the same is done with the systems that this Python has (see redis_peers.py), in turn with Laneway on the same
-server, several rounds of each; what counts is the best round of each.
+    python bench/redis_enqueue.py [--jobs N] [--single N] [--rounds N] [--peers PYTHON] [--server NAME]
+
+One by one is `task.enqueue(number)` from one thread, so the rate includes the round trip to Redis. With `--peers`
+the same is measured with the other systems that this Python has (see `redis_peers`), in alternation with Laneway on
+the same server. The best of several rounds counts.
 """
 
 from __future__ import annotations

@@ -1,9 +1,11 @@
-"""How soon an idle worker begins a job on Redis: `python bench/redis_latency.py [--jobs N] [--peers PYTHON]`.
+"""Measures how soon an idle worker on Redis starts a job.
 
-Starts `laneway worker` as a process of its own, and sends it one job at a time from here, with pauses of 20 to 60
-ms. The job writes down how long ago it was sent, by the same clock. With `--peers` the same is done with huey and
-taskiq (see redis_peers.py), each in its own processes, in turn with Laneway and job by job, so that whoever else
-uses the machine disturbs all of them alike.
+    python bench/redis_latency.py [--jobs N] [--peers PYTHON] [--server NAME]
+
+Starts `laneway worker` as a process and sends it one job at a time from this process, with pauses of 20 to 60 ms.
+The job records the time since it was sent, on the same clock. With `--peers` the same is measured with huey and
+taskiq (see `redis_peers`), each in its own processes. Laneway and the peers take turns job by job, so that other
+load on the machine disturbs all of them alike.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""What the measurements on Redis share: private servers, and rates with what they cost in CPU time on either side.
+"""Shared by the Redis benchmarks: private servers, rates, and the CPU time of this process and the server.
 
-A rate depends on who else uses the machine; CPU time for each job hardly does. Nothing here knows what is measured.
+A rate depends on the other load of the machine, the CPU time per job hardly does. Nothing here is specific to one
+benchmark.
 """
 
 from __future__ import annotations

@@ -1,13 +1,16 @@
-"""What a queued job takes in Redis: `python bench/redis_memory.py [--jobs N]`.
+"""Measures the memory of a queued job in Redis, compared with Lowkiq's layout.
 
-Stores small jobs of each kind, a key each, and reads `used_memory` before and after. Beside it, on the same server,
-the same keys in the layout of Lowkiq: four sorted sets of all ids, and a sorted set of payloads for each id. Both
-can list and find by key, by time and by retry count; the index of keys, which there is only while somebody lists by
-key, is made for that, and what a job takes without it is said at the end.
+    python bench/redis_memory.py [--jobs N] [--server NAME]
 
-Its payload is first the argument alone, which is all that Lowkiq would store: that is the comparison that counts.
-Then it is the same body as ours, which for plain and keyed tasks is a ticket with the task's name; a body of more
-than 64 bytes makes a sorted set several times as large, which flatters us.
+Stores small jobs of each kind, with one key per job, and reads `used_memory` before and after. For comparison the
+same keys are stored on the same server in the layout of Lowkiq: four sorted sets of all ids (one of them split by
+shard), and a sorted set of payloads for each id. Both layouts can list and find jobs by key, by time and by retry
+count. Laneway keeps the index of keys only while a client lists by key. The comparison includes that index; the
+last number is a job without it.
+
+The payload in Lowkiq's layout is first the argument alone, which is all that Lowkiq would store: that is the
+comparison that counts. Then it is Laneway's body, which for plain and keyed tasks is a ticket with the task's name.
+A body of more than 64 bytes makes a sorted set several times as large, which flatters Laneway.
 """
 
 from __future__ import annotations

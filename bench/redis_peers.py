@@ -1,10 +1,10 @@
-"""What other Python systems do on the same Redis, for comparison; run by other scripts with a Python that has them.
+"""Other Python job systems on the same Redis; other benchmarks run it with a Python that has them installed.
 
     python -m venv /tmp/peers && /tmp/peers/bin/pip install huey taskiq taskiq-redis 'dramatiq[redis]' rq arq hiredis
 
-`enqueue NAME URL COUNT` sends no-ops one by one and prints seconds and CPU seconds. `send NAME URL` sends a job for
-each line of its input, with the time; `work NAME URL FILE` runs them and adds to a file how long each took to
-start. Nothing of Laneway is here.
+`enqueue NAME URL COUNT` sends no-op jobs one by one and prints seconds and CPU seconds. `send NAME URL` sends a job
+with the current time for each line of its input. `work NAME URL FILE` runs these jobs and appends to the file how
+long each took to start. This script imports nothing from Laneway.
 """
 
 from __future__ import annotations

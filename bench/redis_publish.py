@@ -1,9 +1,10 @@
-"""What publishing costs on one Redis, to 1, 2 and 10 queues, against enqueueing as many jobs: `python
-bench/redis_publish.py [--events N]`.
+"""Measures publishing to 1, 2 and 10 queues on one Redis, compared with enqueueing as many jobs.
 
-An event is published, and as many jobs as it has copies are enqueued with one `enqueue_many`, in turn, several rounds
-of each; what counts is the best round. Publishing asks for the subscriptions first, which is a round trip. Then many
-events at once, against all those jobs at once.
+    python bench/redis_publish.py [--events N] [--many N] [--rounds N] [--server NAME]
+
+Publishes an event to a number of queues, then enqueues as many jobs with one `enqueue_many`, in alternation. The
+best of several rounds counts. Publishing reads the subscriptions first, which is one more round trip. Then many
+events at once are compared with all their jobs at once.
 """
 
 from __future__ import annotations

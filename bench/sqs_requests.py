@@ -1,10 +1,11 @@
-"""How many requests a job costs on SQS, and how fast jobs go in and out: `python bench/sqs_requests.py [--jobs N]
-[--threads N] [--takes MS] [kind …]`.
+"""Measures how many SQS requests a job costs and how fast jobs are enqueued and drained.
 
-Kinds: plain, and keyed with a key each, with 1,000 keys, and with one. The server is the tests' fake, in a process of
-its own: it answers within a millisecond or so, which the real SQS does not, so that rates say what Laneway costs and
-not what SQS does. The requests are counted by the server: those that send, receive, delete and hide. Others (queues and
-tables that are looked for) are told apart.
+    python bench/sqs_requests.py [--jobs N] [--threads N] [--takes MS] [kind …]
+
+Kinds: `plain`, and `keyed, a key each`, `keyed, 1,000 keys` and `keyed, one key`. The server is the fake from the
+tests, in its own process. It answers within about a millisecond, which the real SQS does not: the rates show the
+cost of Laneway, not of SQS. The server counts the requests. Those that send, receive, delete or hide messages are
+given per job. Other requests are counted separately, without GetQueueUrl and GetQueueAttributes.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What holds for all tests."""
+"""Fixtures and hooks for all tests: shared Redis servers, a shared cluster, and reports in UTF-8."""
 
 from __future__ import annotations
 

@@ -1,4 +1,37 @@
-"""Laneway runs background jobs for Python programs. What is listed here is public; all else may change."""
+"""Laneway runs background jobs for Python programs. The names in `__all__` are public; all else may change.
+
+`Worker`, `lag`, `seq` and `by_node` are imported on first use. The worker brings threads and an event loop, and a
+program that only enqueues needs neither.
+
+- `app`: Laneway, the app: its registry, its broker, its middleware
+- `tasks/`: tasks, collecting tasks and listeners: declaration, signatures, registry
+- `enqueue/`: builds jobs from calls and hands them to the broker
+- `events/`: names, attributes, filters and publishing of events
+- `jobs/`: the values that the core and the brokers exchange, and the decisions about them
+- `broker`: the broker contract: Broker, Turn, Answer, Page
+- `brokers/`: the brokers: memory, SQLite, Redis, AWS
+- `worker/`: the worker: fetches jobs, runs them, keeps its lease; supervisor, isolation, metrics
+- `cli/`: the command `laneway`
+- `capabilities`: the optional features of a broker, and how the core asks for them
+- `unsupported`: refuses tasks that the broker cannot serve, before the broker is opened
+- `context`: Context: a run's id, attempt, headers and logger, and the jobs and events that it sends
+- `handle`: Handle: status, cancel and reschedule of an enqueued job
+- `middleware`: generators around enqueueing, deserialization and execution
+- `config`: names and options of tasks, collecting tasks and workers, with a sentence for each wrong value
+- `errors`: every error that Laneway raises; which items of a list were not stored
+- `urls`: parses broker URLs and opens the broker
+- `origin`: where an app was loaded from, so that another process can load it
+- `ids`: ids of jobs and workers; ids derived from a run
+- `clock`: the time, real or set by a test
+- `telemetry`: the events that logs, metrics and traces subscribe to
+- `logs/`: writes telemetry to the app's logger: plain, rich or JSON
+- `otel`: spans and metrics for OpenTelemetry
+- `sentinel`: detects that a job has closed the file descriptors of this process
+- `failpoints`: named places where a test kills, fails or delays the process
+- `testing/`: the test kit: FaultyBroker, and the conformance suite for authors of brokers
+- `demo`: the shop that `laneway demo` runs
+- `__main__`: `python -m laneway`
+"""
 
 from __future__ import annotations
 

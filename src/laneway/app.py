@@ -1,4 +1,7 @@
-"""The app: where tasks are declared, where jobs are sent from, and what everything else hangs on."""
+"""Laneway, the app: checks its options and holds its registry, broker, serializer and middleware.
+
+The decorators come from `tasks/`, enqueueing from `enqueue/` and publishing from `events/`.
+"""
 
 from __future__ import annotations
 

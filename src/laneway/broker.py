@@ -1,9 +1,9 @@
-"""The broker contract: what a place for jobs must be able to do. Implementations are in `brokers/`.
+"""The broker contract: the verbs that every broker implements. The implementations are in `brokers/`.
 
-Each verb is one transaction: all of it happens or none of it. Every verb may be repeated after its answer was
-lost. `now` is the broker's own clock. A broker stores; what is to be stored has been decided before.
-Any broker, also a stranger's, can be held against `laneway.testing.conformance`. What only some can do besides is in
-`abilities.py`.
+Each verb is one transaction: all of it happens or none of it. Every verb may be repeated after its answer was lost.
+`now` is the broker's own clock. The core decides, and the broker stores the decision. `laneway.testing.conformance`
+tests any broker against this contract, third-party brokers too. Features that only some brokers have are in
+`capabilities.py`.
 """
 
 from __future__ import annotations

@@ -1,5 +1,7 @@
-"""What some brokers do besides the contract, or otherwise than most: each is an attribute or a method that a broker may
-have, and one without it is taken to be like most.
+"""The optional features of a broker, and how the core asks for them.
+
+Each feature is an attribute or a method that a broker may have. If a broker lacks it, the functions here return a
+default that suits most brokers.
 """
 
 from __future__ import annotations

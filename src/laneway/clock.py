@@ -1,6 +1,6 @@
-"""Time, as everything in Laneway asks for it, so that tests can hand in their own.
+"""Clock: the source of time for all of Laneway, so that a test can pass its own.
 
-`now` is wall-clock time for what is stored; `monotonic` measures intervals and never steps.
+`now` is wall-clock time, for stored times. `monotonic` measures intervals and never steps.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Names and options: what they may be, and the sentence for each that is not. URLs are in `urls.py`.
+"""Names and options of tasks, collecting tasks and workers, with a sentence for each wrong value.
 
-`Options` classes are frozen; their `validate()` returns every problem at once.
+`Options` classes are frozen. Their `validate()` returns every problem at once. URLs are in `urls.py`.
 """
 
 from __future__ import annotations

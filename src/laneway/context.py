@@ -1,4 +1,8 @@
-"""What a running job knows of itself, and what it may ask for."""
+"""Context: a run's id, attempt, headers and logger, and the jobs and events that it sends if it succeeds.
+
+A context belongs to one run; of a keyed task, to one call. Jobs and events are held in `outbox` until the run has
+succeeded.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""A small shop, to see Laneway at work: `laneway demo`, or `laneway dev laneway.demo` with a database of your own.
+"""The shop that `laneway demo` runs: tasks of every kind, written as a user would write them.
 
-Every kind of task that there is, written as one would write it. Nothing here knows how it is shown.
+`laneway dev laneway.demo` runs it with your own database. Nothing here knows how the demo is displayed.
 """
 
 from __future__ import annotations

@@ -1,21 +1,25 @@
-"""Every error that Laneway raises, and the signals a handler may raise.
+"""Every error that Laneway raises, and the signals that a handler may raise.
 
     LanewayError
     ├── ConfigError          an option, a URL or a target is wrong
     ├── DeclarationError     a task is declared in a way that cannot work
-    ├── EnqueueError         a job was refused; nothing was stored, or but a part of a list (see `unstored`)
-    ├── TicketError          a stored body does not describe a task of this app, or no payload of it
+    ├── EnqueueError         a job was refused; nothing was stored, or only a part of a list (see `unstored`)
+    ├── TicketError          a stored body names no task of this app, or does not fit its task
     │   └── NotATicketError  a stored body is no ticket at all: its job is buried at once
     ├── NotInBatchError      a handler named a key that its batch does not have
     ├── TimeLimitError       a run took longer than its task may
     ├── BrokerError          the broker answered, and refused
     │   ├── BrokerAwayError  the broker did not answer; trying again may help
-    │   └── NoQueueError     the broker has no such queue, and others may be there
+    │   └── NoQueueError     the broker has no such queue; its other queues may exist
     ├── LeaseLost            the broker has declared this worker dead        (signal)
     ├── Retry                a handler asks to be run again later            (signal)
     └── Bury                 a handler sends its job straight to the morgue  (signal)
 
 Messages are one sentence that says what is wrong and what to do. They never hold a job's arguments.
+
+If only a part of a list was stored, `unstored` has the indexes of the items that were not (after a BrokerAwayError:
+that may not have been), so that the caller can give them again. The broker counts in the list of jobs that it was
+handed; `report_unstored_items` converts that to the list that the caller gave.
 """
 
 from __future__ import annotations

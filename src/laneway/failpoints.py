@@ -1,9 +1,16 @@
-"""Named places where a test may have something happen: a kill, an exception, a pause.
+"""Named places where a test makes something happen: a kill, an exception or a pause.
 
-Nothing is armed in normal running, and a place then costs the look at an empty dict:
+In normal running no place is armed, and reaching a place costs one look at an empty dict:
 
     if armed:
         reach("after claim")
+
+A test that kills whole processes arms places through the environment:
+
+    LANEWAY_FAILPOINTS="after claim=kill:0.01,mid job=kill:0.001"
+
+Each time the process reaches the place, it is killed with that probability. LANEWAY_FAILPOINTS_SEED, together with
+the process id, makes the chances repeatable. Only a worker process reads the two variables, when it starts.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A handle on an enqueued job: where it is, and the two things that can be done with it."""
+"""Handle: asks for the status of an enqueued job, cancels it or reschedules it."""
 
 from __future__ import annotations
 

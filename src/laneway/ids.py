@@ -1,7 +1,8 @@
-"""Ids of jobs and workers: unique everywhere, and growing with time; and those that a run makes of its own.
+"""Ids of jobs and workers, unique and growing with time; and ids derived from a run.
 
-An id is 32 hexadecimal digits: 12 of milliseconds, 4 of a counter, 16 of chance. Ids made one after the
-other sort one after the other, so that they are appended to a B-tree rather than scattered over it.
+An id is 32 hexadecimal digits: 12 of milliseconds, 4 of a counter, 16 random. Consecutive ids sort in order, so that
+a B-tree appends them instead of scattering them. The random part is drawn once per process, and again after a fork.
+`RunIds` derives the ids of the jobs that a run enqueues, so that a repeated run sends the same jobs.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Code around enqueueing, deserialization and execution, written as generators.
+"""Middleware: code around enqueueing, deserialization and execution, written as generators.
 
-A middleware method yields exactly once: what stands before the yield runs before, what stands after it runs
-after, and what was raised inside is raised at the yield. One such generator serves sync and async tasks alike.
+A middleware method yields exactly once. The code before the yield runs before the step, the code after it runs after
+the step, and an error inside the step is raised at the yield. The same generator serves sync and async tasks.
 
     class Timing(Middleware):
         def around_execution(self, call, context):
@@ -11,8 +11,7 @@ after, and what was raised inside is raised at the yield. One such generator ser
             finally:
                 context.logger.info("took %.3f s", time.monotonic() - began)
 
-The first one added is the outermost. A generator that ends without a yield stops the step: what it surrounds is
-not carried out.
+The first middleware is the outermost. If a generator ends without a yield, the step inside it is not carried out.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Where an app comes from, so that another process can load it: as a TARGET of the command line names it.
+"""Origin: where an app was loaded from, as a TARGET of the command line, so that another process can load it.
 
-The command line says so itself. For a worker inside another program the app is looked for among the globals of the
-modules that are loaded.
+The command line sets it. For a worker inside another program, the app is looked up among the globals of the loaded
+modules.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
-"""Traces and metrics for OpenTelemetry, from the app's events alone. Needs the extra `otel`.
+"""Spans and metrics for OpenTelemetry, made from the app's telemetry alone. Needs the extra `otel`.
 
     from laneway import otel
 
     otel.instrument(app)
 
-Enqueueing makes a producer span, and so does publishing, one for all copies of an event. Its place in its trace travels
-in the jobs' headers. A run is a consumer span in that trace, current while the handler runs, so that what the handler
-does hangs below it. In an isolated process what is current is where the worker's span stands. Collecting jobs carry no
-headers: their runs begin traces of their own. What is exported, and where to, is for the SDK that the program sets up.
+Enqueueing makes a producer span. Publishing makes one too, for all copies of an event. The jobs' headers carry the
+trace. A run is a consumer span in that trace. It is current while the handler runs, so that the handler's spans
+become its children. In an isolated process the current span is the worker's. Collecting jobs carry no headers, so
+their runs begin traces of their own. The SDK that the program sets up decides what is exported, and where to.
 """
 
 from __future__ import annotations

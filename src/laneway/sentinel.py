@@ -1,8 +1,8 @@
-"""The sentinel: shows whether anything has closed the file descriptors of this process.
+"""Sentinel: detects that a job has closed the file descriptors of this process.
 
-A job may close descriptors that are not its own. Their numbers are then given to other files, and whatever still
-writes under an old number writes into one of those: SQLite into a log, or a log into SQLite's file. A process to which
-this has happened must settle nothing, store nothing and end.
+A job may close descriptors that are not its own. The system then gives their numbers to other files. Code that still
+writes under an old number writes into the wrong file: SQLite into a log, or a log into SQLite's file. A process to
+which this has happened must settle nothing, store nothing and end.
 """
 
 from __future__ import annotations

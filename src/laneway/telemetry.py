@@ -1,8 +1,8 @@
-"""What happens inside, as events with documented fields. Logging, metrics and traces subscribe to them.
+"""The events that logs, metrics and traces subscribe to, with documented fields.
 
-An event is built only when somebody has subscribed to its type. Subscribers are called in the thread where it
-happened (of an async run: in its asyncio task) and must be quick; what they raise is reported and harms nothing. No
-event holds arguments. `docs/telemetry.md` lists them all, and a test holds that page against this file.
+An event is built only if its type has a subscriber. Subscribers are called in the thread where the event happened
+(of an async run: in its asyncio task) and must be quick. An error in a subscriber is logged and harms nothing. No
+event holds arguments. `docs/telemetry.md` lists all events, and a test compares that page with this file.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""What a broker cannot do, known when a task is declared: before the broker is opened, and without its packages.
+"""Refuses tasks that the broker cannot serve, when they are declared.
 
-Only a broker that lacks something has a `refusal`; those that come with Laneway are found by the scheme of their URL.
+The check needs neither an open broker nor its packages. Only a broker that lacks a feature has a `refusal`.
+Laneway's own brokers are found by the scheme of the URL; a third-party broker is asked when it is opened.
 """
 
 from __future__ import annotations

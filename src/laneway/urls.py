@@ -1,4 +1,9 @@
-"""Broker URLs: where one comes from, its parts, how it is printed, and the broker that it names."""
+"""Broker URLs: finds, parses and checks a URL, prints it without secrets, and opens its broker.
+
+The Redis and AWS brokers are imported only when they are opened: checking a URL opens nothing, and needs neither
+redis-py nor boto3. Third-party schemes come from the entry point group `laneway.brokers`; their URLs are left to
+their brokers.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Somebody at a terminal whose queues are on AWS: on the tests' own, which is empty for each of them."""
+"""Console: runs commands in this process, with queues on a fake AWS server that is emptied for each test."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A folder to run commands in; what a test leaves running there does not outlive it."""
+"""Fixtures for acceptance tests: a folder to run commands in. Processes left there end with the test."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A shop whose jobs have keys: an app with a keyed and a collecting task, and a gate that holds a run where it is."""
+"""Orders: a shop whose jobs have keys, with a keyed and a collecting task and a gate that holds a run."""
 
 from __future__ import annotations
 

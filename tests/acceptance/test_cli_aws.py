@@ -1,4 +1,4 @@
-"""The command line on AWS: making what an app needs there, looking, acting, and sentences where SQS cannot."""
+"""The command line on AWS: `aws create`, `aws iam`, inspect, operate, and sentences where SQS has no such feature."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command line on AWS, for an app that publishes and listens: making what that needs, checking it, allowing it."""
+"""The command line on AWS for an app that publishes and listens: create, check, iam and subscribe."""
 
 from __future__ import annotations
 

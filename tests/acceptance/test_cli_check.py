@@ -1,4 +1,4 @@
-"""check: sentences, and exit code 3 when something is wrong."""
+"""check: findings as sentences, and exit code 3 if there is a problem."""
 
 from __future__ import annotations
 

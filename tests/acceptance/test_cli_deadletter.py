@@ -1,4 +1,4 @@
-"""deadletter: the dead letters of one listener, reloaded and purged, with an end."""
+"""deadletter: reload and purge the dead letters of one listener, with an end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""demo, and the command line as a whole: help, version, what it costs to import."""
+"""demo, and the command line as a whole: help, version, and the cost of importing it."""
 
 from __future__ import annotations
 

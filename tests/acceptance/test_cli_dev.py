@@ -1,4 +1,4 @@
-"""dev: real processes, started again when real files change, and nothing left behind."""
+"""dev: real processes restart when real files change, and none is left behind."""
 
 from __future__ import annotations
 

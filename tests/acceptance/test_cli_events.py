@@ -1,4 +1,4 @@
-"""Events at the command line: subscriptions, workers that serve some of the listeners, and what check says of both."""
+"""Events on the command line: subscriptions, workers that serve some of the listeners, and check."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Isolated tasks and time limits, as a user of the command line meets them."""
+"""Isolated tasks and time limits on the command line."""
 
 from __future__ import annotations
 

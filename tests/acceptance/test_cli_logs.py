@@ -1,4 +1,4 @@
-"""The log as a machine reads it: what others than the app say is in its format too, once, and nothing comes out raw."""
+"""Logs for machines: lines of other libraries have the same format, appear once, and nothing is printed raw."""
 
 from __future__ import annotations
 

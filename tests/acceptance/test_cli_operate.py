@@ -1,4 +1,4 @@
-"""cancel, reschedule, run, revive and delete; and the question before something is destroyed."""
+"""cancel, reschedule, run, revive and delete, and the confirmation before data is destroyed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""run, bury, delete, cancel and revive of keyed and collecting jobs; and the questions before it is too late."""
+"""run, bury, delete, cancel and revive for keyed and collecting jobs, and the confirmations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""pause and resume: nothing of a queue begins meanwhile, and everything says so."""
+"""pause and resume: no job of a paused queue starts, and stats and check say that it is paused."""
 
 from __future__ import annotations
 

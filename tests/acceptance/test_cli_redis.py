@@ -1,4 +1,4 @@
-"""Workers on Redis as a user runs them: what is wrong with the URL or the server is said in a sentence."""
+"""Workers on Redis on the command line: errors in the URL or the server are reported in a sentence."""
 
 from __future__ import annotations
 

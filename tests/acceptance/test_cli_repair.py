@@ -1,4 +1,4 @@
-"""check of keyed and collecting queues, and --repair of a database that somebody has damaged."""
+"""check for keyed and collecting queues, and --repair of a damaged database."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""reshard: the count changes, everything moves, nothing that runs is disturbed, and it can be interrupted."""
+"""reshard: the count changes, every job moves, running jobs are undisturbed, and it can be interrupted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""worker: the shards that it serves, and the order in which it takes from them."""
+"""worker: which shards it serves, and the order in which it takes from them."""
 
 from __future__ import annotations
 

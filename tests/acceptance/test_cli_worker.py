@@ -1,4 +1,4 @@
-"""worker and dev: what they run, what they log, how they end."""
+"""worker and dev: what they run, what they log, and how they end."""
 
 from __future__ import annotations
 

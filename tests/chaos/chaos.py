@@ -1,6 +1,6 @@
-"""Many keyed jobs, several worker processes, and a killer; and what came of it.
+"""Runs many keyed jobs with several worker processes and a killer, and checks the result.
 
-LANEWAY_CHAOS=1 makes it large: see `test_kills.py`, and `make chaos`.
+LANEWAY_CHAOS=1 makes the run large: see `test_failpoint_kills.py` and `make chaos`.
 """
 
 from __future__ import annotations

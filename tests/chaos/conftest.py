@@ -1,4 +1,4 @@
-"""Worker processes to be harmed, as the supervisor's own tests have them, and AWS's servers, as the tests of AWS do."""
+"""Fixtures for chaos tests: worker processes as in the supervisor tests, and AWS servers as in the AWS tests."""
 
 from tests.integration.supervisor.conftest import site
 from tests.support.aws.fixtures import _aws_environment, _fake, _moto, _real, aws, fake, moto, real, server

@@ -1,6 +1,7 @@
-"""A load under which a server can be harmed: somebody who enqueues calls of a few keys all the time, and workers.
+"""Load for tests that harm a server: a producer that keeps enqueueing calls of a few keys, and workers.
 
-Whoever enqueues repeats what was not answered, as any caller has to; what nobody got an answer for was not accepted.
+The producer repeats every call that got no reply, as any caller must. A call without a reply does not count as
+accepted.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""A program whose calls leave a line when they begin and when they end, and whose processes die when told to.
+"""Program whose calls write a line when they begin and end, and whose processes die on request.
 
-HISTORY is the file of the lines, TAKES_S is how long a call takes. DEATHS is a folder of files named by number, place
-and count: a process takes one of them, and kills itself with -9 when that failpoint is reached so often. It notes its
-own death first: nobody else could know when it was.
+HISTORY is the file of the lines, TAKES_S is how long a call takes. DEATHS is a folder of files named by number,
+place and count. A process takes one of them, and kills itself with -9 when it has reached that failpoint so often.
+It records its own death first, because no other process could know the time.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""A story in which every call to AWS is made that a broker makes; whatever fails is tried again, as any caller does.
+"""A scenario with every SQS and DynamoDB operation that jobs need; it repeats each call that fails.
 
-Jobs of all kinds are enqueued, delayed, run, retried, postponed, buried, looked at, revived, deleted, cancelled and
-moved, and in the end everything that is there is run. `check` holds against it what must be true however often
-answers were lost: nothing is missing, nothing has become another job, and nothing is left.
+Jobs of all kinds are enqueued, delayed, run, retried, postponed, buried, listed, revived, cancelled and
+rescheduled. At the end all remaining jobs are run. `Story.findings` checks the rules that hold however many
+responses were lost: no job is missing, no unknown job has run, calls of a key ran in order, and the queues are
+empty.
 """
 
 from __future__ import annotations

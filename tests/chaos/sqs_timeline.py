@@ -1,7 +1,7 @@
-"""A worker and a poller on a clock that is moved from one moment to the next at which something may happen.
+"""A worker and a poller on a manual clock that jumps to the next moment at which something can happen.
 
-Days pass in no time. Rounds of the poller that would find nothing in its reach are left out: they are at the same
-moments as ever, and only not asked for.
+Days pass in no time. Poller rounds that would find nothing due soon enough are skipped. The other rounds stay at
+their regular times.
 """
 
 from __future__ import annotations

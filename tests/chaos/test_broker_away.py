@@ -1,6 +1,6 @@
-"""Another process locks the database again and again: the worker waits, and goes on as fast as before.
+"""Another process locks the database again and again: the worker waits, and then runs as fast as before.
 
-`make chaos` does it 30 times for up to a minute, within a few minutes in all; `make test` three times.
+`make chaos` locks it 30 times for up to a minute, within a few minutes in all; `make test` three times.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Jobs that do not let others have the interpreter: their process keeps its lease, and they run once.
+"""Jobs that hold the interpreter lock: their process keeps its lease, and they run once.
 
-`make chaos` has them spin for 30 s, `make test` for a few leases.
+`make chaos` lets them spin for 30 s, `make test` for a few leases.
 """
 
 from __future__ import annotations

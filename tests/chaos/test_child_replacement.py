@@ -1,4 +1,4 @@
-"""Children are replaced after so many jobs, at an age, or when they have grown: nothing is lost, repeated or abandoned.
+"""Children are replaced after a number of jobs, at an age, or at a size; no job is lost, repeated or abandoned.
 
 `make chaos` replaces more of them.
 """

@@ -1,7 +1,7 @@
-"""Worker processes are killed with -9 at the worst moments, and nothing is lost, overlaps or overtakes.
+"""Worker processes are killed with -9 at failpoints: no call is lost, overlaps or overtakes another.
 
-`make test` runs a small one, with a kill at every place. `make chaos` runs the large one: 100,000 calls of 1,000 keys,
-3 worker processes and 50 kills.
+`make test` runs a small version, with a kill at every failpoint. `make chaos` runs the large one: 100,000 calls of
+1,000 keys, 3 worker processes and 50 kills.
 """
 
 from __future__ import annotations

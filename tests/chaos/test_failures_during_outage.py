@@ -1,6 +1,6 @@
-"""Jobs fail while their broker is away: that is recorded when it is back, they run again, or lie in the morgue.
+"""Jobs that fail while the broker is away: the failure is recorded later, and they are retried or buried.
 
-The Redis server is killed with -9 while they run, and started again. `make chaos` does it 200 times.
+The test kills the Redis server with -9 while they run, and restarts it. `make chaos` does it 200 times.
 """
 
 from __future__ import annotations

@@ -1,5 +1,7 @@
-"""Two listeners in two processes each hear of every event exactly once, while nothing breaks; one that fails retries
-alone. `make chaos` publishes 10,000 events on every broker."""
+"""Two listeners in two processes each receive every event exactly once; a failing listener retries alone.
+
+`make chaos` publishes 10,000 events on every broker.
+"""
 
 from __future__ import annotations
 

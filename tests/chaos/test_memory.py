@@ -1,7 +1,7 @@
 """Memory and descriptors through 200,000 jobs in one process.
 
-`make test` runs some thousands of two kinds, to see that they can be measured and that no descriptor is left open.
-`make chaos` runs them all, and then less than 5 % may be added.
+`make test` runs some thousands of two kinds, to check that the measurement works and that no descriptor stays open.
+`make chaos` runs them all, and memory may then grow by less than 5 %.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Jobs that end their process, among good ones and beside long ones: they alone end in the morgue.
+"""Jobs that end their process, among good and beside long ones: only these jobs are buried.
 
 `make chaos` has 5,000 good ones, `make test` some hundreds.
 """

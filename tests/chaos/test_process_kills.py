@@ -1,6 +1,7 @@
-"""kill -9 of a child, of a whole worker, and of the supervisor alone: how soon what it ran runs again, and only then.
+"""kill -9 of a child, of a whole worker, and of the supervisor alone: when the interrupted jobs run again.
 
-`make chaos` kills 20 times each, `make test` once or twice.
+They run again soon enough, and not before the killed process has ended. `make chaos` kills 20 times each, `make
+test` once or twice.
 """
 
 from __future__ import annotations

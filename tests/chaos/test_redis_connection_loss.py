@@ -1,8 +1,9 @@
-"""The connection to Redis is cut before a call, or after it was carried out: every verb does what it does once.
+"""The connection to Redis is cut before a call or after it was executed: every verb takes effect once.
 
-At every request that a verb makes: first the client itself makes it again; then the network stays away until the client
-gives up, and whoever called it does so again. What can be seen afterwards, and what is then run in which order, is held
-against a twin to which nothing happened. `make chaos` does so at every request, `make test` at a few of each verb.
+The test cuts at every request of a verb. First the client itself repeats the request. Then the network stays away
+until the client gives up, and the caller repeats the verb. The visible state afterwards, and the order in which the
+jobs then run, must equal those of an undisturbed copy. `make chaos` cuts at every request, `make test` at a few of
+each verb.
 """
 
 from __future__ import annotations

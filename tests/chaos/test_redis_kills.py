@@ -1,6 +1,7 @@
-"""The Redis server is killed with -9 under load, and started again: nothing is lost, and all goes on by itself.
+"""The Redis server is killed with -9 under load and restarted: no job is lost, and workers recover by themselves.
 
-With appendfsync always, as the promise says. `make chaos` kills it 20 times, `make test` a few times.
+The server runs with appendfsync always, as the promise requires. `make chaos` kills it 20 times, `make test` a few
+times.
 """
 
 from __future__ import annotations

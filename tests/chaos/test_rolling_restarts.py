@@ -1,4 +1,4 @@
-"""Workers are replaced under load, each told to stop at any moment of its life: nothing repeats, nothing is lost.
+"""Workers are replaced under load, each stopped at any moment of its life: no job repeats or is lost.
 
 `make chaos` restarts 50 times, `make test` a few times.
 """

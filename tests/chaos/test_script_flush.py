@@ -1,4 +1,4 @@
-"""Somebody flushes Redis' scripts every 200 ms: nobody notices.
+"""Redis' script cache is flushed every 200 ms, without effect on jobs.
 
 `make chaos` does it for a minute, `make test` for a few seconds.
 """

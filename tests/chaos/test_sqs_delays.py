@@ -1,4 +1,4 @@
-"""Delays on SQS of a second to 400 days, on a clock that is moved: each job runs once, and when it is due.
+"""Delays on SQS of a second to 400 days, on a manual clock: each job runs once, when it is due.
 
 `make chaos` has thousands of jobs, `make test` some.
 """

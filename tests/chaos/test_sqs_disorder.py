@@ -1,6 +1,6 @@
-"""SQS delivers 5 % of what it has twice and 20 % out of order: keyed calls stay in order, and plain jobs are not lost.
+"""SQS delivers 5 % of its messages twice and 20 % out of order: keyed calls stay in order, no job is lost.
 
-And a job that takes twelve times as long as its message is hidden runs once. `make chaos` does it at full size.
+A job that takes twelve times its visibility timeout runs once. `make chaos` runs at full size.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Answers of SQS and DynamoDB get lost after the call was carried out: nothing is lost, and repeats are the same job.
+"""Replies of SQS and DynamoDB are lost after the call was executed: no job is lost, and repeats are the same job.
 
-The story (`tests/aws/story.py`) makes every call that there is. First boto3 itself makes the call again; then the
-answers to all of its attempts are lost, and whoever called makes it again. `make test` loses the nth answer to all
-operations in one telling, `make chaos` also that to each operation by itself.
+The scenario (`tests/chaos/sqs_scenario.py`) makes every call that there is. First boto3 itself repeats the call;
+then the replies to all of its attempts are lost, and the caller repeats it. `make test` loses the nth reply to all
+operations in one pass, `make chaos` also that to each operation by itself.
 """
 
 from __future__ import annotations

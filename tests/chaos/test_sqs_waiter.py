@@ -1,7 +1,7 @@
-"""Pollers are killed with -9 at every step between the waiter table and the queue: nothing is lost.
+"""Pollers are killed with -9 at every step between the waiter table and the queue: no job is lost.
 
-`make chaos` kills 200 times, `make test` once at each step. Each dies with up to ten plain jobs, or with calls of a few
-keys, in its hands; whoever comes after its claims have ended goes on.
+`make chaos` kills 200 times, `make test` once at each step. Each poller dies while it holds up to ten plain jobs,
+or calls of a few keys; the next poller goes on after these claims have ended.
 """
 
 from __future__ import annotations

@@ -1,5 +1,8 @@
-"""Workers on SQS are killed, stopped, restarted and cut off: what they held runs again when it is visible again, and
-never before they have ended. `make chaos` does each many times, `make test` once or a few times."""
+"""Workers on SQS are killed, stopped, restarted and cut off.
+
+Their jobs run again when the messages are visible again, and never before the worker has ended them. `make chaos`
+does each many times, `make test` once or a few times.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Processes are stopped (SIGSTOP) while they run keyed calls, with another worker beside them that takes over.
+"""Processes are stopped (SIGSTOP) while they run keyed calls, beside another worker that takes over.
 
 `make chaos` stops 30 times for one and a half leases, `make test` once or twice.
 """

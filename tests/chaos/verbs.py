@@ -1,8 +1,8 @@
-"""Every verb of a broker, called in a world where it has something to do; and all that can be seen of that world.
+"""World: a broker with jobs in every state, every verb of a broker to call on it, and all of its visible state.
 
-A world has jobs of every kind in every place: queued, delayed, failed, set aside, running, dead and cancelled. Two
-worlds in which the same was done look the same, whatever they are called: what is told by the server's clock alone is
-left out.
+A world has jobs of every kind: queued, delayed, failed, set aside, running, dead and cancelled. Two worlds that
+went through the same steps have the same visible state, whatever their names. Values that depend on the server's
+clock alone are left out.
 """
 
 from __future__ import annotations

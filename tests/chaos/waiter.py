@@ -1,9 +1,11 @@
-"""`python -m tests.chaos.waiter URL`: pollers that die with -9 between the table and the queue.
+"""Pollers that die with -9 between the table and the queue.
 
-Each line that it reads is a place, how often that is to be reached, and by how many seconds the poller's clock is ahead
-(so that the claims of those that died before are over). It forks a process that polls and dies there, and answers with
-its exit code: 0 when the place was not reached so often. Forked, because a new Python with boto3 takes a second to
-start.
+    python -m tests.chaos.waiter URL
+
+Each input line is a failpoint, how often the poller must reach it, and by how many seconds its clock is ahead (so
+that the claims of pollers that died before are over). The program forks a process that polls and dies there, and
+answers with its exit code: 0 if the failpoint was not reached so often. It forks because a new Python with boto3
+takes a second to start.
 """
 
 from __future__ import annotations

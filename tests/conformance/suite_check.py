@@ -1,4 +1,4 @@
-"""Whether the conformance suite sees that a broker is broken."""
+"""Checks that a conformance test passes for a correct broker and fails for a broken one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The in-memory broker is a broker."""
+"""The in-memory broker passes the conformance suite."""
 
 from __future__ import annotations
 

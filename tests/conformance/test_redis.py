@@ -1,5 +1,7 @@
-"""The Redis broker is a broker, on Valkey, on Redis and on a Cluster, as a user who may do no more than docs/brokers.md
-says."""
+"""The Redis broker passes the conformance suite on Valkey, on Redis and on a Cluster.
+
+It connects as a user with no more permissions than docs/brokers.md lists.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The SQLite broker is a broker."""
+"""The SQLite broker passes the conformance suite."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The conformance suite sees: each of these brokers breaks one rule, and the test of that rule turns red."""
+"""The conformance suite detects broken brokers: each breaks one rule, and the test of that rule fails."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The conformance suite sees what goes wrong with deaths and pauses: each broken broker turns a test red."""
+"""The conformance suite detects brokers that are wrong about deaths and pauses."""
 
 from __future__ import annotations
 

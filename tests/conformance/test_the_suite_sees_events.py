@@ -1,4 +1,4 @@
-"""The conformance suite sees what goes wrong with subscriptions and copies: each broken broker turns a test red."""
+"""The conformance suite detects brokers that are wrong about subscriptions and event copies."""
 
 from __future__ import annotations
 

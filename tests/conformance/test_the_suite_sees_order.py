@@ -1,4 +1,4 @@
-"""The conformance suite sees what goes wrong with keys and payloads: each broken broker turns a test red."""
+"""The conformance suite detects brokers that are wrong about keys and payloads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The conformance suite sees a token that is not checked, though it is checked who holds the claim: on every broker."""
+"""The conformance suite detects an unchecked token, even if the claim's holder is checked. On every broker."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The guide's recipe for Sentry, with Sentry's own SDK and nothing sent anywhere."""
+"""The guide's recipe for Sentry, with Sentry's own SDK and without sending anything."""
 
 from __future__ import annotations
 

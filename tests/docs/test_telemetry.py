@@ -1,4 +1,4 @@
-"""The page of events lists every event with every field, in the order of the code, and nothing else."""
+"""The telemetry page lists every event with every field, in the order of the code, and nothing else."""
 
 from __future__ import annotations
 

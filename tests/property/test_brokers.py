@@ -1,7 +1,7 @@
-"""No broker can be told from the model, whatever happens to it in whatever order.
+"""No sequence of steps tells a broker from the model.
 
-`make test` runs a few hundred sequences, the same every time; `make chaos` runs 5,000 for each broker, and
-`LANEWAY_SEQUENCES=20000 make test ARGS=tests/property` as many as you like, new ones each time.
+`make test` runs a few hundred sequences, the same every time. `make chaos` runs 5,000 for each broker, and
+`LANEWAY_SEQUENCES=20000 make test ARGS=tests/property` as many as you choose, new ones each time.
 """
 
 from __future__ import annotations

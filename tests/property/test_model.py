@@ -1,4 +1,4 @@
-"""The model says what the words of the merging rules say: by hand, one rule after the other."""
+"""The model follows the merge rules: examples written by hand, rule by rule."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The machine sees: each of these brokers breaks one rule, and some sequence tells it from the model."""
+"""The state machine detects broken brokers: each breaks one rule, and some sequence tells it from the model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The checkers, on histories written by hand: what is good is silent, and what is bad is a sentence."""
+"""The checkers on histories written by hand: silent for a good history, a sentence for a bad one."""
 
 from __future__ import annotations
 

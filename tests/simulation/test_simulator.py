@@ -1,6 +1,6 @@
-"""Whatever goes wrong in whatever order, nothing is lost, overlaps, overtakes or is settled too late.
+"""Whatever fails in whatever order: no job is lost, overlaps, overtakes another or is settled too late.
 
-`make test` runs a few seeds; `python -m tests.support.simulator --seeds 1000` as many as you like.
+`make test` runs a few seeds; `python -m tests.support.simulator --seeds 1000` runs as many as you choose.
 """
 
 from __future__ import annotations

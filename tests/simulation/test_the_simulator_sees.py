@@ -1,4 +1,4 @@
-"""The simulator and its checkers see: each of these brokers and workers has one mistake, and a check turns red."""
+"""The simulator detects mistakes: each of these brokers and workers has one, and a checker reports it."""
 
 from __future__ import annotations
 

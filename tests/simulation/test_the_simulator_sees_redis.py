@@ -1,6 +1,6 @@
-"""The simulator sees what is wrong in a script of the Redis broker: each has one mistake, and a check turns red.
+"""The simulator detects mistakes in the scripts of the Redis broker.
 
-The scripts are copied, and a few words of one of them are changed.
+The test copies the scripts and changes a few words of one of them; a checker reports each mistake.
 """
 
 from __future__ import annotations

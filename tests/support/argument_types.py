@@ -1,4 +1,4 @@
-"""Types for arguments and class tasks, one of every kind that people use."""
+"""Argument types and class tasks for tests, one of every kind that users write."""
 
 from __future__ import annotations
 

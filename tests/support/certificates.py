@@ -1,4 +1,4 @@
-"""Certificates for tests, made by openssl, and servers that show them."""
+"""Makes certificates with openssl, and starts Redis servers that present them."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""What must be true after a run of many jobs, whatever was killed meanwhile: pure functions over its history.
+"""Checks the history of many runs, whatever processes were killed meanwhile: pure functions.
 
-Each returns its findings as sentences; none is good. A history is a list of events in the order in which they happened
-(`history.py`), what was accepted is what `enqueue` has returned for, and a snapshot is where a broker says that
-payloads are (`snapshots.py`).
+Each checker returns its findings as sentences; an empty list is good. A history is a list of events in the order in
+which they happened (`history.py`). A call is accepted once `enqueue` has returned for it. A Snapshot says where a
+broker has its payloads: waiting, running or dead. `snapshot` takes it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What the state machine plays with: few queues, few keys, few payloads, so that things meet; and numbers read as
-choices among them.
+"""The queues, keys and payloads of the state machine, and numbers read as choices among them.
 
-Everything that a step does is told by whole numbers: drawing one is cheap, and a smaller one is a simpler step.
+They are few, so that jobs of one key meet often. Whole numbers say everything that a step does: a number is cheap to
+draw, and a smaller number is a simpler step.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a broker shows, held against what the reference would: one key, a listing, the numbers of the queues."""
+"""Compares a broker's views of a key, its listings and its stats with the reference."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Events from one publisher to listeners in processes of their own: who has heard of which, and how often.
+"""Measures the delivery of events from one publisher to listener processes: which events arrived, and how often.
 
-For tests, and for bench/events.py. What the other processes do is in `hears.py`.
+Used by tests and by `bench/events.py`. The listener processes run `event_listener.py`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The history of a run of many jobs, as lines of a file that survive a kill; and the reader that the checkers need.
+"""The history of many runs, as lines of a file that survive a kill; and its reader, for the checkers.
 
     S key seq job attempt token t pid     a run began
     E key seq job attempt token t pid     it ended well
@@ -10,8 +10,9 @@
     K - - - - - t pid                     this process is about to be killed
     P - - - - - t pid                     this process is about to be stopped, for longer than its lease
 
-Each line is one `os.write` on a file opened with O_APPEND, so that lines of several processes never mix, and their
-order is the order in which things happened. Notes are made on the safe side: of a start before it, of an end after it.
+Each line is one `os.write` on a file opened with O_APPEND. So lines of several processes never mix, and their order
+is the order of the events. Notes are on the safe side: a start is noted before it happens, an end after it has
+happened.
 """
 
 from __future__ import annotations

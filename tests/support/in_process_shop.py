@@ -1,6 +1,6 @@
-"""A folder with an app in it, and commands run there inside this process: for those that end by themselves.
+"""Quick: a shop whose commands run inside this process, for commands that end by themselves.
 
-A process for each takes longer than what it does. That they are processes, and what signals do to them, is for others.
+A new process takes longer than the command. Other tests cover real processes and signals.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
-"""A Hypothesis state machine that holds any broker against the model, in any interleaving of several workers.
+"""BrokerMachine: a Hypothesis state machine that compares any broker with the model.
 
     from tests.support.machine import broker_machine
 
     Machine = broker_machine(lambda clock: MyBroker(clock=clock))
     TestMyBroker = Machine.TestCase
 
-`make_broker` is given a clock and returns an empty broker that tells the time by it; it is called once for each
-sequence. Needs Hypothesis, which Laneway itself does not install. Hypothesis prints a failing sequence as codes
-and, above each, what the step did.
+`make_broker` gets a clock and returns an empty broker that takes the time from it. It is called once per sequence.
+The machine interleaves several workers in any order. Hypothesis prints a failing sequence as codes and, above each
+code, what the step did.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The steps of the state machine that concern events: who subscribes, and what is published as the core does it."""
+"""The steps of the state machine that subscribe, unsubscribe and publish, as the core does."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The steps of the state machine that people take: cancelling, moving, burying and reviving, pausing, resharding."""
+"""The operator's steps of the state machine: cancel, reschedule, bury, revive, pause and reshard."""
 
 from __future__ import annotations
 

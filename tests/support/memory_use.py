@@ -1,4 +1,4 @@
-"""What a process holds while it runs many jobs, read by `bench/memory.py`."""
+"""Measures the memory, descriptors and threads of a process that runs many jobs, with `bench/memory.py`."""
 
 from __future__ import annotations
 

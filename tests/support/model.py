@@ -1,11 +1,12 @@
-"""The model of one key: what its job and payloads are, and what becomes of them, as values and pure functions.
+"""The model of one key: its job and payloads, and what becomes of them, as values and pure functions.
 
-A broker is right when it cannot be told from this. Nothing here is shared with the brokers but the small decisions
-of `laneway.jobs.merge`; nothing here knows of files, locks, shards or tokens, which are the affair of `reference.py`.
+A broker is right if its answers do not differ from the model's. The model shares only the small decisions of
+`laneway.jobs.merge` with the brokers. It knows nothing of files and locks. Queues, shards and the choice of claims
+are in `reference.py`.
 
-A key has at most one job, whose payloads are queued (set aside ones included) or running, and at most one job in the
-morgue. Every function takes a state and returns the next one. The functions that end a run or act on a job from
-outside are in `model_settling.py` and `model_acting.py`.
+A key has at most one job, whose payloads are queued (those set aside too) or running, and at most one job in the
+morgue. Every function takes a state and returns the next state. The functions that end a run are in
+`model_settle.py`, those of an operator in `model_operate.py`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The model of events: who has subscribed, and which copies a publisher therefore makes.
+"""The model of events: the subscriptions, and the copies that a publisher makes from them.
 
-It shares no code with the core, and knows of filters only what the state machine plays with: exact texts.
+It uses none of the core's filters. It knows only the filters that the state machine uses: exact texts.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The model of one key, continued: what somebody may do to a job from outside, and where its payloads are.
+"""The model of one key, continued: what an operator may do to a job, and where its payloads are.
 
-Pure functions, like those of `model.py`. Those that may refuse return None then.
+Pure functions, like those of `model.py`. A function returns None if it refuses.
 """
 
 from __future__ import annotations

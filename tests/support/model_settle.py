@@ -1,7 +1,7 @@
-"""The model of one key, continued: how a run ends, and how a claim goes back without one.
+"""The model of one key, continued: how a run ends, and how a claim goes back without a settlement.
 
-Pure functions, like those of `model.py`. A claim's payloads are told from the front: the first are done, the next are
-buried, and the rest goes back to the queue.
+Pure functions, like those of `model.py`. A claim's payloads are counted from the front: the first are done, the next
+are buried, and the rest goes back to the queue.
 """
 
 from __future__ import annotations

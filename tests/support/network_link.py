@@ -1,4 +1,4 @@
-"""A wire between a worker and a server that can be cut: what a network does that has been parted."""
+"""Wire: a TCP connection between a worker and a server that a test can cut, like a network partition."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Workers of several nodes, each with shards of its own, that end when nothing is left to them: on any broker."""
+"""Checks on any broker for workers of several nodes, each with its own shards, that end when these are empty."""
 
 from __future__ import annotations
 

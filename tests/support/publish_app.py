@@ -1,4 +1,4 @@
-"""What the tests of publishing share: an app on a broker that keeps what it is handed."""
+"""Helpers for tests of publishing: an app on a broker that records the jobs it receives."""
 
 from __future__ import annotations
 

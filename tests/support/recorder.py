@@ -1,7 +1,7 @@
-"""A broker that notes what it has done: which keys it handed out, which settlements it took, and what is done by them.
+"""RecordingBroker: notes which keys a broker handed out, which settlements it took, and which payloads are done.
 
-It stands next to the real broker, below whatever loses requests and answers, so that its notes are the truth and not
-what a worker believes.
+It stands next to the real broker, below the FaultyBroker that loses requests and answers, so that its notes are the
+truth and not a worker's belief.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Servers by URL, a clock, and somebody who looks at a server behind the broker's back."""
+"""Fixtures: Redis clients by URL, a manual clock, and a plain client that bypasses the broker."""
 
 from __future__ import annotations
 

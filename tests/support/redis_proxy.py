@@ -1,13 +1,13 @@
-"""A network between a client and a Redis server that loses requests and answers on demand.
+"""Proxy: a network between a client and a Redis server that drops requests and replies on demand.
 
     with Proxy(server.port) as proxy:
         broker = RedisBroker.of(redis.Redis(port=proxy.port))
         proxy.plan = lambda number: LOSE_ANSWER if number == 2 else PASS
 
-It understands so much of the protocol that it knows where a request and an answer end, and nothing else. A request is
-passed on, or its connection is cut before; of one that was passed on, the answer is passed back, or the connection is
-cut when the answer is there: then it has surely been carried out. What a client says when it connects is passed always,
-and not counted.
+The proxy parses only as much of the protocol as it needs to find the end of a request and of a reply. It forwards a
+request, or cuts the connection before it. After a forwarded request it passes the reply back, or cuts the
+connection once the reply has arrived: then the server has surely executed the request. The commands that a client
+sends when it connects always pass and are not counted.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The reference: a whole broker made of the model's keys, that says what another one must answer.
+"""ReferenceBroker: a whole broker made of the model's keys, which says how a broker must answer.
 
-It owns queues, workers, tokens and the choice of what is claimed, and holds every answer of the broker under test
-against them. Where the contract leaves a choice (between jobs that are due at the same time) it follows the broker.
-It never calls the broker: `machine.py` does. What the broker shows is compared in `comparing.py`.
+It owns queues, workers, tokens and the choice of claims, and compares every answer of the broker under test with
+them. Where the contract leaves a choice (between jobs that are due at the same time) it follows the broker. It never
+calls the broker: `machine.py` does. `compare.py` compares views, listings and stats.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What must hold on every broker, seen with a worker that runs jobs. The tests of each broker call these."""
+"""Scenarios that must hold on every broker, run with a real worker. The tests of each broker call them."""
 
 from __future__ import annotations
 

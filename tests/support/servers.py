@@ -1,7 +1,8 @@
-"""Real Redis and Valkey servers for tests, alone and as a cluster: private, on free ports, and gone with the tests.
+"""Starts real Redis and Valkey servers for tests, alone or as a cluster, on free ports of 127.0.0.1.
 
-Owns the processes and nothing else: what a test wants in a server it puts there itself. A test that harms a server or
-changes its configuration starts one of its own; the others share one a session (the fixtures are in conftest.py).
+This module owns the processes only; a test writes its own data into a server. The servers end with the tests, even
+if the tests are killed. A test that harms or configures a server starts its own; all other tests share one per
+session (the fixtures are in `tests/conftest.py`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A folder with an app in it, and `python -m laneway` run there as a user would."""
+"""Shop: a folder with an app, where `python -m laneway` runs as a user would run it."""
 
 from __future__ import annotations
 

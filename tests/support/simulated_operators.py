@@ -1,7 +1,7 @@
-"""Who else takes part in a simulation: somebody who pauses queues, and what outlives a worker's process.
+"""The operator of a simulation, who pauses queues, and the supervisor, which outlives a worker's process.
 
-The supervisor knows what a process was running when it died, and says so; whatever deaths a broker shows must have
-been said by it. It never knows more than the worker itself did.
+The supervisor knows which run a process had begun when it died, and reports it to the broker. Every death that a
+broker shows must have been reported. The supervisor never knows more than the worker itself did.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Who takes part in a simulation: workers, a producer, and somebody who changes shard counts. One action at a time.
+"""The workers, the producer and the resharder of a simulation. Each takes one action at a time.
 
-A simulated worker is the real one without its threads: its turns, holdings, lease and outcomes are the real code, and
-what it does next is told by chance. Everything that can happen between two of its actions may happen to it.
+A simulated worker is the real worker without its threads. Its holdings, lease and settlements are the real code; the
+seed picks its next action. Any other event of the simulation may happen between two of its actions.
 """
 
 from __future__ import annotations

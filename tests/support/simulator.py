@@ -1,10 +1,10 @@
-"""Several workers, a producer, crashes, pauses and lost messages, interleaved by a seed in one thread.
+"""Simulates workers, a producer, crashes, pauses and lost messages in one thread, interleaved by a seed.
 
     python -m tests.support.simulator --seeds 1000
 
-The broker is real, and so is much of the worker; the clock is not, and nothing happens by itself, so that a seed says
-everything: the same one gives the same history. At every snapshot all that was accepted must be somewhere, and at the
-end, when everything has been let run, nothing may be lost, have overlapped, be out of order or settled too late.
+The broker is real, and so is much of the worker. The clock is not, and nothing happens by itself, so that the same
+seed gives the same history. At every snapshot each accepted job must be somewhere. At the end the simulator lets
+everything run. Then nothing may be lost, have overlapped, be out of order or have been settled too late.
 """
 
 from __future__ import annotations

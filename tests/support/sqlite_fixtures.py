@@ -1,4 +1,4 @@
-"""A broker on a new file, and a way to run code in another process."""
+"""Fixtures for SQLite: a new file, a broker on it, and scripts that run in other processes."""
 
 from __future__ import annotations
 

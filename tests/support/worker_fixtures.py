@@ -1,4 +1,4 @@
-"""Apps and workers for the tests of the worker, on every broker that needs no server."""
+"""Fixtures and helpers for tests that run a worker, on every broker that needs no server."""
 
 from __future__ import annotations
 

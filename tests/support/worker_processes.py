@@ -1,4 +1,4 @@
-"""A database, a history, and real `laneway worker` processes on them, for tests that kill, stop and hang those."""
+"""Site: a database, a history and real `laneway worker` processes, for tests that kill, stop and hang them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Right and wrong calls of class tasks, for the type checkers; see test_checkers.py."""
+"""Right and wrong calls of class tasks, for the type checkers; see `test_checkers.py`."""
 
 from dataclasses import dataclass
 from typing import NamedTuple, assert_type

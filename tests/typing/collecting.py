@@ -1,4 +1,4 @@
-"""Right and wrong calls of keyed and collecting tasks, for the type checkers; see test_checkers.py."""
+"""Right and wrong calls of keyed and collecting tasks, for the type checkers; see `test_checkers.py`."""
 
 from dataclasses import dataclass
 from datetime import timedelta

@@ -1,4 +1,4 @@
-"""Right and wrong listeners, and right and wrong ways to publish, for the type checkers; see test_checkers.py."""
+"""Right and wrong listeners and ways to publish, for the type checkers; see `test_checkers.py`."""
 
 from dataclasses import dataclass
 from datetime import timedelta

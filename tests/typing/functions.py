@@ -1,4 +1,4 @@
-"""Right and wrong calls of function tasks, for the type checkers; see test_checkers.py."""
+"""Right and wrong calls of function tasks, for the type checkers; see `test_checkers.py`."""
 
 from collections.abc import Coroutine
 from datetime import UTC, datetime, timedelta

@@ -1,7 +1,7 @@
-"""mypy and pyright accept every right call of a task and refuse every wrong one, each by itself.
+"""mypy and pyright accept every right call of a task and reject every wrong one, each by itself.
 
-The calls are in the other files here. A wrong one is marked `# wrong: why`; both checkers must complain about
-exactly those lines. `pyright: ignore` beside a mark is for `make check`, and is taken out here.
+The calls are in the other files of this folder. A wrong call is marked `# wrong: why`; both checkers must report
+exactly those lines. A `pyright: ignore` beside a mark is for `make check`; this test removes it.
 """
 
 from __future__ import annotations

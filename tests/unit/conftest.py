@@ -1,4 +1,4 @@
-"""An app in memory, and the two questions that most of these tests ask: what was stored, was nothing stored."""
+"""Fixtures for unit tests: an app in memory, its stored jobs, and a check that a refusal stores nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the broker's URL comes from, what it may be, and what may be printed of it."""
+"""Configuration: where the broker URL comes from, which URLs and options are valid, and no secret is printed."""
 
 from __future__ import annotations
 

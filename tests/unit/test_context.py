@@ -1,4 +1,4 @@
-"""The context of a run: what it tells, what it holds back, and what it may ask for."""
+"""Context: the job it describes, the jobs it holds back until the run succeeds, and postponing."""
 
 from __future__ import annotations
 

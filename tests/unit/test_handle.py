@@ -1,4 +1,4 @@
-"""Handles: where a job is, and what can still be done with it."""
+"""Handle: the status of a job, and cancelling and rescheduling it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ids and shards: unique, growing, and in the place where everybody looks for them."""
+"""Ids are unique and increasing, also across threads and forks; keys always hash to the same shard."""
 
 from __future__ import annotations
 

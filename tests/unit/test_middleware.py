@@ -1,4 +1,4 @@
-"""Middleware: entered outermost first, left innermost first, and able to see, swallow and stop."""
+"""Middleware: entered outermost first, left innermost first; it can observe, swallow and stop a step."""
 
 from __future__ import annotations
 

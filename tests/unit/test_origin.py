@@ -1,4 +1,4 @@
-"""What a declaration says of isolation, and where an app can be loaded from."""
+"""Declaring isolated tasks and time limits, and finding the module or file from which an app can be loaded."""
 
 from __future__ import annotations
 

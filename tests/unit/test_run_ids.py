@@ -1,4 +1,7 @@
-"""Ids of what a run enqueues, made from the run's own, for brokers that send it before the run is settled."""
+"""RunIds: ids of the jobs that a run enqueues, derived from the run.
+
+Brokers that send these jobs before the run is settled need them: a repeated run sends the same jobs.
+"""
 
 from __future__ import annotations
 

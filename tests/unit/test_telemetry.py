@@ -1,4 +1,4 @@
-"""Who is told of what; the events themselves are tested where they happen."""
+"""Telemetry: which subscribers receive an event. The events themselves are tested where they happen."""
 
 from __future__ import annotations
 

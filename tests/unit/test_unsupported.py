@@ -1,4 +1,4 @@
-"""What SQS cannot do is refused when it is declared: before anything is opened, and without boto3."""
+"""Tasks that SQS does not support are refused when they are declared, before a broker is opened and without boto3."""
 
 from __future__ import annotations
 

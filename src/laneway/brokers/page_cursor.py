@@ -1,6 +1,7 @@
-"""Places in a listing: what each listing can be sorted by, and the text that says where its next page begins.
+"""Sort orders of listings, and the cursor: the text that says where the next page begins. No state.
 
-Brokers differ in how they find what comes next, not in what they are asked. No state.
+The memory, Redis and AWS brokers use it. They find the next jobs in different ways, but take the same orders, starts
+and cursors. SQLite has a cursor of its own, in `sqlite/inspect.py`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""What the brokers do alike before they store: times, texts and for how long to remember. No state."""
+"""Checks and conversions that all brokers use: due times, storable text, filters as text. No state.
+
+It also says how long a broker remembers dead workers and how jobs ended.
+"""
 
 from __future__ import annotations
 

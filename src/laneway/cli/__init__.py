@@ -1,8 +1,18 @@
-"""The command line: `laneway COMMAND …`, one file a command.
+"""The command line: `laneway COMMAND …`. This file finds the commands and shows errors to the user.
 
-This file owns how commands are found and how errors reach the user. A command is imported when it is asked for,
-and brings rich and the worker with it only when it runs. Whatever a user can get wrong ends in one sentence on
-stderr and an exit code; a traceback means that Laneway itself is wrong.
+A command is imported when it is used, and loads rich and the worker only when it runs. Every mistake of a user ends
+in one sentence on stderr and an exit code. A traceback means a bug in Laneway.
+
+- `commands/`: one file per command, named after it
+- `target`: loads TARGET; opens its app or its broker
+- `options`: options and arguments that commands share
+- `run`: options of `worker` and `dev`; runs a worker on the terminal
+- `reload`: watches files and restarts a command
+- `listing`: lists and shows jobs, decoded with the app's help
+- `act`: acts on chosen jobs, a whole queue or a whole morgue
+- `findings`: the checks of `laneway check`: app, broker, bodies, listeners
+- `output`: tables, JSON, sentences, progress bars
+- `times`: times and durations as people write them
 """
 
 from __future__ import annotations

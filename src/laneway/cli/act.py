@@ -1,6 +1,9 @@
-"""Doing something to jobs by key, one at a time or a whole queue's: what the acting commands have in common.
+"""Acts on jobs: on chosen keys, on all jobs of a queue, or on a queue's whole morgue.
 
-What can be done is done; what cannot is named in a sentence each, and the exit code says that there was some.
+A key that cannot be handled does not stop the rest: each such key gets a sentence, and the exit code is 2.
+`act_on_all` and `MorgueBulkAction` go by the number of jobs at the beginning, so they end even if revived jobs are
+buried again meanwhile. `MorgueBulkAction` also leaves alone jobs that were buried later. It can be interrupted
+between two steps, and then no job is half done.
 """
 
 from __future__ import annotations

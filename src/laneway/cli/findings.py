@@ -1,4 +1,8 @@
-"""What `laneway check` says: sentences, each at a level."""
+"""The checks of `laneway check`: the app, its broker, stored bodies, and listeners. Reads only.
+
+A `Finding` is a sentence with a level; only the level `problem` makes the check fail. `ListenerAudit` compares
+listeners with subscriptions: which listener gets no events, and which subscribed queue has no listener.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""Listing jobs and showing one: what `jobs`, `delayed` and `morgue` have in common. Reads only."""
+"""Lists jobs and shows single jobs, for `jobs`, `delayed` and `morgue`. Reads only.
+
+`JobReader` uses the app, if there is one, to name the task that owns a queue and to make errors readable; without an
+app a job is shown as stored. From a ticket only the task's name is decoded. Payloads hold the job's arguments, so
+they are shown only with `--body`, and never in a listing.
+"""
 
 from __future__ import annotations
 

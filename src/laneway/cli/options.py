@@ -1,4 +1,4 @@
-"""Options and arguments that several commands share, and what belongs into every `--help`."""
+"""Options and arguments that several commands share, and the examples at the end of every `--help`."""
 
 from __future__ import annotations
 

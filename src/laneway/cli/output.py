@@ -1,7 +1,8 @@
-"""What commands print: tables for people, JSON for programs, sentences for both.
+"""Prints tables for people, JSON for programs and sentences for both; shows progress bars.
 
-Everything that was stored by somebody else (keys, names, errors) passes through `clean`, so that it can neither
-move the cursor nor change the colours of an operator's terminal.
+Stored text (keys, names, errors) passes through `clean`, so that it can neither move the cursor nor change the
+colours of the operator's terminal. Progress appears after a second, on stderr, and only on a terminal. rich is
+imported only when it is used.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""Running a command again whenever the user's code has changed.
+"""`Reloader`: runs a command, and restarts it when the user's code changes.
 
-The reloader is a process that never imports that code. It runs the same command once more as a process below it,
-watches the files, and on a change has it stop as a worker stops and starts it anew. The two are tied by a socket:
-over it the command says that it has begun to serve, and its end tells each that the other is gone.
+The reloader is a process that never imports the user's code. It runs the same command as a child process and watches
+the files by time, size and inode, without reading them. On a change it stops the command as a worker stops, and
+starts it again. A socket ties the two processes. Over it the command reports that it has begun to serve; the end of
+the connection tells each process that the other is gone.
 """
 
 from __future__ import annotations

@@ -1,4 +1,8 @@
-"""The options of the commands that run jobs."""
+"""Options of `worker` and `dev`; runs a worker as supervisor or as child, with its log on the terminal.
+
+`ArgvCommand` keeps the arguments as given, because a supervisor starts its children with the same arguments. With a
+broker in the memory of this process there is no supervisor.
+"""
 
 from __future__ import annotations
 

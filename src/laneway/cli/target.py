@@ -1,7 +1,8 @@
-"""TARGET: `module`, `module:app` or `path/to/file.py`, and what it leads to.
+"""Loads TARGET (`module`, `module:app` or `path/to/file.py`) and opens its app or its broker.
 
-It imports the user's code, so this is where most of what a user can get wrong shows. Every way to be wrong is a
-ConfigError of one sentence that names the place in the user's own code.
+Loading imports the user's code, so most of the user's mistakes show here. Each is a `ConfigError` of one sentence
+that names the place in the user's own code. `open_with_app` and `open_without_app` never create a database: a
+mistyped path would look like an empty queue.
 """
 
 from __future__ import annotations

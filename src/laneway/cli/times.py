@@ -1,4 +1,4 @@
-"""Times and durations as people read and type them."""
+"""Formats and parses times and durations as people write them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Jobs made of what a program enqueues: a task with arguments, an instance, or a body as it is."""
+"""Enqueuer: builds jobs from a task with arguments, an instance of a task class, or a raw body."""
 
 from __future__ import annotations
 

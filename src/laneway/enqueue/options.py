@@ -1,4 +1,4 @@
-"""How jobs are sent: what `using` was given, the items of `enqueue_many`, and senders for instances."""
+"""EnqueueOptions: the options given to `using`. Item: a call in `enqueue_many`. InstanceSender: `app.using(…)`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,12 @@
-"""Jobs on their way to the broker: inside the middleware, with headers, told of. What is in them is decided before."""
+"""BrokerHolder opens the app's broker; EnqueuePipeline runs the middleware and stores jobs.
+
+The broker is opened on first use, under a lock: two threads must not open two brokers. A task that the broker cannot
+serve is refused: when it is declared, or when the broker is opened. `close` lets go of files and connections; using
+the app opens them again.
+
+Jobs reach the pipeline complete. It adds headers from telemetry subscribers, checks jobs again after a middleware,
+and reports stored jobs to telemetry.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""What is published beside an event's value: what may be, and the text that a listener finds in its headers."""
+"""Attributes of an event: checks them, and encodes them as the text that a listener finds in its headers.
+
+The limits come from SQS and SNS, and hold on every broker.
+"""
 
 from __future__ import annotations
 

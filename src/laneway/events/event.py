@@ -1,7 +1,9 @@
-"""Events: what they are called, who has subscribed to them, and what travels beside them. Plain data, no state.
+"""Subscription, EventNames, types of attributes and the key of an event's copy: plain data, no state.
 
-A topic is what is published to; each listener has a queue of its own, and a subscription ties the two. Names are
-those of the Ruby and JavaScript originals, so that programs of either kind hear each other.
+An app publishes to a topic. Each listener has a queue of its own, and a subscription connects the queue to the
+topic. Names follow Eventboss for Ruby and JavaScript, so that programs of either kind receive each other's events.
+
+The checks of names are in `names.py`: they need `config.py`, which imports `jobs/data.py`, which imports this file.
 """
 
 from __future__ import annotations

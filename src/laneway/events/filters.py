@@ -1,9 +1,10 @@
-"""Which events a subscription wants, by their attributes, in the words of SNS: checked here, and judged for all brokers
-but SNS itself.
+"""Decides whether a subscription wants an event, by its attributes. Filters are written as for SNS.
 
     {"country": ["DE", {"prefix": "A"}], "cents": [{"numeric": [">", 100]}]}
 
-All attributes must fit; of the conditions on one of them, one must.
+All attributes must match; of the conditions on an attribute, one must. Filters are checked here for all brokers.
+They are applied here for all but SNS, which applies them itself. A condition that is not understood lets the event
+through: a later version may have stored it, and no event may be lost.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""What events, topics and their queues may be called, and the sentence for each name that cannot be."""
+"""Checks the names of events, topics and their queues, with a sentence for each wrong name.
+
+It also reads LANEWAY_ENV and LANEWAY_DEVELOPMENT.
+"""
 
 from __future__ import annotations
 

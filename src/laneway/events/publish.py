@@ -1,7 +1,7 @@
-"""Publishing events: one job for every queue that has subscribed, all of an event or none; and sending to one alone.
+"""Publisher makes one job per subscribed queue; EventSender sends to one queue.
 
-Who has subscribed is asked each time, so that a subscription counts from the moment that it exists. A broker that makes
-the copies itself, as SNS does, is handed one job for its topic.
+All jobs of an event are stored or none. The broker is asked for the subscriptions each time, so that a subscription
+counts as soon as it exists. A broker that makes the copies itself, as SNS does, gets one job for the topic.
 """
 
 from __future__ import annotations

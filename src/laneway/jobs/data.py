@@ -1,7 +1,8 @@
-"""What a job is: on its way in (NewJob), handed to a worker (Claim), and as somebody sees it (JobView).
+"""NewJob, Claim, JobView and the other values that brokers exchange with the core.
 
-Plain data, shared by the core and every broker. There are three kinds of job and one model: a key, and payloads in
-order. A plain task's job is a job whose key is its own id.
+A NewJob is on its way in, a Claim is handed to a worker, and a JobView is shown to an operator. All are plain data.
+There are three kinds of job and one model: a key, and payloads in order. The key of a plain task's job is its own
+id.
 """
 
 from __future__ import annotations

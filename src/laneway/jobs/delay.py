@@ -1,6 +1,6 @@
-"""When a job is due: what `delay=` and `perform_at=` may be, and the sentences for what they may not.
+"""Converts `delay` and `perform_at` to seconds, and refuses wrong values with a sentence.
 
-Delays are kept as delays until they reach the broker: it is the broker's clock that turns them into times.
+A delay stays a delay until it reaches the broker, because the broker's clock turns it into a time.
 """
 
 from __future__ import annotations

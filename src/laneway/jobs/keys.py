@@ -1,6 +1,6 @@
-"""Keys and scores: how a parameter is marked as the key, and what a key or a score may be.
+"""Key, the mark of a key parameter; and the checks of keys and scores.
 
-Everything that checks one does it here, so that the API, a middleware's changes and every broker agree.
+Every check of a key or a score is here, so that the API, changes by a middleware and every broker agree.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What becomes of two jobs of one key when they meet: the small decisions that every broker makes alike.
+"""Decides what becomes of two jobs of one key when they meet, for every broker alike.
 
-Pure functions. The whole of it, as a model of one key from its first payload to its last, is
-`tests.support.model`; a broker is right when it cannot be told from that.
+Pure functions. `tests/support/model.py` is the whole model of one key, from its first payload to its last. A broker
+is right if its answers do not differ from the model's.
 """
 
 from __future__ import annotations

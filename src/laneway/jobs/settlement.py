@@ -1,8 +1,12 @@
-"""How a run ended, and what is to be recorded of it. The core decides here; brokers only store.
+"""Decides how a run ends: done, retry, bury, postpone or release. The core decides here; brokers only store.
 
-A Settlement is the decision for one claim. Times in it are delays, so that the broker's clock is the only one.
-A claim's payloads are in order, and what became of them is told from the front: the first `done` are finished, the
-next `buried` go to the morgue, and the rest goes back to the queue.
+A `Settlement` is the decision for one claim. Its times are delays, so that only the broker's clock counts. It counts
+the claim's payloads from the front: the first `done` are finished, the next `buried` go to the morgue, and the rest
+goes back to the queue.
+
+If the process of a run dies, the job runs again: one death may be chance, or the fault of another job in that
+process. After the second death the job runs alone in a process of its own. At the third it is buried. So an innocent
+job runs to its end, and only the job that kills its process goes to the morgue. The broker counts the deaths.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Which shard of its queue a key belongs to. A pure function that must never change."""
+"""Maps a key to its shard: a pure function that must never change."""
 
 from __future__ import annotations
 

@@ -1,12 +1,12 @@
-"""The ticket: the JSON text that names a task and its params, as it lies in every broker.
+"""The ticket: the JSON text that names a task and its params, as every broker stores it.
 
     {"_job_class":"Name","_job_params":{…}|null}
 
-and, for a keyed call, `"_job_id":"…"` at its end: so two equal calls of a key are two payloads. A ticket that the Ruby
-original has delayed says `"_execute_after":…`, unix seconds.
+A keyed call also has `"_job_id":"…"` at its end, so that two equal calls of a key are two payloads. A ticket that
+Sqewer has delayed has `"_execute_after":…`, in unix seconds.
 
-The format is that of the Ruby original, which reads ours as we read its. A ticket is only ever looked up among
-the registered tasks: it never imports a module and never builds a class that was not declared.
+The format is that of Sqewer, the Ruby original: each of the two reads the other's tickets. Decoding a ticket only
+looks up registered tasks. It never imports code, and never builds a class that was not declared.
 """
 
 from __future__ import annotations

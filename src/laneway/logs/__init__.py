@@ -1,13 +1,15 @@
-"""The worker's log, for the person who reads it at night, and for the machine that does by day.
+"""The worker's log: telemetry as records of the app's logger, written as plain lines, with rich, or as JSON.
 
-    events.py      events to records of the app's logger
-    sentences.py   what is said of each
-    lines.py       records as lines: plain
-    colours.py     ... with colours and whole tracebacks: rich
-    documents.py   ... as JSON, a document a line: json
-    others.py      what Python would write to stderr as it is
+No format ever writes a job's arguments. The program's own handlers get the same records, with the event's fields as
+attributes. rich is imported only for its format.
 
-Never an argument, in any of them. Handlers of one's own get the same records, with the event's fields as attributes.
+- `event_log`: turns telemetry into log records
+- `sentences`: one sentence per event
+- `lines`: plain lines; the base of the other formats
+- `rich_lines`: coloured lines with tracebacks
+- `json_lines`: one JSON document per line
+- `last_resort`: writes warnings of other loggers in the log's format
+- `text`: makes foreign text safe for a log
 """
 
 from __future__ import annotations

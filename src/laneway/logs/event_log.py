@@ -1,8 +1,8 @@
-"""From events to records of the app's logger: failures and slow runs, or every run; never an argument.
+"""EventLog: turns telemetry into records of the app's logger. It logs failures and slow runs, or every run.
 
-Runs are noted as they happen and turned into records by a thread of its own, in batches, because a line formatted and
-written in the runner's thread costs more than a small job. A record carries the event's name and its fields, so that
-any handler can use them.
+Subscribers only note the event. A thread of the log turns events into records, in batches, because formatting and
+writing a line in the runner's thread costs more than a small job. A record carries the event's name and fields, so
+that any handler can use them. It never holds a job's arguments.
 """
 
 from __future__ import annotations

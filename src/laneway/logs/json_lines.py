@@ -1,4 +1,4 @@
-"""Records for machines: one JSON document a line, whatever stands in the record."""
+"""JsonHandler: writes one JSON document per line, whatever values the record holds."""
 
 from __future__ import annotations
 

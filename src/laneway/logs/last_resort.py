@@ -1,5 +1,8 @@
-"""What others have to say where nobody has set up logging for them: Python would write it to stderr as it is, between
-our lines. It is written in the format of these instead; neither more of it nor less."""
+"""Writes warnings of Python and of other loggers in the log's format, if the program does not handle them.
+
+Without it Python would write them to stderr as they are, between our lines. It writes the same records as Python
+would, no more and no fewer.
+"""
 
 from __future__ import annotations
 

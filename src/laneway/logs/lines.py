@@ -1,4 +1,4 @@
-"""Records as lines that can be read at a glance: time, level, sentence. Several may be written in one go."""
+"""LineHandler: writes records as plain lines of time, level and sentence. It can write a batch of lines at once."""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
-"""Records for one's own terminal: in colour, and with the whole traceback of what failed. Never a local variable:
-there the arguments are."""
+"""RichHandler: writes records for a terminal, in colour and with the traceback of an error.
+
+It never shows local variables, because they hold a job's arguments.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Events in words: one line each, at a level. Whatever stands in an event, a line stays one line."""
+"""One sentence and a level per event. A sentence stays one line, whatever text the event holds."""
 
 from __future__ import annotations
 

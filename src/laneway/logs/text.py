@@ -1,4 +1,4 @@
-"""Text from elsewhere, made fit for a log: errors repeat whatever a remote server said."""
+"""Makes foreign text safe for a log: errors repeat whatever text a remote server sent."""
 
 from __future__ import annotations
 

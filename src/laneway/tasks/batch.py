@@ -1,4 +1,4 @@
-"""What a collecting task is handed: the payloads of some keys, and a way to say which keys failed."""
+"""Batch: the payloads by key that a collecting task is handed, and `fail` for keys that failed."""
 
 from __future__ import annotations
 

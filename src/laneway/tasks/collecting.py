@@ -1,6 +1,7 @@
-"""A collecting task: payloads are gathered by key, and a run is handed all that have come since the last one.
+"""Collecting: a task whose payloads are collected by key. A run gets all that have come since the last run.
 
-It owns how a payload becomes a job and a value again. Its queue is its own: nothing in a payload names the task.
+It turns a payload into a job, and a stored body back into a payload. The task has a queue of its own, because
+nothing in a payload names the task.
 """
 
 from __future__ import annotations

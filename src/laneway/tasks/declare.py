@@ -1,4 +1,7 @@
-"""Declaring tasks: `@app.task` and `@app.collect`, typed, and everything that is checked when they are used."""
+"""Declares tasks: `@app.task` and `@app.collect`, their types and every check that they make.
+
+The checks of names, handlers and lists also serve `declare_listener.py`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Declaring listeners: `@app.listener`, typed, and everything that is checked when it is used."""
+"""Declares listeners: `@app.listener`, its types and every check that it makes.
+
+It is not a part of `listener.py`, because it imports `declare.py`, which imports `listener.py`.
+"""
 
 from __future__ import annotations
 

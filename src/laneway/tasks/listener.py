@@ -1,6 +1,7 @@
-"""A listener: declared code that is run for every event that comes to its queue, and the subscription it needs.
+"""Listener: declared code that runs for every event in its queue, and the subscription that it needs.
 
-It owns how a body becomes an event's value again. Its queue is its own: nothing in a body names the listener.
+It turns a stored body back into an event's value. The listener has a queue of its own, because nothing in a body
+names the listener.
 """
 
 from __future__ import annotations

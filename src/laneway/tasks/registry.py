@@ -1,4 +1,7 @@
-"""The tasks of an app, by name. What is not in here cannot be run, whatever a ticket says."""
+"""Registry: an app's tasks by name, collecting tasks and listeners by queue.
+
+A task that is not registered cannot run, whatever a ticket says.
+"""
 
 from __future__ import annotations
 

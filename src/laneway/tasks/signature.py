@@ -1,7 +1,9 @@
-"""Arguments as canonical JSON and back, typed by a callable's annotations.
+"""Signature: reads a callable's parameters, and converts arguments to canonical JSON and back.
 
-Canonical: keys sorted, no spaces, UTF-8. What would not come back as it went in (NaN, a set for a parameter
-that is not annotated as one, …) is refused here, when it is enqueued, rather than bent. Nothing is ever pickled.
+The annotations give the types. An annotation that cannot be evaluated (imported for type checkers only) is left out.
+Canonical JSON has sorted keys, no spaces, and is UTF-8. A value that would not come back as it was (NaN, a set for a
+parameter that is not annotated as a set) is refused when it is enqueued, never changed silently. Nothing is ever
+pickled. Reading a callable does not change it.
 """
 
 from __future__ import annotations

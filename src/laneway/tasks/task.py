@@ -1,6 +1,6 @@
-"""A task: declared code, and the ways to have it run later.
+"""Task: a declared function or class, with `enqueue` and `using`.
 
-`Task[P, Call, Result]`: P are the parameters of `enqueue`, Call those of a plain call; they differ by the
+In `Task[P, Call, Result]`, P are the parameters of `enqueue` and Call those of a plain call. They differ by the
 context that a task with `context=True` is handed. Options never mix with arguments: they go through `using`.
 """
 

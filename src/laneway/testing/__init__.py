@@ -1,1 +1,5 @@
-"""What helps to test: programs that use Laneway, and brokers that want to be one."""
+"""The test kit: for programs that use Laneway, and for authors of brokers.
+
+- `faulty_broker`: FaultyBroker loses requests and answers on demand
+- `conformance/`: BrokerConformance, the broker contract as tests
+"""

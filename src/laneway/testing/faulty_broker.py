@@ -1,4 +1,4 @@
-"""A broker that fails on demand, for testing how the rest behaves when it does.
+"""FaultyBroker: loses requests and answers on demand, to test how the rest of Laneway copes.
 
 faulty = FaultyBroker(SQLiteBroker(path))
 faulty.lose_request("turn")        # the next turn never reaches the broker

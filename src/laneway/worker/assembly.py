@@ -1,10 +1,10 @@
-"""The parts of a worker that runs, put together:
+"""`Assembly`: builds the parts of a worker and connects them.
 
-waker ─► fetchers (one a queue) ─► bus ─► runner threads, event loop
+waker ─► fetchers (one per queue) ─► bus ─► runner threads, event loop
             ▲                                      │
-            └───────────── settlements ◄───────────┘        keeper: the lease · duties: the broker's own chores
+            └───────────── settlements ◄───────────┘        LeaseKeeper: lease · Duties: the broker's periodic work
 
-They are made anew whenever the worker starts. What becomes of them at its end is in `ending.py`.
+Every start of the worker builds a new `Assembly`. `shutdown.end` stops the parts.
 """
 
 from __future__ import annotations

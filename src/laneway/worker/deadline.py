@@ -1,6 +1,7 @@
-"""Asking a broker that may be silent, for those who cannot wait until the call ends by itself.
+"""Calls the broker with a deadline, for callers that cannot wait until the call returns by itself.
 
-A call cannot be broken off, so it is made in a thread of its own, which is left behind. It never repeats a call.
+A call cannot be cancelled, so it runs in a thread of its own. After the deadline that thread is left behind, and the
+call may still take effect. `call_with_deadline` never repeats a call.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""What a broker has done again and again while a worker serves its queues: a thread for each duty.
+"""Runs the periodic duties of a broker, such as moving due jobs from a table to SQS: one thread per duty.
 
-Such as moving to SQS what has become due in a table. Every process of a supervisor has its own; brokers see to it that
-they share the work. A duty that fails is told once and tried again; jobs go on without it. It is only ever ended
-between two rounds; whoever is killed in the middle of one has left nothing half done that another cannot finish.
+Every process of a supervisor runs all duties; the broker divides the work between them. A duty that fails is reported
+once and retried; jobs run on without it. `Duties` stops a duty only between two rounds. If the process is killed
+during a round, another worker can finish everything that the round left half done.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""How a worker is known to the broker: the id that it goes by, its queues and the shards that it serves.
+"""`Member`: a worker as the broker knows it: its id, its queues and the shards that it serves.
 
-A worker joins when it starts, and anew under another id when its lease was lost; it leaves at its end. Renewing the
-lease is the keeper's, in `lease.py`.
+A worker joins when it starts and leaves when it ends. If its lease is lost, it joins again under a new id and drops
+everything that it claimed under the old id. `lease/lease.py` renews the lease.
 """
 
 from __future__ import annotations

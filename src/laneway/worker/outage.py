@@ -1,8 +1,10 @@
-"""Whether the broker is away, for the worker as a whole: said once when it goes, and once when it is back.
+"""Reports once that the broker or a queue is away, and once that it is back; notices a silent broker.
 
-A broker that answers, and refuses, is away as well. That is said in its own words, also if it did not answer at first:
-a server that comes back with another certificate, or another password, is one that somebody has to mend. What is said
-differently to several, as about queues that are missing, is said for each of them.
+`Outage`: a broker that answers with a refusal counts as away too. The report quotes the refusal, also if the broker
+did not answer at first, because an operator has to fix a new certificate or password. Different refusals are each
+reported, up to a limit. `MissingQueues`: a missing queue is no outage, and the other queues go on. A supervisor makes
+both reports for all its processes. `SilenceWatch` is a thread that never calls the broker, so it can notice that
+another part has waited too long. At least every second it sends the supervisor a heartbeat.
 """
 
 from __future__ import annotations

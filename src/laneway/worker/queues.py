@@ -1,7 +1,7 @@
-"""Which queues a worker serves: those of its app or those that were named, and which listeners among them.
+"""Chooses the queues that a worker serves: all queues of its app or the named queues, and which listeners.
 
-Pure functions. Listeners are chosen by their names, because that is what the code calls them; everything else is
-chosen by its queue.
+Pure functions. Listeners are included and excluded by name, because the code refers to them by name. All else is
+chosen by queue.
 """
 
 from __future__ import annotations

@@ -1,4 +1,11 @@
-"""The end of a worker: what runs is let finish, what is left is settled, and the parts are stopped, in this order."""
+"""How a worker stops: the request to stop, `--until-empty`, and the order in which the parts end.
+
+`StopState` holds the request: from a signal, from the supervisor, or from the program that the worker runs in. A
+retiring worker has no deadline; a second INT, or the supervisor's request to give up, ends the wait for running jobs.
+`is_empty` looks twice, because a run may have moved a job to a shard that was already checked. `end` lets runs
+finish, settles the rest, and stops the parts in a fixed order. It does not give back the claim of a job that still
+runs: the supervisor does so when the process is gone, or the lease runs out.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""What a worker process does with signals, and how it shows what its threads are doing."""
+"""Signal handlers of a worker process: TERM, INT and USR1 stop it; USR2 and TTIN write all stacks to the log.
+
+A stack dump runs in a thread of its own, because the main thread may hold the lock that the log needs. A process that
+a job has forked is not the worker: there a stop signal has its default effect.
+"""
 
 from __future__ import annotations
 

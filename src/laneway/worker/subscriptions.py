@@ -1,12 +1,11 @@
-"""The subscriptions of the listeners that a worker serves: written when it starts, until each is there, and again when
-somebody has removed one.
+"""`SubscriptionDuty`: writes the subscriptions of the served listeners, and restores removed subscriptions.
 
-They are written before anything is fetched, so that whoever publishes when a worker has said that it runs reaches it.
-What cannot be subscribed is told once and tried again; the others go on. From time to time it looks whether they are
-there still. A filter that somebody has changed meanwhile is left then: it may be that of newer code. Nothing is ever
-removed here: that a listener is not served by this worker does not mean that nobody serves it. In development the
-broker first makes what is missing. A worker that is told not to write them leaves them as they are, and makes nothing
-for the queues of listeners.
+The worker waits for the first round before it fetches, for a third of the lease at most, so that events that are
+published after it reports its start reach it. A subscription that fails is reported once and retried; the other
+subscriptions go on. Every ten minutes the duty writes missing subscriptions again. Then it leaves a changed filter
+alone: newer code may have written it. It never removes a subscription: another worker may serve that listener. In
+development the broker first creates missing resources. With `--no-subscribe` the duty writes no subscription and
+creates nothing for the listeners' queues.
 """
 
 from __future__ import annotations

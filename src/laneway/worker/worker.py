@@ -1,4 +1,10 @@
-"""The worker: it starts its parts, answers their questions, and stops them; as a process, or inside another program."""
+"""`Worker`: starts the parts of a worker, handles their failures and stops them.
+
+`run` runs it as a process; `start` and `stop` run it in threads of another program. A worker that loses its lease
+continues under a new id. A supervised worker that loses it while jobs run exits at once instead, because another
+worker may run them; its supervisor starts a new process. If a task raises `SystemExit` or the like, or a part breaks,
+the worker ends. The claim stays unsettled and is taken back, and its retry_count is unchanged.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Calls of SQS, DynamoDB and SNS in one line, by plain boto3."""
+"""One-line calls of SQS, DynamoDB and SNS with plain boto3."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A topic and the queues of two listeners, for tests of what is published on AWS and of what comes of it."""
+"""A topic and the queues of two listeners, for tests of published events and their copies on AWS."""
 
 from __future__ import annotations
 

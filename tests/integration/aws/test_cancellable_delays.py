@@ -1,4 +1,4 @@
-"""Delays that can be cancelled to their end: such a job leaves the table when it is due, and no sooner."""
+"""Tests of delays that can be cancelled until the due time: the job leaves the table when it is due, no sooner."""
 
 from __future__ import annotations
 

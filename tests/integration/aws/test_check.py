@@ -1,4 +1,4 @@
-"""`laneway check` on AWS: what is missing, what is set dangerously, and what is not allowed."""
+"""Tests of `laneway check` on AWS: missing resources, dangerous settings and missing permissions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`laneway check` on AWS: whether events come to their listeners."""
+"""Tests of `laneway check` on AWS for events: whether they reach their listeners."""
 
 from __future__ import annotations
 

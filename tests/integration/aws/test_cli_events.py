@@ -1,4 +1,7 @@
-"""The command line for events on AWS: what a worker in development makes is subscribed, checked, reloaded, purged."""
+"""Tests of the event commands on AWS: `subscribe`, `check`, and `deadletter` reload and purge.
+
+A worker in development mode creates the resources.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`laneway aws create`: what is missing is made, and what exists is looked at and left alone."""
+"""Tests of `laneway aws create`: it creates missing resources and only inspects existing ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""`laneway aws create` for events: topics, listeners' queues, permissions and subscriptions; and development mode."""
+"""Tests of creating the resources of listeners: topics, queues, permissions and subscriptions.
+
+Both `laneway aws create` and a worker in development mode create them.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The dead-letter queues as a morgue: listed, revived and deleted by key, whoever has put them there."""
+"""Tests of dead-letter queues as the morgue: list, revive and delete by key, for messages of any origin."""
 
 from __future__ import annotations
 

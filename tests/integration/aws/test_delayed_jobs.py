@@ -1,4 +1,4 @@
-"""The waiter table: which there are, what is in them, and what can be done with an item."""
+"""Tests of the waiter tables, which store delayed jobs: finding them, their items, and the operations on an item."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Delays of any length, from the call that delays a job to the queue that it arrives in, and what is done meanwhile."""
+"""Tests of delays of any length, from the enqueue to the arrival in the queue, and of actions on delayed jobs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A whole dead-letter queue, reloaded or purged as it is received: what is kept, what is left, and that it ends."""
+"""Tests of reloading or purging a whole dead-letter queue: kept attributes, remaining messages, and that it ends."""
 
 from __future__ import annotations
 

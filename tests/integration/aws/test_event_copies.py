@@ -1,4 +1,4 @@
-"""Copies of events on SQS: with an id for each queue, out of an envelope or raw, and kept as they were published."""
+"""Tests of event copies on SQS: an id per queue, raw or in an SNS envelope, and stored as they were published."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Events of an app on AWS: published, heard by workers, and traced across, beside programs of others."""
+"""Tests of events on AWS with workers: publishing, listening and tracing, also together with other programs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The fake's DynamoDB is as strict as AWS's, where moto is not."""
+"""Tests that the fake's DynamoDB is as strict as AWS where moto is not."""
 
 from __future__ import annotations
 

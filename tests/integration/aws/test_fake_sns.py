@@ -1,4 +1,4 @@
-"""The fake's SNS is as strict as AWS's, where moto is not: what it refuses, and what its filters let pass."""
+"""Tests that the fake's SNS is as strict as AWS where moto is not: rejected requests and filters."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the fake's SNS delivers and what it loses, who may ask it, and what fails when told to."""
+"""Tests of the fake's SNS: the messages it delivers and loses, permissions, and faults on request."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The fake's SQS is as strict as AWS's, where moto is not; it goes by the test's clock; and it fails when told to."""
+"""Tests of the fake's SQS: as strict as AWS where moto is not, on the clock of the test, with faults on request."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Faults really happen: what is refused is not carried out, what is lost is."""
+"""Tests of the fault proxy: a refused call is not carried out, a call whose response is lost is carried out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""The table of features in docs/brokers.md is true: each of them is tried on brokers, with and without a table."""
+"""Tests the table of features in docs/brokers.md: tries each feature on each broker.
+
+SQS is tried without a table, with a table, and with `records=on`. The Redis column must equal the SQLite column;
+the conformance suite tests Redis itself.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""FIFO groups: the calls of a key come strictly in order, one claim at a time, and a failure stops them."""
+"""Tests of FIFO groups: calls of a key run strictly in order, in one claim at a time, and a failure stops them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What workers tell each other by way of the tables: that they live, what they have counted, and what is paused."""
+"""Tests of the information that workers share through the tables: heartbeats, counts, deaths and pauses."""
 
 from __future__ import annotations
 

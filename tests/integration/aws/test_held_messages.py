@@ -1,4 +1,4 @@
-"""What a process holds: kept hidden for as long as it takes, up to 12 hours; and what comes twice runs once."""
+"""Tests of held messages: hidden as long as they are renewed, up to 12 hours; a duplicate does not run twice."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `laneway aws iam` prints suffices, also where others use the same table."""
+"""Tests that the policy of `laneway aws iam` is sufficient, also when other apps share the table."""
 
 from __future__ import annotations
 

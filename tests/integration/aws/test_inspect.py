@@ -1,4 +1,4 @@
-"""What can be seen of queues on SQS: numbers, workers, what waits in the table; and what is said of the rest."""
+"""Tests of inspection on SQS: counts, workers, delayed jobs in the table, and the errors for the rest."""
 
 from __future__ import annotations
 

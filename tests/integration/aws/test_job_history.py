@@ -1,4 +1,4 @@
-"""Handles on SQS, with `records=on`: how jobs ended is kept in the table, and what runs is in the heartbeats."""
+"""Tests of handles on SQS with `records=on`: the table stores how jobs ended, heartbeats name the running jobs."""
 
 from __future__ import annotations
 

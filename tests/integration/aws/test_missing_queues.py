@@ -1,4 +1,4 @@
-"""A worker whose queues are missing: it says which, once each, and does not take them for empty."""
+"""Tests of a worker whose queues are missing: it reports each queue once and does not treat it as empty."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What SQS refuses for good holds up nobody but its own job: not the queue, not the turn, and never silently."""
+"""Tests of messages that SQS rejects for good: each blocks only its own job, and an error reports it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The poller: what is due soon goes from the table into the queue, once, as it was stored, and is never lost."""
+"""Tests of the poller: it moves jobs that are due soon from the table to the queue, unchanged, and loses none."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is published to SNS: the bytes of the originals, in tens and by size, and what is wrong is said."""
+"""Tests of publishing to SNS: the bytes of the Ruby and JavaScript originals, batches by count and size, errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which SQS queues belong to a queue, how they are found, and what calling AWS says when it goes wrong."""
+"""Tests of finding the SQS queues of a queue, of boto3 clients, and of the error sentences for failed AWS calls."""
 
 from __future__ import annotations
 

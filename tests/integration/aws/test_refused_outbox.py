@@ -1,4 +1,4 @@
-"""What a run sends to a topic or queue that is missing, or may not: it is retried until somebody has mended that."""
+"""Tests of a run that sends to a missing or forbidden topic or queue: it is retried until the operator fixes that."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Messages age while they are hidden: a job is sent anew, or buried in a sentence, before SQS forgets or moves it."""
+"""Tests of message age: a job is sent again, or buried with a reason, before SQS deletes or moves its message.
+
+A message keeps aging while it is hidden. A keyed call cannot be sent again, because it would lose its place.
+"""
 
 from __future__ import annotations
 

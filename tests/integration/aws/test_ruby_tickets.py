@@ -1,4 +1,4 @@
-"""Tickets that the Ruby original wrote run here, and those written here are what it reads: the same bytes."""
+"""Tests of compatibility with the Ruby original: its tickets run here, and Laneway writes the bytes that it reads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How jobs get to SQS, or into the table: all or nothing is checked, in tens, in order, and told when it fails."""
+"""Tests of sending jobs to SQS or the table: all are checked first, sent in tens and in order; errors name jobs."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The DynamoDB that tests run against behaves alike, whether it is moto's or the fake's.
+"""Tests that DynamoDB behaves the same on moto's server and on the fake.
 
-What moto takes and AWS refuses is in test_fake_tables.py.
+Requests that moto accepts and AWS rejects are in test_fake_dynamodb.py.
 """
 
 from __future__ import annotations

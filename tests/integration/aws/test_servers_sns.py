@@ -1,7 +1,8 @@
-"""The SNS that tests run against behaves alike, whether it is moto's or the fake's: else one of them is a fantasy.
+"""Tests that SNS behaves the same on moto's server and on the fake; else one of the two servers is wrong.
 
-Where moto is known to differ from AWS (it asks no queue's policy, takes wrong attributes, changes a subscription that
-is there, and forgets the kind of a list's members) the fake does as AWS does: test_fake_sns.py, test_fake_delivery.py.
+Where moto is known to differ from AWS, the fake follows AWS: see test_fake_sns.py and test_fake_sns_delivery.py. moto
+ignores the policies of queues, accepts wrong attributes, changes an existing subscription, and loses the types of
+list members.
 """
 
 from __future__ import annotations

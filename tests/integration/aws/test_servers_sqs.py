@@ -1,6 +1,6 @@
-"""The SQS that tests run against behaves alike, whether it is moto's or the fake's: else one of them is a fantasy.
+"""Tests that SQS behaves the same on moto's server and on the fake; else one of the two servers is wrong.
 
-Where moto is known to differ from AWS the fake does as AWS does: test_fake.py.
+Where moto is known to differ from AWS, the fake follows AWS: see test_fake_sqs.py.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Settling on SQS: what becomes of messages, and that nothing is lost whichever answer is."""
+"""Tests of settling on SQS: the effect on the messages, and that no job is lost whichever response is lost."""
 
 from __future__ import annotations
 

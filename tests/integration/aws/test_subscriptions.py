@@ -1,4 +1,4 @@
-"""Subscriptions on SNS: made where they are missing, mended where they are otherwise, and looked at first."""
+"""Tests of SNS subscriptions: inspected first, created if missing, and given the right filter if it differs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Topics on SNS: what they are called, and where they are."""
+"""Tests of SNS topics: their names and ARNs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Turns on SQS: settling and claiming in one step, waiting, joining and leaving."""
+"""Tests of turns on SQS: settling and claiming in one step, waiting, joining and leaving."""
 
 from __future__ import annotations
 

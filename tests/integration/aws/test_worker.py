@@ -1,4 +1,4 @@
-"""Workers on SQS as their users see them: jobs that run once, keys in order, few requests, long jobs."""
+"""Tests of workers on SQS as users see them: jobs run once, keys in order, few requests, delays on time."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""Processes that publish and are killed with SIGKILL while they do: python -m tests.integration.redis.publisher
+"""Processes that are killed with SIGKILL while they publish: `python -m tests.integration.redis.publisher`.
 
-Each line of input is a URL, a number and a word: publish in a new process, which is killed at that exchange with the
-servers when half of its commands have been carried out (`amid`), or all (`after`). The answer says whether it was,
-`killed` or `alive`. With `many` a long list is published by a process whose id is the answer; whoever asked is to kill
-it, and to say so in a line.
+Each line of input is a URL, a number and a word. A new process publishes and is killed at the exchange with that
+number, after half of its commands (`amid`) or all of them (`after`) have been carried out. The reply is `killed` or
+`alive`. With `many` the process publishes a long list, and the reply is its process id: the caller must kill it and
+then send a line.
 """
 
 from __future__ import annotations

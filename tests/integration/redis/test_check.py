@@ -1,4 +1,4 @@
-"""What `laneway check` says about a server, on servers that are set up so."""
+"""Tests of the findings of `laneway check` about the settings of a Redis server, on servers with such settings."""
 
 from __future__ import annotations
 

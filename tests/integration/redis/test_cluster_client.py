@@ -1,4 +1,4 @@
-"""Calls on a Cluster."""
+"""Tests of client calls on a Redis Cluster: routing, scripts, waits, moved slots, dead servers and replicas."""
 
 from __future__ import annotations
 

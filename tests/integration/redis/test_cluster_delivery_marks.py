@@ -1,4 +1,7 @@
-"""What runs have sent on a Cluster is stored once, also if the outbox it lay in is away for long."""
+"""Tests that jobs which a run sends on a Cluster are stored once, even if their outbox is unreachable for days.
+
+Shards remember a delivered job for days, but only for ten minutes once they know that the outbox has dropped it.
+"""
 
 from __future__ import annotations
 

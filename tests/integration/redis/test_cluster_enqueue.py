@@ -1,4 +1,4 @@
-"""What is stored on a Cluster when not all can be."""
+"""Tests of storing jobs on a Cluster when a shard is unreachable or a key is taken."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is sent to a queue on a Cluster while it is being resharded: stored once, whatever is cut and repeated."""
+"""Tests of sending to a queue on a Cluster while it is resharded: stored once, despite cuts and repeats."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""A verb on a Cluster is many calls, and the connection may be cut before, amid and after each: a repeat mends it."""
+"""Tests that a repeat repairs a broker verb on a Cluster whose connection was cut.
+
+A verb is many calls there. The connection is cut before, in the middle of and after each of them.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Nodes of a Cluster are killed and come back while jobs come and are run: none is lost, stuck or run beside itself."""
+"""Chaos test: Cluster nodes are killed and restarted under load. No job is lost or stuck, no key runs in parallel."""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Events on a Cluster, where no step can store two copies: first they lie in one outbox, and are delivered then."""
+"""Tests of events on a Cluster, where one step cannot store copies in several shards.
+
+All copies of an event are first stored in one outbox and then delivered. If the publisher dies, a worker delivers
+them.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Turns on a Cluster that are repeated, or arrive late, when much has happened since."""
+"""Tests of turns on a Cluster that are repeated or arrive late, after other turns or a resharding."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Slots of a Cluster are moved to other nodes, key by key, while the broker is in use."""
+"""Tests of the broker while slots of a Cluster move to another node, key by key.
+
+A verb that needs such a slot fails as a whole until the move ends.
+"""
 
 from __future__ import annotations
 

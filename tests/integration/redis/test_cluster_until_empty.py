@@ -1,4 +1,4 @@
-"""A worker that ends when nothing is left to do: on a Cluster what a run has sent may be in no queue for a while."""
+"""Tests of `until_empty` on a Cluster, where a job that a run has sent may be in no queue for a while."""
 
 from __future__ import annotations
 

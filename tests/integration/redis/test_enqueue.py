@@ -1,4 +1,4 @@
-"""Long lists of jobs get into Redis whole and in order, though they are sent ahead of the answers."""
+"""Tests that long lists of jobs are stored completely and in order, though commands are sent ahead of the replies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A server that somebody has emptied (FLUSHALL), or that came back without its data, is used on as a new one."""
+"""Tests of a server that was emptied (FLUSHALL) or restarted without its data: it is used like a new server."""
 
 from __future__ import annotations
 

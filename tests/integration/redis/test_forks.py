@@ -1,4 +1,4 @@
-"""What forked processes send is stored, all of it: they share nothing by which they could be taken for each other."""
+"""Tests that all jobs sent by forked processes are stored: no process is mistaken for another."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The index of keys: made when somebody lists by key, kept as long as somebody does, and right all the time."""
+"""Tests of the index of keys: created by a listing by key, dropped an hour after the last, and always correct."""
 
 from __future__ import annotations
 

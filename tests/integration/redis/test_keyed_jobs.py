@@ -1,4 +1,4 @@
-"""Calls of one key on Redis and on a Cluster, as a worker runs them."""
+"""Tests of calls of one key with a worker, on a Redis server and on a Cluster."""
 
 from __future__ import annotations
 

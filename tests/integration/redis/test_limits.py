@@ -1,4 +1,4 @@
-"""What is large is stored and handed out in portions, and what is too large is refused in a sentence."""
+"""Tests of large data: it is stored and claimed in portions, and rejected with a clear error if it is too large."""
 
 from __future__ import annotations
 

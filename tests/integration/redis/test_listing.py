@@ -1,4 +1,4 @@
-"""Listings of many jobs: page by page the sorted whole, and no page costs what the whole would."""
+"""Tests of listing many jobs: the pages add up to the sorted whole, and no page costs as much as the whole."""
 
 from __future__ import annotations
 

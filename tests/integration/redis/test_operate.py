@@ -1,4 +1,4 @@
-"""What people do to jobs in Redis, beyond what every broker is tested for."""
+"""Tests of operator actions on Redis, beyond the conformance suite: cancel, pause, run now, bury, revive, delete."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A server whose memory is full (maxmemory with noeviction) takes no new jobs, and lets those that it has be run."""
+"""Tests of a server with full memory (maxmemory, noeviction): it takes no new jobs, and its jobs can still run."""
 
 from __future__ import annotations
 

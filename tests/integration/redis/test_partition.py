@@ -1,4 +1,4 @@
-"""A worker is cut off from Redis while others reach it: they take over what it ran, and it has ended that before."""
+"""Chaos tests of a worker that is cut off from Redis: it ends its runs before other workers take them over."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One payload among very many of a key is found by its identity, in steps that are short for everybody else."""
+"""Tests of finding one payload of a key with thousands of them by its identity, in steps that block Redis briefly."""
 
 from __future__ import annotations
 

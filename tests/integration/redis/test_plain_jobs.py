@@ -1,4 +1,4 @@
-"""Jobs of which nothing is said are stored by a shorter way; what is stored must be the same."""
+"""Tests of the short path that stores jobs without options: it must store the same data as the general path."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Queues of listeners are resharded while events are published: every listener gets every event, and gets it once."""
+"""Tests of publishing while the listeners' queues are resharded: every listener gets every event once."""
 
 from __future__ import annotations
 

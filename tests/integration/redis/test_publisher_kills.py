@@ -1,6 +1,7 @@
-"""Whoever publishes is killed in the middle of it: every listener gets its copy of an event, or none does.
+"""Tests of a publisher that is killed while it publishes: all listeners get their copy of an event, or none does.
 
-On one server that is so at once, on a Cluster when a worker has looked what was left behind. No copy is run twice.
+On one server that holds at once, on a Cluster after a worker has delivered the remaining copies. No copy runs
+twice.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A server that answers and refuses: the sentence says what is missing, and what to do about it."""
+"""Tests of a server that responds with a refusal: the error names the missing right or setting and the fix."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What can go wrong with the jobs in Redis is found and mended, and nothing that was stored is thrown away."""
+"""Tests of finding and repairing damage to the jobs in Redis; a repair throws no stored payload away."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Resharding on Redis goes on after a crash anywhere, whoever goes on with it, and nothing arrives twice."""
+"""Tests that resharding continues after a crash at any call, in any process, and that no job arrives twice."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Turns at the very end of a resharding: a repeat in the new shards gets the answer that was given in the old ones."""
+"""Tests of turns at the end of a resharding: a repeat in the new shards gets the answer of the old shards."""
 
 from __future__ import annotations
 

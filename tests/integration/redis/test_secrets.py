@@ -1,4 +1,4 @@
-"""A password of a URL is in no error, no repr and no log, whatever goes wrong."""
+"""Tests that the password of a URL appears in no error, no repr and no log."""
 
 from __future__ import annotations
 

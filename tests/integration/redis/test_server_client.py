@@ -1,4 +1,4 @@
-"""Calls on one server."""
+"""Tests of client calls on one Redis server: scripts, sockets, restarts, timeouts, the connection pool and forks."""
 
 from __future__ import annotations
 

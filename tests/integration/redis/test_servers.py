@@ -1,4 +1,4 @@
-"""The servers that other tests rely on: they start, keep what they should, and leave nothing behind."""
+"""Tests of the Redis servers that other tests use: start, restart, data as configured, and no processes left over."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Subscriptions on Redis: how they are asked for, and what is left of them."""
+"""Tests of subscriptions on Redis: the stored data, the one command that publishing needs, and cleanup."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tickets of the Ruby original on Redis and on a Cluster."""
+"""Tests of tickets of the Ruby original on a Redis server and on a Cluster: they wait for their due time."""
 
 from __future__ import annotations
 

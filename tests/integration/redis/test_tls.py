@@ -1,4 +1,4 @@
-"""rediss: URLs: the server is known by its certificate, and may want to know ours. What is wrong is said at once."""
+"""Tests of `rediss:` URLs: server certificates, client certificates, and immediate errors for wrong settings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a turn reads of what is due: heads of all shards, and records, which may be large, only of what it may claim."""
+"""Tests of the data that a turn reads: the heads of all shards, but the large job records only of possible claims."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Workers of several nodes that end when nothing is left to them."""
+"""Tests of `until_empty` with workers on several nodes: a worker ends when its own shards are empty."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Waiting for an element of a list: ended by it, by time, by a nudge or by trouble, and never hanging."""
+"""Tests of blocking waits for a list element: an element, a timeout, a nudge or an error ends a wait."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Events in a file that several processes use: subscriptions of all of them, and copies that a kill does not divide."""
+"""Events in a file that several processes use: shared subscriptions, and copies stored all or none after a kill."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The site of a test: everything that it has started is gone at its end."""
+"""Fixture for tests with real worker processes: ends everything that the test started."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Claims that only the process can keep that holds them: its supervisor goes by what it tells of its renewals."""
+"""Claims that only their holder can renew: the supervisor relies on the renewals that the child reports."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Jobs that do to their process what no job should: the supervisor stays, and blames the right one."""
+"""Jobs that damage their own process: the supervisor survives and blames the right job."""
 
 from __future__ import annotations
 

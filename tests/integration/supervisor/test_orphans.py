@@ -1,4 +1,4 @@
-"""What jobs have started themselves ends with the process that ran them."""
+"""Processes that a job has started end with the process that ran the job."""
 
 from __future__ import annotations
 

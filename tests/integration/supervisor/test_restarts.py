@@ -1,4 +1,4 @@
-"""Children that end: others take their place, more and more slowly if that happens again and again."""
+"""Children that end are replaced, with growing pauses if they keep ending."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Told to stop: at any moment, once or twice, with and without jobs."""
+"""Shutdown: at any moment, with one or two signals, with and without running jobs."""
 
 from __future__ import annotations
 

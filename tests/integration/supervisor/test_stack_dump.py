@@ -1,4 +1,4 @@
-"""Stacks of all processes, and a worker without a supervisor."""
+"""Stack dumps of all processes, and workers in memory, which need no supervisor."""
 
 from __future__ import annotations
 

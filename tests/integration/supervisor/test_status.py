@@ -1,4 +1,4 @@
-"""What a supervisor shows over HTTP, through the lives of its processes."""
+"""The status that a supervisor serves over HTTP while its children start, end and are replaced."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the tests of isolated processes share: the app, on a database of its own, and ways to wait."""
+"""Helpers for tests of isolated processes: the app on its own database, and ways to wait."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An app with listeners that run in other processes, which import it from here. What happens is noted in a file."""
+"""App whose listeners run in isolated processes, which import it from here. Runs write to a journal file."""
 
 from __future__ import annotations
 

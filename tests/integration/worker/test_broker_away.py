@@ -1,4 +1,4 @@
-"""A broker that fails, and a lease that is lost: the worker goes on, and no job is lost or repeated for it."""
+"""A failing broker and a lost lease: the worker goes on, and no job is lost or repeated."""
 
 from __future__ import annotations
 

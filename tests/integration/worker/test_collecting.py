@@ -1,4 +1,4 @@
-"""Collecting tasks: what has gathered for some keys of a shard is handed over at once, and settled key by key."""
+"""Collecting tasks: a batch holds the payloads of several keys of one shard, and each key is settled by itself."""
 
 from __future__ import annotations
 

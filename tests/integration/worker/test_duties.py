@@ -1,4 +1,4 @@
-"""What a broker has done again and again while a worker serves its queues."""
+"""Duties: work that a broker has the worker repeat while it serves the broker's queues."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Failpoints: the places that a worker passes, and how whole processes are armed."""
+"""Failpoints: which ones a job passes, and how the environment arms them in a process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A queue with many waiting jobs does not hold up what arrives in another."""
+"""A queue with many waiting jobs does not delay a job that arrives in another queue."""
 
 from __future__ import annotations
 

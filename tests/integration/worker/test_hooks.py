@@ -1,4 +1,4 @@
-"""Hooks of a worker: `on_start`, `last_words`, and what becomes of an error's text."""
+"""Hooks of a worker: `on_start`, `last_words`, and how an app writes the text of an error."""
 
 from __future__ import annotations
 

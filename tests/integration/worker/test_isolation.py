@@ -1,4 +1,4 @@
-"""Isolated processes: what runs in them is settled like anything else, and nothing of them is left behind."""
+"""Isolated processes: their runs are settled like any other, and no process or descriptor is left behind."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Calls of one key: in order, one at a time, settled together, and each of them a run of its own."""
+"""Calls of one key: in order, one at a time, settled together, and each a run of its own."""
 
 from __future__ import annotations
 

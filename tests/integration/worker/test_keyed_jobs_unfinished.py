@@ -1,4 +1,4 @@
-"""Calls of one key that do not get to run: the worker stops, dies, or has given the key its share of time."""
+"""Calls of one key that do not run: the worker stops or dies, or the key has used up its time slice."""
 
 from __future__ import annotations
 

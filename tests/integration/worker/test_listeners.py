@@ -1,4 +1,4 @@
-"""Listeners run by a worker: each by itself, with retries, postponing, middleware and hooks as any other task."""
+"""Listeners run by a worker: each by itself, with retries, postponing, middleware and hooks like any task."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The three formats of the log: what each shows, and what none of them does."""
+"""The three log formats: what each one shows, and what none of them shows."""
 
 from __future__ import annotations
 

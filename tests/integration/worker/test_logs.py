@@ -1,4 +1,4 @@
-"""The log: what is in it, what is not, and when it is written."""
+"""The log: which lines are in it, and when they are written."""
 
 from __future__ import annotations
 

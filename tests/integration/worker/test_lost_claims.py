@@ -1,4 +1,4 @@
-"""A worker that has learned that its lease is lost begins nothing that it had claimed before: it is somebody else's."""
+"""A worker that has lost its lease starts no job that it claimed under the old id."""
 
 from __future__ import annotations
 

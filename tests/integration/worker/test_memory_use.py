@@ -1,4 +1,4 @@
-"""A worker that has run many jobs holds no more than one that has run a few."""
+"""A worker that has run many jobs uses no more memory than one that has run a few."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Middleware around real runs, sync and async alike."""
+"""Middleware around real runs, for sync and async tasks."""
 
 from __future__ import annotations
 

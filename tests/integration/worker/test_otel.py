@@ -1,4 +1,4 @@
-"""Traces and metrics for OpenTelemetry, with the SDK's own exporters in memory and real workers."""
+"""Traces and metrics for OpenTelemetry, with the SDK's in-memory exporters and real workers."""
 
 from __future__ import annotations
 

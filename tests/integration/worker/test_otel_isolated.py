@@ -1,4 +1,4 @@
-"""Traces through isolated processes: what happens there hangs below the run's one span, which is the worker's."""
+"""Traces through isolated processes: their spans are below the single span of the run, which the worker makes."""
 
 from __future__ import annotations
 

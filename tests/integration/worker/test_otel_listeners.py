@@ -1,4 +1,4 @@
-"""An event is one span however many listen, and what each of them does is in its trace."""
+"""An event is one span however many listeners it has, and their runs belong to its trace."""
 
 from __future__ import annotations
 

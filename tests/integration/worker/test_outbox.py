@@ -1,4 +1,4 @@
-"""What a run enqueues is stored if and only if the run succeeds."""
+"""Jobs that a run enqueues are stored if and only if the run succeeds."""
 
 from __future__ import annotations
 

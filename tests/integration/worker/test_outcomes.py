@@ -1,4 +1,4 @@
-"""What becomes of a job by how its run ended."""
+"""What happens to a job for each way its run can end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Jobs whose process dies: counted, run alone, buried; and nobody else is blamed."""
+"""Poison jobs: deaths of their process are counted, they run alone, then are buried; no other job is blamed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`/metrics`: what a real worker has counted, what the broker says, and what happens when it says nothing."""
+"""`/metrics`: the counts of a real worker, the broker's numbers, and a broker that does not answer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A run whose outbox the broker refuses has failed: retried by its task's rule, then buried, and told as a failure."""
+"""A run whose outbox the broker refuses has failed: its task's rule retries it, then buries it."""
 
 from __future__ import annotations
 

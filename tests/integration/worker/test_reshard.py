@@ -1,4 +1,4 @@
-"""The shard count changes while a worker runs: it helps, loses nothing, keeps the order and goes on."""
+"""The shard count changes while a worker runs: the worker helps, loses nothing and keeps the order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run gets: its arguments, its context, and what a serializer makes of a body."""
+"""What a run receives: its arguments, its context, and the call that a serializer reads from a body."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Splitters and schedulers: which shards a process asks for, and in what order."""
+"""Splitters and schedulers: which shards a process asks for, and in which order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Real worker processes and real signals: stopping gracefully, giving up, being killed."""
+"""Real worker processes and real signals: graceful stop, giving up, and kills."""
 
 from __future__ import annotations
 

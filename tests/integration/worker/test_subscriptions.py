@@ -1,4 +1,4 @@
-"""A worker writes the subscriptions of the listeners that it serves, before it fetches and until each is there."""
+"""A worker writes the subscriptions of its listeners before it fetches, and retries until each exists."""
 
 from __future__ import annotations
 

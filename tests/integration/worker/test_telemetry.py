@@ -1,4 +1,4 @@
-"""The events of runs and of enqueueing: when they come, what they say, and what their subscribers may do."""
+"""Telemetry of runs and of enqueueing: when each event comes, what it holds, and what subscribers may do."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Time limits: async tasks are cancelled, sync ones are ended with their process."""
+"""Time limits: async tasks are cancelled, sync tasks are ended with their process."""
 
 from __future__ import annotations
 

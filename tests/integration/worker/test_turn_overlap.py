@@ -1,4 +1,4 @@
-"""A turn that is carried out elsewhere: what the one before it brought is run meanwhile."""
+"""Turns that are executed on a server: the worker runs the claims of one turn while the next is under way."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The pipeline as a whole: nothing waits behind a slow job, nothing exceeds its bounds, nothing is lost."""
+"""The whole worker: no job waits behind a slow one, no limit is exceeded, and no job is lost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An app whose isolated tasks are traced. Every process appends its spans and what it has counted to a file."""
+"""App whose isolated tasks are traced. Every process appends its spans and counts to a file."""
 
 from __future__ import annotations
 

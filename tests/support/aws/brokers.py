@@ -1,4 +1,4 @@
-"""Brokers on AWS for tests of what operators see and do: made at once, without threads, and closed with the test."""
+"""Brokers on AWS for tests of the operator's view and actions: without threads, closed after use."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the tests of the waiter share: a table, its queues, and items in them."""
+"""Shared by tests of the waiter (the table of delayed jobs and its poller): its parts, queues and items."""
 
 from __future__ import annotations
 

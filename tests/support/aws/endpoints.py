@@ -1,5 +1,8 @@
-"""What tests of AWS know of any server: where it is, how Laneway and plain boto3 are pointed at it, and how queues and
-tables come to be there without Laneway's help."""
+"""`Place`: any server that speaks AWS's protocols, as the tests see it.
+
+It knows its endpoint, the Laneway settings and boto3 clients for it, and creates queues, tables and topics without
+Laneway.
+"""
 
 from __future__ import annotations
 

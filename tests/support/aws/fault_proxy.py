@@ -1,4 +1,4 @@
-"""A network between boto3 and a server that speaks AWS's protocols, and an AWS that has its bad moments.
+"""A proxy between boto3 and a server that speaks AWS's protocols; it injects faults.
 
     with FaultProxy(fake.endpoint) as proxy:
         lost = proxy.rule(LOST, "SendMessageBatch", nth=2)
@@ -6,9 +6,10 @@
         …
         assert lost.happened == 1
 
-A call is refused before the server hears of it (ERROR_500, ERROR_503, THROTTLED, REQUEST_THROTTLED), its connection is
-cut before (RESET), or cut when the answer is there, so that it has surely been carried out (LOST). `Partly` takes some
-entries out of a batch: those the server never sees, and the answer says that they failed. Every call is in `log`.
+ERROR_500, ERROR_503, THROTTLED and REQUEST_THROTTLED reject a call before it reaches the server. RESET cuts the
+connection before the call. LOST cuts it when the response has arrived, so the call has certainly been carried out.
+`Partly` removes some entries from a batch: the server never sees them, and the response reports them as failed.
+`log` has every call.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Servers that speak AWS's protocols, shared by the tests of a process and empty for each of them."""
+"""Fixtures: servers that speak AWS's protocols, shared by the tests of a process and emptied for each test."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""AWS for somebody who may do what a policy allows, and nothing else."""
+"""AWS clients that may do only the actions which a given IAM policy allows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An app with a listener on AWS, for tests of what it needs there."""
+"""An app with one listener, for tests of the AWS resources that a listener needs."""
 
 from __future__ import annotations
 

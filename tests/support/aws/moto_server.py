@@ -1,4 +1,4 @@
-"""`python -m tests.aws.moto_server PORT`: moto's server, fixed where it breaks promises of AWS that tests need.
+"""`python -m tests.support.aws.moto_server PORT`: moto's server, fixed where it breaks promises of AWS that tests need.
 
 - It carries out one request at a time, except that long polls wait in parallel. Otherwise moto sometimes hands one
   message to two receivers, loses a message that is sent while another is deleted, and lets two conditional writes

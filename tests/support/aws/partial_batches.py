@@ -1,6 +1,6 @@
-"""Batches of which some entries fail: what is taken out of a request, and what its answer says of that.
+"""Makes some entries of a batch fail: removes them from the request and adds their failures to the response.
 
-Entries that fail are really not carried out: the server never sees them.
+The server never sees the removed entries, so the failed entries are really not carried out.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 _WRITES, _GETS = "BatchWriteItem", "BatchGetItem"
 _OF_SQS = ("SendMessageBatch", "DeleteMessageBatch", "ChangeMessageVisibilityBatch")
-#: SNS's, which is not in JSON: see wire.py.
+#: SNS's, which is not in JSON: see protocols.py.
 PUBLISH, PUBLISHED = "PublishBatch", "PublishBatchRequestEntries"
 
 

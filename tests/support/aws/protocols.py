@@ -1,5 +1,7 @@
-"""What the proxy must know of AWS's two protocols, JSON (SQS, DynamoDB) and forms answered with XML (SNS, STS): what a
-request asks for, how a refusal is written, and how entries are taken out of a batch."""
+"""The proxy's knowledge of AWS's protocols: JSON (SQS, DynamoDB), and forms with XML responses (SNS, STS).
+
+Decodes the operation of a request, writes error responses, and removes entries from a batch.
+"""
 
 from __future__ import annotations
 

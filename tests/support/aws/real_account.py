@@ -1,11 +1,12 @@
-"""AWS itself, for those who have an account: `make test-aws` runs the tests on the fixture `aws` there.
+"""The real AWS: `make test-aws` runs the tests that use the fixture `aws` in the developer's own account.
 
-boto3 finds credentials and region by its own ways. Whatever a test calls a queue, a table or a topic is called
-`laneway-test-<random>-<number>-…` there: every boto3 client of this process translates on the way, so that neither
-tests nor Laneway know of it, no name is used twice (AWS does not give a name again for a minute), and nothing that was
-there before is ever touched. All that was made is deleted after each test and, whatever happened, at the end.
+boto3 finds credentials and region as usual. Each queue, table and topic of a test is named
+`laneway-test-<random>-<number>-…` on AWS. Every boto3 client of this process translates the names in requests and
+responses, so neither the tests nor Laneway know about it. No name is used twice, because AWS does not accept a name
+again within a minute. Existing resources are never touched. All created resources are deleted after each test, and
+at the end of the session even if a test fails.
 
-`AWS_ENDPOINT_URL` leads elsewhere: so it is tried without an account, on moto's server.
+`AWS_ENDPOINT_URL` selects another server: that is how this file is tried without an account, on moto's server.
 """
 
 from __future__ import annotations

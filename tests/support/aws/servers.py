@@ -1,7 +1,7 @@
-"""Servers that speak AWS's protocols, for tests: private, on free ports of 127.0.0.1, and gone with the tests.
+"""Private test servers that speak AWS's protocols, on free ports of 127.0.0.1; they end with the tests.
 
-`FakeServer` is the fake in a thread of the tests' process, `FakeProcess` the same as a process, `MotoServer` is moto's.
-All of them are `Place`s. The fixtures are in conftest.py.
+`FakeServer` is the fake in a thread of the test process, `FakeProcess` is the fake in its own process, and
+`MotoServer` is moto. All of them are a `Place`. The fixtures are in `conftest`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A worker's verbs on an AWS server, for tests: the parts of the broker that turns need, and faults between them."""
+"""The parts of the AWS broker that turns need, with hooks that can make an SQS call fail."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Apps and workers on SQS, for tests that see jobs run."""
+"""Apps and workers on SQS, for tests that run jobs."""
 
 from __future__ import annotations
 

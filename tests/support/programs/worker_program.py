@@ -1,9 +1,11 @@
-"""A program for worker processes that are killed, stopped and hung: its runs leave a line when they begin and end.
+"""Program for worker processes that tests kill, stop and hang. Its runs write a line when they begin and end.
 
-HISTORY is the file of the lines, SETTLED=1 has settlements noted in it too. IMPORT_S is how long it takes to import.
-KEPT is the name of a file: claims are kept by the very process that holds them, and when there is such a file they
-cannot be renewed. STARTS is a file that every child adds a byte to when it starts; from start CRASH_FROM to start
-CRASH_TO it then kills itself.
+Environment variables:
+- HISTORY is the file of the lines. SETTLED=1 also records settlements in it.
+- IMPORT_S is how long the import takes.
+- KEPT is a file name. If set, each process renews its own claims; while the file exists, renewals fail.
+- STARTS is a file to which every child adds a byte when it starts. From start CRASH_FROM to start CRASH_TO the child
+  then kills itself.
 """
 
 from __future__ import annotations

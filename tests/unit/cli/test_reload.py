@@ -1,4 +1,4 @@
-"""Which files a reloader looks at, and what it takes for a change."""
+"""The reloader: which files it watches, and what it counts as a change."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Enqueueing: where a job goes, and that what is refused leaves nothing behind."""
+"""Enqueueing: which queue a job goes to, and that a refused call stores nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`using(group=…)` and `using(cancellable=True)`: for SQS, and carried along to every broker."""
+"""Enqueue options `using(group=…)` and `using(cancellable=True)`: made for SQS, carried by every broker."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A list of which a part was stored: the error says which items were not, by their places in what the program gave."""
+"""Lists that were stored only in part: the error names the missing items by their positions in the caller's list."""
 
 from __future__ import annotations
 

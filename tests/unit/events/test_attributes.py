@@ -1,4 +1,4 @@
-"""What may be published beside a value, and how a listener finds it."""
+"""Event attributes: which names and values are allowed, and how a listener reads them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Values sent straight into the queue of one listener."""
+"""EventSender: sends values straight to the queue of one listener."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What may be published: values that survive, and what is refused in a sentence, before anything is stored."""
+"""Event values: which values may be published; the rest is refused in a sentence before anything is stored."""
 
 from __future__ import annotations
 

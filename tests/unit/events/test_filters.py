@@ -1,4 +1,4 @@
-"""Filters on attributes, in the words of SNS: what passes, what does not, and what no filter can be."""
+"""Filters on event attributes, in the syntax of SNS: what passes, what does not, and which filters are invalid."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Our own filters against those of the tests' SNS, which was written from what AWS says and not from ours."""
+"""Compares Laneway's filters with the fake SNS, which was written from AWS's documentation, not from them."""
 
 from __future__ import annotations
 

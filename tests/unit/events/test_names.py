@@ -1,4 +1,4 @@
-"""Names of topics and queues, as the Ruby and JavaScript originals make them; and where their parts come from."""
+"""Names of topics and queues: the same as in the Ruby and JavaScript originals, and where the parts come from."""
 
 from __future__ import annotations
 

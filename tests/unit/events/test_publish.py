@@ -1,4 +1,4 @@
-"""Publishing: a copy for every subscription that wants it, one value at a time or many, all checked before any."""
+"""Publishing: one copy for each matching subscription, for one value or many, all checked before any is stored."""
 
 from __future__ import annotations
 

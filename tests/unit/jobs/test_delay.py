@@ -1,4 +1,4 @@
-"""When a job is due: every time and delay that may be given, and every one that may not."""
+"""Due times: every time and delay that a caller may give, and every one that is refused."""
 
 from __future__ import annotations
 

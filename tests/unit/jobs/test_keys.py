@@ -1,4 +1,4 @@
-"""Keys and scores: which parameters make a key, and what may be one."""
+"""Keys and scores: which parameters make up a key, and which values are valid."""
 
 from __future__ import annotations
 

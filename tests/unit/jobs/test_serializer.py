@@ -1,4 +1,4 @@
-"""Serializers of one's own: foreign bodies become tasks or nothing, and what is written may carry more."""
+"""Serializers of an app: messages of other systems become calls or nothing, and tickets may carry more fields."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What follows from a failure: the arithmetic of retries, and the settlement that each end of a run becomes."""
+"""Settlements: the arithmetic of retries, and the settlement for each way a run can end."""
 
 from __future__ import annotations
 

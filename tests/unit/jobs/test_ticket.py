@@ -1,4 +1,4 @@
-"""Tickets: their exact bytes, which of them are read, and that a bad one is never more than a TicketError."""
+"""Tickets: their exact bytes, which tickets are accepted, and that a bad one raises only TicketError."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What Python would write to stderr for others, written by a handler of ours; and records that are none."""
+"""The handler of last resort: formats lines of other libraries that Python would write to stderr."""
 
 from __future__ import annotations
 

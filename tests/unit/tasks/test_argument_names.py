@@ -1,4 +1,4 @@
-"""Arguments get their names as a call would give them, and what a call would refuse is refused."""
+"""Arguments of a task are stored by parameter name, and calls that Python would reject are refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A batch: payloads by key in the order of their scores, and which keys failed."""
+"""Batch: payloads by key in the order of their scores, and the keys that failed."""
 
 from __future__ import annotations
 

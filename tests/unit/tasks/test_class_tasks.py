@@ -1,4 +1,4 @@
-"""Tasks that are classes: what an instance is stored as, and that a worker rebuilds and runs the same."""
+"""Class tasks: how an instance is stored, and that a worker rebuilds and runs an equal one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Enqueueing for collecting tasks: key, payload, score and time of each, and that what is refused stores nothing."""
+"""Enqueueing for collecting tasks: key, payload, score and due time; a refused call stores nothing."""
 
 from __future__ import annotations
 

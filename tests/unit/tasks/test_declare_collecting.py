@@ -1,4 +1,4 @@
-"""Collecting tasks as they are declared: what may be one, its options, and its queue that is its alone."""
+"""Declaring collecting tasks: allowed handlers, options, and the queue that no other task may share."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Listeners as they are declared: what may be one, its names and options, and its queue that is its alone."""
+"""Declaring listeners: allowed handlers, names, options, and the queue that no other task may share."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Keyed calls: two equal ones are two payloads of one key, and a key may be given to any task."""
+"""Keyed calls: two equal calls are two payloads of one key, and a caller may give any task a key."""
 
 from __future__ import annotations
 

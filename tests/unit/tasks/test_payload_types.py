@@ -1,4 +1,4 @@
-"""Payloads of collecting tasks: typed by the handler's annotation, canonical, and refused when they would be bent."""
+"""Payloads of collecting tasks: typed by the handler's annotation, canonical, refused if a type would change."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Names of tasks: which may be, that each is taken once, and that nothing but them is found."""
+"""Registry: valid task names, each used once; only registered names and aliases are found."""
 
 from __future__ import annotations
 

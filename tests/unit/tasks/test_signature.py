@@ -1,4 +1,4 @@
-"""What an argument is stored as, and that it comes back as what it was."""
+"""Signature: how arguments are stored, and that they come back with the same types and values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What cannot be stored is refused when it is enqueued, in a sentence that does not repeat the value."""
+"""Signature: arguments that cannot be stored are refused at enqueue, in a sentence that omits the value."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Asking a broker that may be silent: one that is only slow is waited for, and what it says is passed on."""
+"""Calling a broker with a deadline: a slow reply is passed on, a silent broker is given up."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Queues that are missing: said once however many processes miss them, and no reason to take a worker for away."""
+"""Missing queues: reported once for all processes, and no reason to call the broker away."""
 
 from __future__ import annotations
 

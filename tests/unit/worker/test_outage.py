@@ -1,4 +1,4 @@
-"""What is said of a broker that is away or refuses: each refusal once, and that it is back only if it is."""
+"""Reports about a broker that is away or refuses calls: each refusal once, and recovery only when it is real."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The AWS broker: the verbs of the contract, each handed on to the part that carries it out.
+"""AWSBroker: passes each verb of the broker contract to the part that carries it out.
 
-It decides nothing itself. What SQS cannot do is refused, in a sentence that says what to use instead.
+It decides nothing itself. A verb that SQS cannot support is refused with a sentence that names an alternative.
 """
 
 from __future__ import annotations

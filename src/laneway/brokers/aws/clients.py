@@ -1,8 +1,8 @@
-"""The boto3 clients: how they are made, and how they are called.
+"""Clients: the boto3 clients for SQS, SNS, STS and DynamoDB, safe for threads and forks.
 
-boto3 has no types, so that it stays behind `sqs`, `sns`, `sts` and `dynamodb`, which take and return plain dicts.
-Credentials are boto3's own affair: they are neither read nor kept here. A request is repeated by botocore alone, a few
-times and with backoff; whoever calls gets one of Laneway's errors then (`trouble`).
+boto3 has no types, so it stays behind the methods `sqs`, `sns`, `sts` and `dynamodb`, which take and return plain
+dicts. boto3 itself finds the credentials; they are neither read nor kept here. Only botocore repeats a request, a
+few times with backoff. After that the caller gets a Laneway error (`errors`).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What can be wrong with AWS, as Laneway says it: the errors, and a sentence for each of botocore's.
+"""The AWS errors of Laneway, and a sentence for each error of botocore.
 
-Sentences hold AWS's own words, which name users, actions and resources; but not where it refuses a signature, because
-it repeats what was signed then, and a session's token is a part of that.
+A sentence quotes AWS, which names users, actions and resources. It does not quote AWS if a signature is refused: AWS
+then repeats the signed text, and the session token is a part of that.
 """
 
 from __future__ import annotations

@@ -1,8 +1,12 @@
-"""What can be seen of the queues: numbers, workers, and the jobs that wait in a table or are dead.
+"""Stats, workers, find, listings, and the status of one job. Changes no job.
 
-SQS counts its messages, about right and some seconds late, and shows none of them. What cannot be seen is said in a
-sentence, as a BrokerError, and never taken for gone. A table may be shared with others, whose queues are shown if that
-is allowed, and left out if it is not.
+SQS counts its messages, approximately and some seconds late, and shows none of them. A question without an answer
+raises a BrokerError: a job that cannot be seen is never reported as gone. The queues of other apps in a shared table
+are shown if the credentials allow it. A table has no index by queue, so each count or page reads all of it (a
+request for about every 2,000 jobs); above 10,000 jobs it is counted at most once a minute.
+
+JobLocator reads our claims, the table and, with `records=on`, heartbeats and history, in an order that finds a
+moving job in its next place. A job in none of them is in its SQS queue or, if its id is old, may have ended.
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
-"""What people do to delayed jobs: cancel, move, run, bury, delete. It can be done to those that wait in a table alone.
+"""Operations: cancels, moves, runs, buries and deletes delayed jobs that wait in a table.
 
-No request reaches a message inside an SQS queue. For what is not in the table `cancel` and `reschedule` say so, rather
-than that it is gone: it may be delayed by SQS itself. With `records=on` a record may tell that it has ended.
+No request reaches a message inside an SQS queue. If a job is not in the table, `cancel` and `reschedule` raise an
+error instead of reporting it as gone: SQS itself may be delaying it. With `records=on` the job history may show that
+it has ended. A burial sends the job to the dead-letter queue first and then deletes the item: if we die in between,
+the job is in both places for a while.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""sqs: URLs and the URLs of SQS queues, and what they say. Reading one connects to nothing and loads no boto3.
+"""Parses sqs: URLs and the URLs of SQS queues into AWSSettings. Connects to nothing and does not load boto3.
 
-Credentials are never in a URL: boto3 finds them by its own ways. What stands where somebody may have put them is not
-repeated in an error.
+Credentials never belong in a URL: boto3 finds them in its own ways. An error does not repeat the parts of a URL in
+which a user may have put credentials.
 """
 
 from __future__ import annotations

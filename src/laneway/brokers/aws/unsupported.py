@@ -1,6 +1,8 @@
-"""What SQS cannot do, or does not take, in a sentence that says what to use or to do instead.
+"""Refuses tasks and jobs that SQS cannot handle, with a sentence that names an alternative.
 
-Jobs are looked at before any of a call is sent: SQS would refuse some of them, keep others for ever, and bend the rest.
+`refusal` answers for a declaration, without boto3 and without a connection; importing this file does not load boto3.
+Limits that only a call shows, such as the delay of a keyed call without a table, are checked at enqueue. All jobs of
+a call are checked before the first is sent: SQS would refuse some of them, keep some forever, and alter the rest.
 """
 
 from __future__ import annotations

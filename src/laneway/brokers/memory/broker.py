@@ -1,6 +1,7 @@
-"""The in-memory broker: for tests and trials within one process. Nothing outlives it, and nothing is shared.
+"""MemoryBroker: jobs, subscriptions and workers in the memory of one process, for tests and trials.
 
-One lock guards everything, so that each verb is one step. It says the same as the SQLite broker to whoever asks.
+Nothing outlives the process, and no other process sees it. One lock guards everything, so that each verb is one
+step. Its answers are those of the SQLite broker.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How the in-memory broker looks at a queue: one key, a page of a listing, numbers. Changes nothing."""
+"""Status, find, listing and stats of one queue. Changes nothing. The caller holds the broker's lock."""
 
 from __future__ import annotations
 

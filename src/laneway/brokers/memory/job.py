@@ -1,4 +1,7 @@
-"""One job of the in-memory broker, and what others get to see of it: copies, never the thing itself."""
+"""MemoryJob: one job and its payloads in order. Callers get copies, never the job itself.
+
+PayloadList keeps the payloads of one key sorted, each identity once. It knows nothing of jobs, workers or time.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""What people do to the queued jobs of the in-memory broker: cancel, move, bury. Its caller holds the lock."""
+"""Cancels and reschedules queued jobs, makes them due now, and buries or deletes failed payloads.
+
+The caller holds the broker's lock.
+"""
 
 from __future__ import annotations
 

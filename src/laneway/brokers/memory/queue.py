@@ -1,4 +1,8 @@
-"""One queue of the in-memory broker: its jobs, its morgue, and how a payload gets in. Its caller holds the lock."""
+"""MemoryQueue: one queue, its morgue, and a heap of due jobs per priority and shard.
+
+It stores new payloads, buries and revives. DueHeaps finds the job that is due next. The caller holds the broker's
+lock.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a queue of the in-memory broker changes its shard count. Its caller holds the lock."""
+"""Changes a queue's shard count, and repairs jobs in a wrong shard. The caller holds the broker's lock."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the end of a run makes of its job: the verdicts, as changes of one key. Its caller holds the lock."""
+"""Applies a settlement to one key. The caller holds the broker's lock."""
 
 from __future__ import annotations
 

@@ -1,6 +1,27 @@
-"""The Redis broker: one Redis or Valkey server, or a Cluster of them.
+"""The Redis broker: jobs on one Redis or Valkey server, or on a Cluster.
 
-URLs can be read (`urls`) without redis-py, which is only loaded with the broker.
+`settings` parses URLs without redis-py, which is loaded only with the broker.
+
+- `broker`: RedisBroker: the verbs on one server or a Cluster, and the leases of workers
+- `settings`: parses redis: URLs without loading redis-py
+- `enqueue`: stores jobs on one server, in atomic chunks; keeps the copies of an event together
+- `turn`: settles and claims on one server in one script call
+- `cluster_enqueue`: stores jobs on a Cluster, shard by shard; remembers delivered jobs
+- `cluster_turn`: settles and claims on a Cluster in two steps per shard; chooses the jobs to claim
+- `outbox`: keeps the jobs of a run, or the copies of an event, on a Cluster until they are delivered
+- `wakeup`: wakes workers that wait for a queue
+- `inspect`: status, find, stats, lags, workers, and pages of jobs
+- `operate`: cancel, reschedule, run now, bury, delete, revive, pause
+- `subscriptions`: stores which queue gets the events of which topic
+- `reshard`: changes a queue's shard count, a step at a time
+- `transfer`: moves keys from one shard to another through any crash
+- `repair`: checks the servers' settings and the stored data, and repairs the data
+- `layout`: caches each queue's shards; refreshes them when a script reports that they are stale
+- `keys`: the names of the Redis keys
+- `codec`: encodes script arguments and decodes script replies
+- `script`: loads a Lua script with its parts
+- `client/`: connections to a server or a Cluster: retries, blocking waits, TLS, errors
+- `scripts/`: the Lua scripts; `scripts/parts/` holds the pieces that they share
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
-"""The Redis broker: jobs on a Redis or Valkey server, or a cluster of them, for any number of processes and machines.
+"""RedisBroker: the broker verbs on one Redis or Valkey server, or on a Cluster.
 
-Each verb is a script that runs on the server, in one step and by the server's clock. It may be repeated after its
-answer was lost. Keys and their formats: scripts/parts/jobs.lua.
+Any number of processes and machines may share a server. The verbs run Lua scripts. A script is one step on the
+server, uses the server's clock, and may be repeated after its answer was lost. Keys and their formats are described
+in scripts/parts/jobs.lua. Idle workers are woken (`wakeup`). A woken worker may die before it claims, so every
+waiting worker also looks by itself every `LOOK_S`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,12 @@
-"""How new jobs get into a Redis Cluster: each shard's in a call of its own, once, however often it is repeated.
+"""ClusterJobWriter: stores jobs on a Cluster: a call per shard, each job once however often a call is repeated.
 
-No step can touch two shards, so that all or nothing holds for each shard only. What can be refused is refused before
-anything is stored; when a shard is away, the error names what was not stored.
+No step can touch two shards, so all-or-nothing holds per shard only. Jobs are checked before the first of them is
+stored. If a shard is away, the error names the jobs that may not have been stored.
+
+An outbox entry is delivered again if it could not be removed, because its shard was away. So the receiving shard
+remembers delivered jobs for a week, and for only ten minutes once the entry is known to be removed: from then on
+only a process that had read the entry before can deliver it again. DeliveryMarks reports removed entries to shards,
+many at once. If this process dies before, the shards remember them for the rest of the week.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
-"""The verb `turn` on a Cluster: two steps in each shard, sent to all of them at once.
+"""ClusterTurns: the verb `turn` on a Cluster: two steps per shard, sent to all shards at once.
 
-The first settles and says what is due, and tells the token that it knows of. From that it is decided here what is
-claimed where, in which order, and under which token; the second step claims it. Each shard remembers both, so that a
-turn may be repeated from any point: what was settled is not settled again, and once a shard has claimed for a turn, a
-repeat brings those claims and no others.
+The first step settles, and reports the due jobs and the token of the shard. `choose` then decides here which jobs
+are claimed from which shard and in which order, by the rule of `claim` in scripts/parts/claiming.lua, which decides
+on one server. The second step claims them under one token. Each shard remembers both steps, so a turn may be
+repeated from any point: a settled claim is not settled again, and once a shard has claimed for a turn, a repeat gets
+only those claims.
 """
 
 from __future__ import annotations

@@ -1,4 +1,8 @@
-"""What the scripts take and say, and how it becomes what the rest of Laneway knows."""
+"""Encodes new jobs as script arguments, and decodes script replies into claims and job views.
+
+The fields go by position and must match the scripts: new jobs in scripts/parts/adding.lua, records in records.lua,
+views in views.lua. Lua has False for a missing value. `claim_of` runs for every job, so it avoids function calls.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,10 @@
-"""How new jobs get into Redis: in order, in atomic chunks, and once, however often a call is repeated."""
+"""JobWriter: stores new jobs on one server: in order, in atomic chunks, once however often a call is repeated.
+
+Each call carries the name of a sender and a number (SenderNumbers), by which Redis recognises a repeat. A forked
+process drops its parent's names: otherwise the parent's next calls would look like repeats of the child's. The
+copies of one event are never divided between chunks (`split_keeping_events`). An event with more copies than a chunk
+holds is a chunk of its own. The server does nothing else while it stores a chunk, so an event's copies are limited.
+"""
 
 from __future__ import annotations
 

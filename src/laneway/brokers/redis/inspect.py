@@ -1,8 +1,13 @@
-"""Pages of jobs in Redis, sorted by time, key or retry_count, either way. Changes no job.
+"""Status, find, stats, lags, workers, and pages of jobs. Changes no job.
 
-Each shard is asked for the jobs that come next in it, a bounded number at a time, and what they say is merged here. A
-page is not one moment of the queue; but whatever was there all the time is shown once. Keys are sorted by the
-shard when they are first asked for, which takes several calls.
+Each script call concerns one shard, so the code is the same for one server and a Cluster. While a queue is being
+resharded, a key is in one of two shards; the old shard is asked first, so that no key is missed.
+
+A page merges the next jobs of each shard, a bounded number per call. It is not a snapshot, but a job that was there
+all the time is shown once. Shards sort their keys when a page by key is first requested, which takes several calls.
+
+No index leads from an identity to its payload: every payload would pay for it. A script searches a few payloads. If
+a key has more, `ask` searches them page by page, so that no other client waits for long.
 """
 
 from __future__ import annotations

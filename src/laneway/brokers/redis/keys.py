@@ -1,4 +1,8 @@
-"""What things are called in Redis. Knows nothing of what is in them."""
+"""Keys: the names of all Redis keys of a prefix. Knows nothing of their contents.
+
+The keys of one shard share a hash tag, and so do the keys that concern all queues: on a Cluster each of these sets
+is in one slot. Shards of different epochs never share a key. scripts/parts/jobs.lua describes the contents.
+"""
 
 from __future__ import annotations
 

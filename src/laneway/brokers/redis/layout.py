@@ -1,7 +1,9 @@
-"""Queues and their shards, as they are stored and as this process remembers them.
+"""Layouts: caches the shards of each queue, and refreshes them when they prove stale.
 
-What is remembered may be outdated: another process may have resharded the queue. Scripts refuse to touch a shard that
-is not open, and whoever is told so has the layout read again.
+Another process may reshard a queue, so the cache may be outdated. Scripts refuse to touch a shard that is not open.
+The caller then gets a StaleLayoutError and reads the layout again (`Layouts.attempt`, `Layouts.refresh`). A refresh
+also opens shards that a dead process left unopened, and finishes the transfer of keys that it left under way. If the
+server was emptied, a refresh declares the queue again with the same shard count.
 """
 
 from __future__ import annotations

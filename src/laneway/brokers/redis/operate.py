@@ -1,8 +1,9 @@
-"""What people do to queues, queued jobs and dead ones: cancel, move, bury, revive, delete, pause.
+"""Cancel, reschedule, run now, bury, delete, revive, pause and resume.
 
-A key is in one shard or, while its queue is being resharded, in one of two. Each call of a script is about one shard,
-so that all this is the same on one server and on a cluster. Only reviving may need both shards at once: it looks at
-the morgue and at the queue, and of those one may have been moved already.
+A key is in one shard or, while its queue is being resharded, in one of two. Each script call concerns one shard, so
+the code is the same for one server and a Cluster. Only `revive` may need both shards in one call, which one server
+allows: it reads the morgue and the queue, and the key may have been moved in one of them already. `pause` informs
+the shards even if the queue is paused already: the process that paused it may have died before it informed them.
 """
 
 from __future__ import annotations

@@ -1,11 +1,12 @@
-"""What runs have sent, on a Cluster: it lies in an outbox beside the job whose run sent it, until it is delivered.
-Copies of events that were published lie beside one of them (see cluster_publishing).
+"""ClusterOutbox: keeps the jobs of runs and the copies of events on a Cluster until they are delivered.
 
-The script that settles a run puts it there in the same step. Whoever has settled, or published, delivers it at once; if
-that process dies first, or a shard is away, any worker does it in its next sweep. Delivering is: store, then remove
-from the outbox. Should it be done twice, whoever comes second stores nothing, for a week (see delivered). What lies
-there is delivered, never what a repeated turn says: that may have been divided otherwise, because a queue has other
-shards now.
+The script that settles a run puts the run's jobs into the outbox of its shard in the same step. No step can touch
+all shards of an event's copies, so ClusterEnqueuer first puts them into the outbox of one of these shards, in one
+step: from then on all are stored. Enqueued jobs, and events with one copy each, need no outbox.
+
+The sender delivers at once: store, then remove from the outbox. If it dies first, or a shard is away, any worker
+delivers in its next sweep. A second delivery stores nothing, for a week (DeliveryMarks in `cluster_enqueue`). The
+stored entries are delivered, never those of a repeated turn: new shards may divide them differently.
 """
 
 from __future__ import annotations

@@ -1,8 +1,12 @@
-"""What may be unwell with what is stored, and how it is mended. Nothing that was stored is thrown away.
+"""Checks the servers' settings and the stored data, and repairs the data.
 
-Everything is looked through, shard by shard and page by page, and then all names of keys for payloads that nothing
-leads to: that takes a while where there are many jobs, and keeps nobody from working meanwhile. Of a queue that is
-being resharded only the claims are looked at: its jobs are on their way.
+`problems` only reads a server's settings. It uses INFO, which managed services allow. CONFIG, which many forbid, is
+asked only for settings that INFO lacks.
+
+`check` and `repair` read every shard in pages, by Redis' cursors, then all key names, to find payloads without a
+job. That takes a while if there are many jobs, but blocks no worker. A finding holds for the moment of its page. Of
+a queue that is being resharded only the claims are checked, because its jobs are moving. A repair discards no
+payload: a payload without a job goes to the morgue.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""The verb `reshard`: changing a queue's shard count while it is in use, a step at a time.
+"""The verb `reshard`: changes a queue's shard count while the queue is in use, a step at a time.
 
-The shards of two epochs never share a key of Redis. First the queue's record says that it is being changed; then the
-new shards are opened, and the old ones told to be left: nothing is claimed from them, and no key comes into them that
-is not there. Keys are moved in batches (see moving), those that run when they are settled. When the old shards are
-empty the record says so, and they are closed. Everything here may be repeated, by anybody, from the beginning: whoever
-takes the next step does again what may not have been done.
+The shards of two epochs never share a Redis key. First the queue's record notes the change. Then the new shards are
+opened and the old shards marked: nothing is claimed from them, and they accept no new key. Keys move in batches
+(`transfer`); a running key moves after it is settled. When the old shards are empty, the record notes it, and they
+are closed. Any process may repeat all of this from the beginning: the next step does again whatever a process that
+died may have left undone.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The Lua scripts of the Redis broker, read from `scripts/`.
+"""Loads the Lua scripts from `scripts/`, with their shared parts.
 
-A line `--@include part` stands for `scripts/parts/part.lua`; a part is put in where it is first named, and once.
-Nothing else is ever put into a script: what a call is about comes in KEYS and ARGV.
+A line `--@include part` is replaced by `scripts/parts/part.lua` where the part is first named; a part is included
+once per script. Nothing else is ever inserted into a script: the input of a call comes in KEYS and ARGV.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""redis: URLs, and what they say. Reading one connects to nothing, and loads neither redis-py nor, without need, ssl.
+"""Parses redis: URLs into RedisSettings. Connects to nothing and does not load redis-py.
 
-What stands in a URL is never repeated in an error: a password that was not quoted can end up in any part of it.
+`ssl` is loaded only if the URL names certificate files. An unquoted password can end up in any part of a URL. So
+errors repeat neither the text before the question mark nor options that may hold a part of a password.
 """
 
 from __future__ import annotations

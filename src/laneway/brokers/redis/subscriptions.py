@@ -1,7 +1,7 @@
-"""Which queues get a copy of what is published where.
+"""RedisSubscriptions: stores which queues get a copy of the events of a topic.
 
-Publishing reads the subscriptions of a topic each time, and so that is one command. They lie where the queues' records
-do, on a Cluster all in that one slot: a subscription is made or ended in one step, and never half there.
+Publishing reads the subscriptions of a topic each time, so reading them is one command. They are stored beside the
+records of the queues, on a Cluster in the same slot: a subscription is made or ended in one step.
 """
 
 from __future__ import annotations

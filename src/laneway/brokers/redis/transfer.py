@@ -1,9 +1,10 @@
-"""How keys get from one shard to another, a batch at a time: whole, once, and through any crash.
+"""Transfers keys from one shard to another, a batch at a time: whole, once, and through any crash.
 
-Each step is a script in one shard. `reshard_take` takes keys out of their shard and lays them down beside it, where
-nobody but a mover looks; `reshard_put` lets them arrive where they belong; `reshard_drop` forgets what was laid down.
-Payloads of a key that has many are copied in between, piece by piece. If we die anywhere, whoever takes next from
-that shard is given the same batch; of two who bring the same one, the second brings nothing.
+Each step is a script in one shard. `reshard_take` takes keys out of their shard and puts them beside it, where only
+a transfer looks. `reshard_put` stores them in their new shard; payloads of a key that has many are copied before,
+piece by piece, and stay invisible until their key arrives. `reshard_drop` deletes the batch beside the old shard. If
+this process dies anywhere, the next process that takes from that shard gets the same batch. If two processes put the
+same batch, the second put stores nothing. Apart from `reshard`, because `layout` needs it, too.
 """
 
 from __future__ import annotations

@@ -1,4 +1,8 @@
-"""The verb `turn`: one round trip that settles what is finished and claims what is next."""
+"""ServerTurns: the verb `turn` on one server: one round trip settles finished claims and claims due jobs.
+
+`take_turn`, which `cluster_turn` uses as well, repeats a turn with new layouts when a script reports a stale layout.
+It refuses outboxes that are too large for one step: Redis reads at most half a gigabyte at once.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,10 @@
-"""How those who wait for work are woken: by a bell for each queue, which a wait takes away."""
+"""Wakes workers that wait for a queue, by an element in a Redis list per queue.
+
+A waiting worker takes the element (BLPOP); the list never holds more than one. A script that stores a job pushes the
+element itself. On a Cluster no script may touch another slot, so the caller wakes after the script
+(`wake_on_cluster`, `wake_all`). `wake_all` ignores a server that is away: the jobs are stored, and waiting workers
+look by themselves every `LOOK_S` (`broker`).
+"""
 
 from __future__ import annotations
 

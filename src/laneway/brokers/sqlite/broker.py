@@ -1,4 +1,7 @@
-"""The SQLite broker: the contract's verbs, each one transaction over the statements in `queries/`."""
+"""SQLiteBroker: each verb of the contract is one transaction over the statements in `queries/`.
+
+New queues and priorities are committed just before the jobs that use them first.
+"""
 
 from __future__ import annotations
 

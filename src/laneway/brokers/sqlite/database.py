@@ -1,7 +1,10 @@
-"""The SQLite file: connections, transactions, the schema's version, and SQL read from `.sql` files.
+"""Database: connections, transactions, fork safety and schema version of one SQLite file; reads `.sql` files.
 
-It knows nothing of jobs. Each process has one connection to write, one to read and one to watch, so that its
-threads wait for each other in order and only processes compete for the file's lock.
+It knows nothing of jobs. Each process has one connection to write, one to read and one to watch, so that its threads
+wait for each other in order and only processes compete for the file's lock.
+
+All connections are closed before a fork: a child with an inherited connection could lose its own writes. Once the
+sentinel reports closed descriptors, nothing is written any more: SQLite would write into other files.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""How keyed and collecting jobs get into the SQLite broker's tables: what is new merges with what is there.
+"""Stores plain jobs; merges keyed and collecting jobs with the stored job of their key.
 
-What there is of the keys is read in two statements, the decisions are made here, one job after the other, and what
-has changed is written in three. Its caller has the transaction.
+A merge reads the stored keys and payloads in two statements, decides here, one job after the other, and writes the
+changes in a few more. The caller holds the transaction.
 """
 
 from __future__ import annotations

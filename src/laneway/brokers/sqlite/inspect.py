@@ -1,4 +1,9 @@
-"""How the SQLite broker looks at what it holds. Reads only; pages of jobs are in `listing.py`."""
+"""Status, find, stats, lags, workers, and pages of jobs. Reads only.
+
+Pages are sorted by time, key or retry_count, in either direction. Their cursor is not that of
+`brokers/page_cursor.py`: it is the position of the page's last job, as JSON. The caller opens the snapshot for
+`find` and `listing`; `stats` opens its own.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""What people do to jobs: cancel, move, bury, delete, revive. Its caller has the transaction."""
+"""Cancels and reschedules queued jobs, makes them due now; buries, deletes and revives.
+
+The caller holds the transaction.
+"""
 
 from __future__ import annotations
 

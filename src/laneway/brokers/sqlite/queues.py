@@ -1,4 +1,7 @@
-"""What the SQLite broker knows of its queues by heart."""
+"""QueueRow: a queue's row as the broker caches it. Reads the rows and adds priorities.
+
+Another process may add a priority at any time, so claiming and listing read the priorities again.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""What may be unwell with the file, and how it is mended. Nothing that was stored is thrown away."""
+"""Checks the SQLite file and repairs it. No payload is thrown away.
+
+Payloads without a job go to the morgue of the queue `lost-and-found`. A subscription with an unreadable filter loses
+the filter and gets every event until its listener's worker starts again: too many events are better than none.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Changing a queue's shard count, a step at a time. Its caller has the transaction.
+"""Changes a queue's shard count, a step at a time. The caller holds the transaction.
 
-How far it has come lies in the queue's row, so that whoever takes the next step goes on from there: if we die here,
-the next call resumes it.
+The progress is stored in the queue's row, so that any process can take the next step: if we die here, the next call
+resumes it.
 """
 
 from __future__ import annotations

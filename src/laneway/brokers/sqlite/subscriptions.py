@@ -1,4 +1,4 @@
-"""Which queues get a copy of what is published where: the verbs of subscriptions, each one transaction."""
+"""Stores which queue gets which event. Each verb is one transaction."""
 
 from __future__ import annotations
 

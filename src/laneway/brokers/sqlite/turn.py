@@ -1,4 +1,9 @@
-"""The first half of a turn: recording how runs ended. Its caller has the transaction."""
+"""Both halves of a turn: settles finished claims, claims due jobs; and gives claims back.
+
+The first half records the ends of runs whose claim the worker still holds, and refuses all other settlements. The
+second half hands out due jobs. Claims that no worker settles go back to the queue: released by the worker, never
+received by it, or held by a dead worker. The caller holds the transaction.
+"""
 
 from __future__ import annotations
 

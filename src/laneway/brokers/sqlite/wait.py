@@ -1,8 +1,8 @@
-"""How an idle process learns of work: at once from its own threads, within a tick from other processes.
+"""Wakes an idle process: at once for its own threads' commits, within a tick for those of other processes.
 
-SQLite has no way to tell another process of a commit, but `PRAGMA data_version` changes with each one and costs
-5 µs to read. A worker's waker reads it 55 times a second while the process is idle, and looks for due jobs only
-when it has changed or when the next delayed job is due.
+SQLite cannot tell another process of a commit. But `PRAGMA data_version` changes with each commit and costs 5 µs to
+read. A worker's waker reads it 55 times a second while the process is idle. It looks for due jobs only when the
+version has changed or when the next delayed job is due.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`laneway aws`: what an app needs on AWS, made, or written down as a policy."""
+"""`laneway aws`: creates the resources that an app needs on AWS, or prints the smallest IAM policy for it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`laneway check`: whether an app could run, and whether its broker is well. Changes nothing unless told to repair."""
+"""`laneway check`: checks whether an app can run and its broker is healthy. Only `--repair` changes data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`laneway deadletter`: the dead letters of one listener, all of them put back or deleted."""
+"""`laneway deadletter`: revives or deletes the dead letters of one listener, all of them or up to `--max`."""
 
 from __future__ import annotations
 

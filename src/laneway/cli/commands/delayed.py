@@ -1,4 +1,4 @@
-"""`laneway delayed`: what waits for its time, and what can be done about it."""
+"""`laneway delayed`: lists jobs that are not due yet; runs, shows, reschedules and cancels them."""
 
 from __future__ import annotations
 

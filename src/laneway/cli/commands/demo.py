@@ -1,4 +1,7 @@
-"""`laneway demo`: a small shop at work, live on the terminal. Everything it stores is gone when it ends."""
+"""`laneway demo`: a small shop at work, live on the terminal, with a table of runs per task.
+
+It uses a temporary SQLite file. Everything that it stores is deleted when it ends.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""`laneway dev`: a worker for one's own terminal, started again whenever the code changes."""
+"""`laneway dev`: a worker for development that restarts when the code changes.
+
+It sets `LANEWAY_DEVELOPMENT`, so that the processes below it create missing AWS resources too.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""`laneway jobs`: what is queued or running, and what can be done about it."""
+"""`laneway jobs`: lists and shows queued or running jobs; runs, moves, cancels, buries and deletes them.
+
+`run` makes delayed and failed jobs due now. `bury` and `delete` end failed jobs, however many retries they have left.
+`laneway delayed` shares `run`, `show`, `cancel` and `reschedule`.
+"""
 
 from __future__ import annotations
 

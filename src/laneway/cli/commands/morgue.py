@@ -1,4 +1,4 @@
-"""`laneway morgue`: the jobs that failed for good, and what can be done about them."""
+"""`laneway morgue`: lists and shows the jobs that failed for good; revives and deletes them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`laneway pause` and `laneway resume`: have nothing more of a queue begin, for as long as it takes."""
+"""`laneway pause`: stops starting jobs from a queue until `laneway resume`. Holds both commands."""
 
 from __future__ import annotations
 

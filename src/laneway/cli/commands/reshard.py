@@ -1,7 +1,7 @@
-"""`laneway reshard`: change a queue's number of shards while it is in use.
+"""`laneway reshard`: changes a queue's shard count while the queue is in use.
 
-Every step is the broker's, and anybody may take the next: this command takes them until it is done and shows how far
-it has come. Workers take them too, so ending this command ends nothing.
+Each step is a call of the broker, and any process may take the next step. This command takes steps until the change
+is done and shows the progress. Workers take steps too, so ending this command does not stop the change.
 """
 
 from __future__ import annotations

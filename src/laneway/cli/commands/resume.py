@@ -1,4 +1,4 @@
-"""`laneway resume`: the other half of `laneway pause`."""
+"""`laneway resume`: the command is in `pause`. This file exists because a command is found by its file name."""
 
 from __future__ import annotations
 

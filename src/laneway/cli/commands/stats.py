@@ -1,4 +1,4 @@
-"""`laneway stats`: every queue in numbers."""
+"""`laneway stats`: shows every queue in numbers, once or every second."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`laneway subscribe`: write the subscriptions of all listeners of an app, without starting a worker."""
+"""`laneway subscribe`: writes the subscriptions of all listeners of an app, without starting a worker."""
 
 from __future__ import annotations
 

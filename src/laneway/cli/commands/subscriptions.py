@@ -1,4 +1,4 @@
-"""`laneway subscriptions`: which queues get which events."""
+"""`laneway subscriptions`: lists which queues get which events."""
 
 from __future__ import annotations
 

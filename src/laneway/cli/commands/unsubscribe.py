@@ -1,4 +1,4 @@
-"""`laneway unsubscribe`: have a listener's queue get no more events. The only way in which a subscription ends."""
+"""`laneway unsubscribe`: ends the subscription of a listener's queue. Only this command ends subscriptions."""
 
 from __future__ import annotations
 

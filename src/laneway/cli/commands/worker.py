@@ -1,4 +1,8 @@
-"""`laneway worker`: run jobs until told to stop."""
+"""`laneway worker`: runs jobs until it is stopped.
+
+`make_worker` builds the worker for `dev` too. It does not fail if the broker is away: the worker reports that and
+waits.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`laneway workers`: who runs jobs, and who did until lately."""
+"""`laneway workers`: lists live workers, and workers that died within the last hour."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The definition of a broker, as tests: what passes them may be used as one.
+"""BrokerConformance: the broker contract as tests. A broker that passes them may be used with Laneway.
 
-Hold yours against it with pytest:
+Test your broker with pytest:
 
     import pytest
     from laneway.testing.conformance import BrokerConformance
@@ -10,8 +10,25 @@ Hold yours against it with pytest:
         def make_broker(self, tmp_path):
             return lambda clock: MyBroker(tmp_path / "jobs", clock=clock)
 
-`make_broker` is given a `laneway.clock.Clock` and returns an empty broker that tells the time by it; it is called
-once or twice a test. All files need pytest, which Laneway itself does not install.
+`make_broker` gets a `laneway.clock.Clock` and returns an empty broker that takes the time from it. A test calls it
+once or twice. All modules need pytest, which Laneway itself does not install.
+
+- `fixtures`: BrokerFixtures, builders of jobs, and ScriptedWorker
+- `enqueue`: `declare` and `enqueue`
+- `turn`: which jobs a turn claims, and in which order; batches of one shard
+- `settle`: the effect of each verdict; only the holder of a claim settles it
+- `keyed_jobs`: the calls of a key: order, failures, retries
+- `collecting`: the values of a key: order by score, merging, debounce
+- `repeats`: a repeated verb changes nothing; no payload is lost or doubled
+- `leases`: leases, reclaimed claims, and the counting of deaths
+- `morgue`: bury, revive and delete by payload; run_now, bury_failed, delete_failed
+- `operate`: cancel, reschedule, revive and delete; one payload among those of its key
+- `inspect`: status, find, stats, lags, workers, check, repair
+- `listing`: listings page by page, in every order
+- `pause`: pausing and resuming a queue
+- `wait`: an idle worker wakes when there is work
+- `events`: subscriptions, and the copies of an event
+- `reshard`: changing the shard count of a queue in use
 """
 
 from __future__ import annotations

@@ -1,4 +1,8 @@
-"""Collecting jobs: the values of one key, gathered and handed over together by score."""
+"""Tests of collecting jobs: the values of one key are collected and handed over together, by score.
+
+Merging too: what becomes of payloads, times and counts when two jobs of one key meet. And debounce: a job that is
+due when no more payloads have come for a while.
+"""
 
 from __future__ import annotations
 

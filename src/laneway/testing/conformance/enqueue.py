@@ -1,4 +1,4 @@
-"""Jobs in: what `declare` and `enqueue` promise."""
+"""Tests of `declare` and `enqueue`: jobs come out as they went in; a list is stored whole or not at all."""
 
 from __future__ import annotations
 

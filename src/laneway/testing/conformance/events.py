@@ -1,4 +1,7 @@
-"""Copies of an event: a job for each queue that wants it, stored together, and apart from then on."""
+"""Tests of subscriptions, and of the copies of an event: stored together, and independent from then on.
+
+A broker stores which queues want a topic, because publishers do not know the listeners.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the tests of the suite share: the fixtures, jobs, and a worker to play with."""
+"""BrokerFixtures, builders of jobs, and ScriptedWorker: a worker that does as a test says."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Looking at single jobs and at numbers."""
+"""Tests of status, find, stats, lags, workers, check and repair."""
 
 from __future__ import annotations
 

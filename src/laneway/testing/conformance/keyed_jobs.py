@@ -1,4 +1,7 @@
-"""Keyed jobs that fail: the call that failed stays at the head of its key, and nothing overtakes it."""
+"""Tests of keyed jobs: the calls of one key run in order and in one claim at a time.
+
+Failures too: the call that failed stays at the head of its key, and nothing overtakes it.
+"""
 
 from __future__ import annotations
 

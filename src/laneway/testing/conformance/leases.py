@@ -1,4 +1,7 @@
-"""Leases: who lives, who is declared dead, and where the claims of the dead go."""
+"""Tests of leases: which workers live, which are declared dead, and where the claims of the dead go.
+
+Deaths too: what a broker counts when the process that ran a job has died, and for which job or call.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Listings in other orders: by key, retry_count and time, in both directions, from a value on, page by page."""
+"""Tests of listings: which jobs each shows, and page by page.
+
+The orders too: by time, key and retry_count, in both directions, and from a given value on.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The morgue of single payloads: burying, reviving and deleting parts of a key."""
+"""Tests of the morgue by payload: bury, revive, delete; and of run_now, bury_failed and delete_failed."""
 
 from __future__ import annotations
 

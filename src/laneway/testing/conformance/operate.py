@@ -1,4 +1,4 @@
-"""One payload among those of its key: its status, cancelling it, moving it."""
+"""Tests of cancel, reschedule, revive and delete; and of one payload among those of its key."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pausing: a queue of which nothing is begun until it is resumed, and which goes on in all other ways."""
+"""Tests of pausing: no job of a paused queue is claimed until it is resumed; all else goes on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Repeats and conservation: a lost answer changes nothing, and no payload is ever lost or doubled."""
+"""Tests of repeats and conservation: a lost answer changes nothing, and no payload is ever lost or doubled."""
 
 from __future__ import annotations
 

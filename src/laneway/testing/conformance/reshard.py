@@ -1,4 +1,4 @@
-"""Changing the shard count of a queue that is in use: nothing is stranded, and no key runs twice at once."""
+"""Tests of changing the shard count of a queue in use: nothing is stranded, and no key runs twice at once."""
 
 from __future__ import annotations
 

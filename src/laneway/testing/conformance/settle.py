@@ -1,4 +1,4 @@
-"""Settling: what each verdict does to a job, and that only the holder of a claim can settle it."""
+"""Tests of settling: the effect of each verdict on a job; only the holder of a claim can settle it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Claiming: which jobs a turn hands out, in which order, and that nobody else gets them."""
+"""Tests of claiming: which jobs a turn hands out, in which order, and that no other worker gets them.
+
+Batches too: several jobs at a time from one shard, in the order that a scheduler asks for.
+"""
 
 from __future__ import annotations
 

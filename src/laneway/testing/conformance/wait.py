@@ -1,6 +1,6 @@
-"""Waiting: an idle worker is told of work as soon as there is some.
+"""Tests of waiting: an idle worker wakes as soon as there is work.
 
-Nothing here measures time: a wait that should end soon is given a long timeout, and fails by reaching it.
+No test measures time. A wait that should end soon has a long timeout, and the test fails if it is reached.
 """
 
 from __future__ import annotations

@@ -1,13 +1,11 @@
-"""The bus: what has been fetched and not yet started, a bounded lane for each queue.
+"""`Bus`: a lane of fetched jobs per queue, and the permits to run them; `FetchAllowance`: fair fetching.
 
-Lanes are served in turn, each for about 20 ms of work, so that a busy queue cannot starve another: as many jobs as
-usually run in that time, and no longer than that, for a few slow ones among many quick ones are not in what is usual.
-What comes into a lane that was empty on its last visit need not wait for the next one: it goes first, so that it does
-not matter how many others are busy. Runners take one unit of work at a time (a claim, or a batch of claims) from a lane
-that all of them share: a long job holds up nothing that was fetched behind it.
-
-A permit is the right to run one job; there are as many as the worker's concurrency. A runner thread keeps its
-permit from job to job; an async job takes it along to the event loop and gives it back at the end.
+The bus serves the lanes in turn, about 20 ms of work each, so that a busy queue cannot starve another. New jobs of a
+lane that was empty on its last visit go first. Runners take one unit of work at a time from lanes that they all
+share, so a long job delays no job behind it. There are as many permits as the worker's concurrency. A thread keeps
+its permit from job to job; an async run takes it to the event loop. An empty lane may fetch one unit while other
+lanes keep the runners busy. It leaves an idle runner, for a moment, to a lane that was served longer ago, or the
+first lane to fetch would get each free runner.
 """
 
 from __future__ import annotations

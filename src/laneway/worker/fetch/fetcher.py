@@ -1,8 +1,10 @@
-"""The fetcher of one queue: a thread that takes turns with the broker.
+"""`Fetcher`: the thread of one queue that takes turns with the broker; `TurnClient` repeats each turn.
 
-A turn records what has finished and brings what is next, so that a busy worker makes one transaction for many
-jobs. The fetcher never runs a job, and only it settles the claims of its queue. While the queue's shard count is
-being changed it helps with that, because nothing is claimed until it is done.
+A turn settles finished claims and claims new jobs, so a busy worker needs one transaction for many jobs. The fetcher
+never runs a job, and no other part settles the claims of its queue. `TurnClient` takes one turn at a time and repeats
+it until the broker answers; the repeat of a lost turn gets the same answer. If it gives up at shutdown, no job is
+lost: the claims are taken back when the lease has ended. While the queue is resharded no job is claimed, so the
+fetcher helps with the resharding.
 """
 
 from __future__ import annotations

@@ -1,6 +1,10 @@
-"""One queue's lane of the bus: units of work that were fetched, settlements that are to be recorded, and how far the
-lane fetches ahead, by how long its runs take. Lanes know nothing of each other: that is the bus's (`bus.py`), and how
-much more one may fetch when others want the same runners is in `room.py`.
+"""`Lane`: one queue's fetched jobs and finished runs, and how far the queue fetches ahead.
+
+How far depends on how long its runs take. Lanes do not know each other; `bus` divides the runners between them.
+`StallTimer`: if no runner takes a job of the lane for a while, its claims go back, because another worker may be
+free. `SettlementBuffer` decides which settlements the next turn records. Most brokers get all of them. A broker that
+counts requests says how many fill a request, and how long the first may wait for the rest (`SettleBatch`). Buffered
+settlements count as held claims, and toward the lane's limit of unsettled runs, because a crash repeats them.
 """
 
 from __future__ import annotations

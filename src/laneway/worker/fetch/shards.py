@@ -1,8 +1,21 @@
-"""What a fetcher asks its queue for: how many jobs, in what portions, and from which shards.
+"""Chooses the shards that a turn claims from: splitters, schedulers, `ShardAssignment`, `ShardWatch`.
 
-The splitter chooses among all shards, the scheduler among those. It knows the shard count and epoch that the broker
-last told, and notices when they change. Only for a scheduler of the user's own does it ask the broker: how late its
-shards are.
+A splitter returns the shards that this process serves; the process claims from no other shard. Every shard must be
+served by some process: `laneway check` names the shards that no worker serves.
+
+    def mine(queue: str, shards: int) -> Iterable[int]:
+        return range(shards) if queue == "mail" else range(0, shards, 2)
+
+A scheduler gets the served shards with due jobs and their lag, the seconds by which the most overdue job is late. It
+returns the shards to claim from, in order; it may leave some out, and may call `lag` and `seq`. It costs a broker
+request per turn; `lag` and `seq` alone cost none.
+
+    def mine(queue: str, lags: Mapping[int, float]) -> Sequence[int]:
+        late = {shard: lags[shard] for shard in lags if lags[shard] > 60}
+        return lag(queue, late or lags)
+
+`ShardAssignment` follows the broker's shard count and epoch, and sets the size of a turn. `ShardWatch` helps to
+reshard the queue, because no job is claimed until that is done. It pauses the fetcher if no due job is in its shards.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""The waker: the one thread of a process that waits for work on behalf of all idle fetchers.
+"""`Waker`: the one thread of a process that waits for due jobs on behalf of all idle fetchers.
 
-When one of them has work, it takes the turn for that one; several it wakes.
+It wakes the fetchers whose queues have due jobs. If the worker has only one fetcher, the waker takes the turn itself,
+so that a single job does not wait for another thread.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Runs that are carried out in another process: from a run to what is sent there, and from the answer to settlements.
+"""`IsolatedExecutor`: sends a run to an isolated process and turns the answer into settlements.
 
-Everything inside the run happens there, with the same runner. What is decided here is what only a survivor can
-decide: that the process has died, that its time is up, that there is none to be had.
+The whole run happens there, with the same `Runner`. The worker decides only the cases that the process cannot report:
+the process died, the time is up, no process could be started, or the worker has given up.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""An isolated process: `python -m laneway.worker.isolation.main FD LIFELINE PARENT`, started by a worker only.
+"""The isolated process: `python -m laneway.worker.isolation.main FD LIFELINE PARENT`, started only by a worker.
 
-It loads the app, and carries out one run after the other with the same runner as any worker; only how they are
-settled goes back to the worker that sent them. It never claims or settles anything. It ends when told to, and at
-once when its worker is gone.
+It loads the app and carries out one run after another, with the same `Runner` as the worker. It never claims or
+settles: it sends the settlements to the worker, which records them. It ends when the worker asks it to, and at once
+when the worker is gone.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The isolated processes of a worker: started when they are needed, used again, replaced, ended when they idle.
+"""`ProcessPool`: starts, reuses, replaces and ends the isolated processes of a worker.
 
-A run has a process to itself while it is carried out. "process" takes one that has run others before; "fresh" takes
-one that has run nothing, and ends it afterwards; so that not every such run waits for a start, some are started ahead.
-One thread starts and ends them all.
+A run has its process to itself. Isolation "process" reuses a process that has run other jobs. Isolation "fresh" takes
+a process that has run nothing and ends it afterwards; some are started ahead, so that not every such run waits for a
+start. One thread starts and ends all processes. A process that stays idle is ended.
 """
 
 from __future__ import annotations

@@ -1,1 +1,5 @@
-"""Keeps the lease of a worker."""
+"""Renews the worker's lease, reports held claims with it, and reclaims from workers whose lease has ended.
+
+- `lease`: `LeaseKeeper` renews this worker's lease and reclaims from dead workers
+- `holdings`: the unsettled claims that a renewal reports
+"""

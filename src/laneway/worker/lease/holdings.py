@@ -1,6 +1,7 @@
-"""What a fetcher knows to be its own, as a renewal of the lease reports it.
+"""`Holdings`: the unsettled claims of one fetcher, as a renewal of the lease reports them.
 
-All claims of a turn share a token. A token is held until every claim under it has been settled.
+All claims of a turn share a token. A token is held until every claim under it is settled. The broker gives back older
+claims that the renewal does not report, because their answer never arrived.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The lease: what tells a living worker from a dead one, and what becomes of the claims of the dead.
+"""`LeaseKeeper`: renews this worker's lease and gives back the claims of dead workers.
 
-A lease is a counter that its worker counts up. It has ended when an observer has seen it unchanged for its length
-on the observer's own monotonic clock; a step of anybody's wall clock neither ends nor prolongs it. Declaring a
-worker dead comes first and is final; giving back its claims comes after, and every sweep repeats it.
+A lease is a counter that its worker increments. It has ended when an observer has seen it unchanged for its length,
+on the observer's own monotonic clock. So a step of any wall clock neither ends nor prolongs a lease. Declaring a
+worker dead comes first and is final. Giving back its claims comes second, and every sweep repeats it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""What has happened, counted from events: snapshots that add up, for metrics.
+"""`RunCounters`: counts telemetry events for metrics; `CounterTotal`: adds up the counts of several processes.
 
-A snapshot is plain data that JSON can hold, so that children and isolated processes can send theirs to whoever shows
-them. Counters and histograms of several snapshots are added, also those of processes that have ended, so that they
-never go down; gauges are those of the living. Nothing is counted before `start`, and no label is ever an argument.
+A snapshot is plain data that JSON can hold, so that children can send theirs to the supervisor. Counters and
+histograms include processes that have ended, so they never go down; gauges include live processes only. Nothing is
+counted before `start`, and no label ever holds a job's arguments.
 """
 
 from __future__ import annotations

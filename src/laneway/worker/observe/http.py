@@ -1,8 +1,8 @@
-"""A small HTTP server for probes and scrapes: it answers GET and HEAD, in threads of its own, and logs no request.
+"""`StatusServer`: a small HTTP server for probes and scrapes. It answers GET and HEAD and logs no request.
 
-It has no password and is for machines near by, so it listens on 127.0.0.1 unless told otherwise: a port that is open to
-a network by mistake is noticed by nobody, a probe that does not get through at once. Clients that are slow or silent
-are cut off after a few seconds, and only so many may be there at once: the oldest gives way.
+It has no password, so it listens on 127.0.0.1 by default: an operator would not notice a port that is open to a
+network by mistake, but notices at once a probe that fails. It cuts off slow and silent clients after a few seconds.
+It limits the number of connections and closes the oldest connection first. Each request has its own thread.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Metrics as Prometheus reads them: what was counted, and the broker's queues as they are now. Needs the extra
-`prometheus`.
+"""Metrics for Prometheus: the counters, and the broker's queues as they are now. Needs the extra `prometheus`.
 
-The broker is asked in a thread of its own, for at most a second, and not for every scrape: when it is away the scrape
-tells that and everything else.
+A thread of its own asks the broker. A scrape waits for it for at most a second, and scrapes in quick succession share
+an answer. If the broker is away, the scrape reports that and all counters. `prometheus_client` is imported only when
+metrics are served.
 """
 
 from __future__ import annotations

@@ -1,4 +1,8 @@
-"""What a supervisor shows of itself over HTTP: whether it lives, whether jobs are being run, and what was counted."""
+"""Serves a supervisor's state over HTTP: `/live`, `/ready` and `/metrics`.
+
+`prometheus` is imported only if metrics are wanted, because the package may not be installed. This file is apart from
+`http`, because `prometheus` imports `http`.
+"""
 
 from __future__ import annotations
 

@@ -1,11 +1,10 @@
-"""The board: which runs have begun in a process and not ended, for those who outlive it.
+"""`Board`: the runs that have begun in a process and not ended, readable after the process has died.
 
-It lies in memory that the process shares with its supervisor. Whatever ends the process, even a kill in the middle
-of a write, leaves there what was running. Nothing else is kept on it, and nobody but its process writes to it.
-
-A process whose descriptors a job has closed ends while that job is still on the board. It has lost its supervisor and
-its broker, and can settle nothing. It logs nothing either, because the number of its log may be another file's; its
-supervisor does.
+It is memory that the process shares with its supervisor. However the process ends, even by a kill in the middle of a
+write, the board shows which runs were under way. It holds nothing else, and only its process writes to it. A process
+whose descriptors a job has closed ends with that job still on the board. It can reach neither its supervisor nor its
+broker, so it settles nothing. It does not log either, because its log's descriptor may belong to another file by now;
+the supervisor logs the end.
 """
 
 from __future__ import annotations

@@ -1,8 +1,11 @@
-"""A child's side of the connection to its supervisor: what it says, and that it ends when nobody listens any more.
+"""Messages between a supervisor and its children, and between a worker and its isolated processes.
 
-Lines of JSON over a socket that the supervisor has handed down. The supervisor says two things here, in a letter each:
-that another takes the child's place, and that it is to give up. It has signals for the rest, but two of those that come
-together are handled in any order. Its end is the end of the connection.
+`SupervisorLink` is the child's side: lines of JSON over an inherited socket. The supervisor sends two single letters
+here, retire and give up, because two signals that arrive together are handled in any order. For the rest it uses
+signals. The child ends when the connection ends. `MessageChannel` sends msgpack messages, each after its length, over
+a socketpair. The worker sends `LoadRequest` once, `RunRequest` for each run, and `EndRequest`. The process answers
+`LoadSuccess` or `LoadFailure`, and to each run `RunBegin`, then a `RunHeartbeat` every second and its `LogMessage`s,
+then `RunResult`.
 """
 
 from __future__ import annotations

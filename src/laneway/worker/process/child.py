@@ -1,7 +1,7 @@
-"""One child process as its supervisor sees it: started by exec, heard over a socket, known by its board.
+"""`Child`: a worker process as its supervisor sees it: its heartbeats, its board, its age and its end.
 
-By exec and never by fork: a supervisor has threads, and so may have what the user's code imports, and a fork copies
-their locks in whatever state they are.
+It is started by exec, never by fork: a supervisor has threads, the user's imports may have some too, and a fork
+copies their locks in any state. The child sends its messages over a socket. Its board shows which runs it had begun.
 """
 
 from __future__ import annotations

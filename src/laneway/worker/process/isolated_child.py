@@ -1,6 +1,7 @@
-"""One isolated process, as its worker sees it: started by exec, spoken to over a socketpair, ended with all it started.
+"""`IsolatedProcess`: an isolated process as its worker sees it.
 
-What goes on inside is in `isolated.py`. Which one gets which run is the pool's, in `isolation.py`.
+It is started by exec, receives runs over a socketpair, and is killed together with all processes that it has started.
+`isolation/main.py` is the code inside it. `isolation/pool.py` chooses the process for a run.
 """
 
 from __future__ import annotations

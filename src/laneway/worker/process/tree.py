@@ -1,8 +1,8 @@
-"""What ties a process to its parent: it does not outlive it, and what it leaves behind is found.
+"""Ties a process to its parent, and kills the processes that it leaves behind.
 
-On Linux the kernel does the first (a signal that comes with the end of a pipe, or `prctl`), and a mark in the
-environment serves for the second. Elsewhere the first is left to whoever watches the connection to the parent, and the
-second goes as far as process groups do.
+A process must not outlive its parent. On Linux the kernel ensures that, by a signal when a pipe ends or by `prctl`.
+Elsewhere the code that watches the connection to the parent does. Left-behind processes are found on Linux by a mark
+in their environment; elsewhere only those of the same process group are found.
 """
 
 from __future__ import annotations

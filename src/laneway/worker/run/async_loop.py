@@ -1,4 +1,8 @@
-"""The event loop that async tasks run on: one thread, started with the first async job."""
+"""`AsyncLoop`: the event loop of async tasks, in one thread; `within`: their time limit.
+
+The thread starts with the first async job. `within` cancels an async task when its time is up. Sync code cannot be
+cancelled, so a sync task with a time limit runs in an isolated process, which can be killed.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,10 @@
-"""What an error makes of a claim: retry, and when, or the morgue, and with which text. Never talks to a broker.
+"""Decides how a failed run settles: retry and when, or morgue and with which text. Never calls a broker.
 
-What an app's own functions get wrong here (`retry_in`, `format_error`, `dump_error`, `load_error`) is logged, and
-the default taken instead: a failure must always be recorded.
+If the app's `retry_in`, `format_error`, `dump_error` or `load_error` fails, `FailureDecider` logs that and uses the
+default, because a failure must always be recorded. `OutboxRefusals`: a run whose outbox the broker refuses has failed
+after all. It finds the run to blame, and for a key the call, and applies the task's own retry rule: a later run may
+enqueue something else, or the cause may be fixed. `format_error` writes a line that names the error, then code
+locations, never values.
 """
 
 from __future__ import annotations

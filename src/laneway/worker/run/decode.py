@@ -1,6 +1,7 @@
-"""From stored bodies to what can be run: a call, an event's value for a listener, or a batch of payloads.
+"""`RunDecoder`: decodes stored bodies to a call, an event's value for a listener, or a batch of payloads.
 
-It never runs anything. What cannot be read is an error like any other of the run that there would have been.
+It runs no task. A body that cannot be decoded fails its run like any other error. The queue and the key decide
+whether a body is a ticket or an event's value, because a published value must never call a task.
 """
 
 from __future__ import annotations

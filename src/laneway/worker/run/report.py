@@ -1,6 +1,8 @@
-"""What is told of runs: events for whoever has subscribed to them, and errors for the app's error handlers.
+"""Reports runs to telemetry, error handlers and `retries_exhausted`, and counts settlements.
 
-An event is built only when somebody wants to know.
+`RunReporter` builds an event only if it has subscribers. `Hooks` calls `retries_exhausted`, and error handlers for
+refused outboxes, in a thread of its own; a hook that fails is logged and harms nothing. `SettlementReport` counts the
+claims that one fetcher has settled. It reports settlements that came too late, and jobs that runs enqueued.
 """
 
 from __future__ import annotations

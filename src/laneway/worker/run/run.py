@@ -1,7 +1,8 @@
-"""What a runner has in hand: one run, and, for keyed and collecting jobs, the unit of work that it is a part of.
+"""`Run`: a call that is about to run; `KeyedCalls` and `BatchClaims`: the unit of work that it belongs to.
 
-A unit of work is what a runner takes from a lane: a claim of one call, a claim of a key's calls, or a batch: the
-claims of several keys of one shard. Plain data; the runner moves it along.
+A runner takes a unit of work from a lane: a claim of one call, a claim of a key's calls, or a batch, which is the
+claims of several keys of one shard. Plain data; the runner changes it. `RunOutbox` remembers which call of a key
+enqueued which jobs.
 """
 
 from __future__ import annotations

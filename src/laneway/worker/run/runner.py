@@ -1,11 +1,12 @@
-"""One run, from what a lane holds to how it is to be settled. The pipeline on one page:
+"""Runs one unit of work: `RunPreparer` makes runs of it, `Runner` executes them and decides how they settle.
 
-    read  →  enter middleware  →  invoke  →  leave middleware  →  decide  →  tell  →  finish, or read the next call
+    read  →  enter middleware  →  invoke  →  leave middleware  →  decide  →  report  →  finish, or read the next call
 
-Sync and async tasks go through the same steps; only `invoke` is awaited for the latter. A keyed claim goes round
-once for each of its calls, a batch once for all its keys. The runner never talks to the broker: what it decides is
-recorded by the fetcher of the lane that the claim came from. Reading is in `units.py`, telling in `telling.py`. What
-runs apart, in another process, goes through the same steps there, and comes back by `apart.py`.
+Sync and async tasks take the same steps; only `invoke` is awaited for async tasks. A keyed claim repeats them for
+each call; a batch takes them once for all keys. `RunPreparer` runs no task. It drops lost claims, settles unreadable
+bodies, and buries jobs that ended their process too often. The runner never calls the broker: the fetcher of the
+claim's lane records its decisions. An isolated run takes the same steps in another process and comes back through
+`isolation/execute.py`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,8 @@
-"""The threads that run jobs: one more is started when there is work for it; each takes unit after unit from the bus."""
+"""`RunnerThreads`: the threads that run jobs. Each takes unit after unit of work from the bus.
+
+A thread is started when there is work for it, up to the worker's concurrency. It passes async runs to the event loop,
+together with its permit, and waits for isolated runs.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""The leases of a supervisor's children: renewed for them, and given up for those that have ended.
+"""`ChildLeases`: renews the children's leases and gives back the claims of children that have ended.
 
-In a thread of its own, because a broker may take its time, and a child that must be ended cannot wait for that. Where
-claims are kept by whoever holds them (`holders_keep`) there is nothing to renew for a child.
+It runs in a thread of its own: the broker may be slow, and ending a child must not wait for the broker. It also
+sweeps: it declares other workers dead and gives back their claims. On a broker where only the holder can keep a claim
+(`holders_keep`), it renews nothing for a child.
 """
 
 from __future__ import annotations

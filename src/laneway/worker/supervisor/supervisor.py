@@ -1,8 +1,8 @@
-"""The supervisor: a process that starts others, which run jobs, and looks after them.
+"""`Supervisor`: starts worker processes, watches them, replaces them and ends them.
 
-It starts another when one has ended, renews their leases so that a busy interpreter does not lose them, and ends one
-that is stopped, hangs or is cut off from the broker before anybody else may take its jobs. It never runs a job, and
-nothing that a job does can harm it.
+It starts a new child when a child has ended. It renews the children's leases, so that a busy interpreter does not
+lose its lease. It ends a child that is stopped, hangs or is cut off from the broker, before another worker may take
+the child's jobs. It never runs a job, and no job can harm it.
 """
 
 from __future__ import annotations

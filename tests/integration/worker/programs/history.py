@@ -1,4 +1,4 @@
-"""A program whose jobs leave a line when they start and when they end, so that it survives a kill."""
+"""Program whose jobs write a line when they start and when they end. The file survives a kill."""
 
 from __future__ import annotations
 

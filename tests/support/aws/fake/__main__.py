@@ -1,4 +1,4 @@
-"""`python -m tests.support.aws.fake PORT`: the fake as a process of its own, until it is killed."""
+"""`python -m tests.support.aws.fake PORT`: runs the fake as its own process until it is killed."""
 
 from __future__ import annotations
 

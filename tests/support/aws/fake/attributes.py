@@ -1,4 +1,4 @@
-"""The settings of an SQS queue: which there are, and what each may be."""
+"""The settings of an SQS queue: their names and the values that each allows."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""In which order the messages of a queue can be received, and when: the two kinds of queue differ in nothing else.
+"""The order and time in which messages can be received; standard and FIFO queues differ only here.
 
-A line only orders: whether a message is really delivered is its queue's decision (`deliver`), which also says until
-when it is hidden then. Everything is a heap, so that a receive costs no more on a long queue than on a short one.
+A line only orders messages. The queue decides whether a message is delivered (`deliver`) and until when it is
+hidden then. All lines use heaps, so that a receive costs no more on a long queue than on a short one.
 """
 
 from __future__ import annotations

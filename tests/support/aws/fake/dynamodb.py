@@ -1,4 +1,4 @@
-"""The operations of DynamoDB: parameters in, answers out."""
+"""The operations of DynamoDB: parameters in, responses out."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""Expressions of DynamoDB as trees: what is written, not yet what it means for an item.
+"""Parses DynamoDB expressions into trees; `expressions` evaluates them on an item.
 
-A tree is a tuple whose first element says what it is:
+A tree is a tuple whose first element is its type:
     ("path", (name, index, …))          ("value", ":v")
     ("and" | "or", left, right)         ("not", tree)
     ("compare", operator, left, right)  ("between", tree, low, high)     ("in", tree, [tree, …])
     ("call", function, [tree, …])       ("+" | "-", left, right)
-Names are those of the item: `#n` is looked up here, and a reserved word that is written out is refused, as by AWS.
+Names are those of the item: the parser replaces `#n`. It rejects a reserved word that is written out, as AWS does.
 """
 
 from __future__ import annotations

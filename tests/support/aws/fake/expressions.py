@@ -1,4 +1,4 @@
-"""What an expression of DynamoDB means for an item: whether a condition holds, what an update makes of it."""
+"""Evaluates DynamoDB expressions on an item: tests conditions, applies updates and projections."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What AWS says when it refuses, and what it may do although nobody refused anything."""
+"""The errors of AWS, and the rare but allowed behaviour of SQS (`Faults`) that a test can turn on."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""Filter policies of SNS subscriptions: which of them it refuses, and which messages pass them.
+"""Filter policies of SNS subscriptions: which policies SNS rejects, and which messages pass a policy.
 
-Numbers are compared as they were written, not as floats. Of SNS's words this server lacks `$or` and `cidr`.
+Numbers are compared as decimals, exactly as written, not as floats. The operators `$or` and `cidr` of SNS are
+missing.
 """
 
 from __future__ import annotations

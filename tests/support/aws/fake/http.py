@@ -1,7 +1,7 @@
-"""Just enough of HTTP/1.1 for boto3: requests with a length, on connections that are kept.
+"""Just enough HTTP/1.1 for boto3: requests with a content length, on connections that stay open.
 
-Owns connections. What a request means is its handler's business: it answers at once with bytes, or with something to
-wait for (a long poll), which is cancelled if whoever asked has gone.
+This file owns the connections. The handler decides the meaning of a request: it returns bytes at once, or an
+awaitable (a long poll), which is cancelled when the client disconnects.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A message as SQS keeps it: what it may consist of, how large it is, and its checksums."""
+"""A message as SQS stores it: its allowed content, its size and its checksums."""
 
 from __future__ import annotations
 

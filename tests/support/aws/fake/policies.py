@@ -1,4 +1,4 @@
-"""Policies of queues: whether one lets SNS send what came to a topic. Without one, nobody may but the owner."""
+"""Access policies of queues: whether a policy lets SNS send from a topic. Without a policy SNS may not send."""
 
 from __future__ import annotations
 

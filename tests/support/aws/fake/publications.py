@@ -1,4 +1,4 @@
-"""What is published to an SNS topic: what it may consist of, and how large it is."""
+"""A message published to an SNS topic: its allowed content and its size."""
 
 from __future__ import annotations
 

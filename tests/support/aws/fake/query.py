@@ -1,6 +1,6 @@
-"""AWS's Query protocol, which SNS and STS speak: forms come in, XML goes out.
+"""AWS's Query protocol, which SNS and STS use: forms in, XML out.
 
-Knows how parameters and answers are written down, and nothing of what they mean.
+It encodes and decodes parameters and responses, and knows nothing of their meaning.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""One SQS queue: what happens to a message from its sending to its deletion, with all that AWS refuses on the way."""
+"""One SQS queue: the life of a message from send to delete, with every error that AWS raises on the way."""
 
 from __future__ import annotations
 

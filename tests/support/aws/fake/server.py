@@ -1,4 +1,4 @@
-"""The fake as a server: in a thread of the test process, or as its own process (`python -m tests.aws.fake`).
+"""The fake as a server: in a thread of the test process, or as its own process (`python -m tests.support.aws.fake`).
 
 One thread does everything, so two requests never run at the same time. The fake's time follows the intervals of the
 clock (`monotonic`), not its steps: an operator who sets a machine's time does not change the time of AWS.

@@ -1,4 +1,4 @@
-"""The operations of SNS: parameters in, answers out, and what is published into the queues of this server's SQS."""
+"""The operations of SNS: parameters in, responses out, and delivery into the queues of this server's SQS."""
 
 from __future__ import annotations
 

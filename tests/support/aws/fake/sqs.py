@@ -1,4 +1,4 @@
-"""The operations of SQS: parameters in, answers out. What a queue does with a message is `queues.py`'s."""
+"""The operations of SQS: parameters in, responses out. `queues` owns the life of a message."""
 
 from __future__ import annotations
 

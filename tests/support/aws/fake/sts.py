@@ -1,4 +1,4 @@
-"""The one operation of STS that needs no permission: who is asking."""
+"""The STS operation `GetCallerIdentity`, which needs no permission."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One DynamoDB table: items by their keys, in the order of the table's range key and of that of each local index."""
+"""One DynamoDB table: items by key, in the order of the table's range key and of each local index."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""SNS topics and their subscriptions: what each may be called and set to, and how a subscription's copy looks."""
+"""SNS topics and subscriptions: allowed names and settings, and the message that a subscription delivers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Values as DynamoDB writes them, `{"S": "text"}`: checked, compared, measured."""
+"""DynamoDB values such as `{"S": "text"}`: checks, comparison and size."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""sqs: URLs, and those that SQS gives its queues."""
+"""Tests of `sqs:` URLs and of the queue URLs that SQS assigns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Scripts are read from files, with their parts."""
+"""Tests of loading the Lua scripts from files, with the parts that they include."""
 
 from __future__ import annotations
 

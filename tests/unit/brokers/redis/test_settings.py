@@ -1,4 +1,4 @@
-"""redis: and valkey: URLs."""
+"""Tests of `redis:` and `valkey:` URLs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The file: how it is opened, recognised, and brought up to date."""
+"""The database file: how it is opened, recognised and migrated."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A disk that is full, a file that is locked or read-only: a clear error, and nothing half written."""
+"""Full disk, locked, read-only or moved file: a clear error, and nothing half written."""
 
 from __future__ import annotations
 

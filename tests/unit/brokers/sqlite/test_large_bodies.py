@@ -1,4 +1,4 @@
-"""A turn hands out so many characters at most: a thousand large bodies at once would fill a worker's memory."""
+"""A turn hands out a limited number of characters, so that large bodies do not fill the worker's memory."""
 
 from __future__ import annotations
 

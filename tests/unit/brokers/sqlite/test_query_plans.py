@@ -1,4 +1,4 @@
-"""No statement reads a whole table that may hold millions of jobs."""
+"""No statement scans a whole table, because a table may hold millions of jobs."""
 
 from __future__ import annotations
 

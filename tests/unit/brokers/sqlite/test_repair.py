@@ -1,4 +1,4 @@
-"""A file that somebody has damaged: `check` says how, and `repair` mends it and throws nothing away."""
+"""`check` finds damage to the file, and `repair` fixes it without throwing data away."""
 
 from __future__ import annotations
 

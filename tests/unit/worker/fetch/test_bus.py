@@ -1,4 +1,4 @@
-"""The bus by itself: turns by weight, permits, and how lanes adapt."""
+"""The bus by itself: turns by weight, permits, and how far lanes fetch ahead."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How much more a lane may fetch while others want the same runners."""
+"""FetchAllowance: how much a lane may fetch while other lanes want the same runners."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Settlements gather where a broker counts requests: ten of them, or what has come in a tenth of a second."""
+"""SettlementBuffer: where a broker counts requests, settlements wait for ten or for a tenth of a second."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Claims that nobody but their holder keeps: renewed often, and nothing is begun that may be somebody else's."""
+"""Claims that only their holder renews: renewed more often, and no run begins that may be another worker's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When a lease has ended, and what a renewal says of the claims that a worker knows."""
+"""When a lease ends, and what a renewal says about the claims of a worker."""
 
 from __future__ import annotations
 

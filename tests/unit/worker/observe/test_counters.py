@@ -1,4 +1,4 @@
-"""Counting from events, and adding up what several processes have counted."""
+"""Counters: counting from telemetry events, and adding up the counts of several processes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The HTTP server for probes: real requests, and clients that do not behave."""
+"""The HTTP server for probes: real requests, and misbehaving clients."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The board: what stands on it, and how it notices that a job has closed the descriptors of its process."""
+"""The board: which runs are on it, and how it notices that a job closed the descriptors of its process."""
 
 from __future__ import annotations
 

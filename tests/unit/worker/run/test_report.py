@@ -1,4 +1,4 @@
-"""What a worker makes of a turn's answer: what it counts, and whom it tells."""
+"""SettlementReport: how a worker counts the reply to a turn, and which hooks it calls."""
 
 from __future__ import annotations
 

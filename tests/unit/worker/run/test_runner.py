@@ -1,4 +1,4 @@
-"""When a runner stops between two calls of a key, and what it then gives back: without threads or a broker."""
+"""When a runner stops between two calls of a key, and which calls it gives back. No threads, no broker."""
 
 from __future__ import annotations
 

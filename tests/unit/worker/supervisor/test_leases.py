@@ -1,4 +1,4 @@
-"""When a supervisor takes itself to be cut off from the broker."""
+"""When a supervisor considers itself cut off from the broker."""
 
 from __future__ import annotations
 

@@ -1,6 +1,9 @@
-"""What is unwell on AWS: queues, dead letters, tables, permissions and the clock. Looks, and changes nothing.
+"""Checks queues, dead letters, tables, topics, subscriptions, permissions and the clock. Changes nothing.
 
-`check` is about what there is of the queues that are known; `check_app` about what an app's tasks and listeners need.
+`check` covers the existing resources of the known queues; `check_app` covers the needs of an app's tasks and
+listeners. Raw delivery and an SNS envelope are both fine: a worker reads either. Permissions are tried with harmless
+requests: AWS finds them invalid only after it has checked the permissions, or they have no effect, such as a write
+under a condition that does not hold. So every answer except a denial means that the request is allowed.
 """
 
 from __future__ import annotations

@@ -1,8 +1,11 @@
-"""Making what an app needs on AWS: its queues with their dead-letter queues, the waiter table, and what events need.
+"""Creation: creates missing queues, tables, topics and subscriptions, by command or in development.
 
-It may be repeated: what exists is looked at and told, and never changed, but in development a queue without a redrive
-policy, which gets one. Each thing is made after what it refers to, so
-that a run that ends midway leaves nothing that points to nowhere, and the next one goes on.
+It may be repeated. An existing resource is reported and not changed, but a queue's access policy gets a statement if
+it does not let the topic send. Each resource is created after those that it refers to: an interrupted run leaves no
+dangling reference, and the next run continues. In development the worker itself creates the missing resources of its
+queues (`provide`), without `laneway aws create`. Then a queue without a redrive policy, as the Ruby original's
+development mode makes them, gets such a policy, and the worker sets filters itself. It does not create the waiter
+table: most features work without it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The least that AWS must allow: the calls that the code makes, on the very queues, topics and tables of an app.
+"""The smallest IAM policy that works: the requests of the code, on the queues, topics and tables of an app.
 
-SQS and SNS have no actions of their own for batches: SendMessageBatch is allowed by sqs:SendMessage. A test runs
-producers, workers and operators, and holds what they have called against this.
+SQS and SNS have no actions for batches: sqs:SendMessage allows SendMessageBatch. A test runs producers, workers and
+operators, and compares their requests with this policy.
 """
 
 from __future__ import annotations

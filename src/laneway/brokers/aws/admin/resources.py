@@ -1,5 +1,8 @@
-"""How queues and tables on AWS should be: what `laneway aws create` makes, and what it and `laneway check` hold others
-against. No calls."""
+"""The AWS resources that an app needs, and how each queue and table should be. No calls.
+
+QueueRequirement lists the needs of a queue's tasks and listener: standard or FIFO queue, how many runs of a job, and
+which subscription. `create` makes resources by these rules; `create` and `check` compare existing ones with them.
+"""
 
 from __future__ import annotations
 

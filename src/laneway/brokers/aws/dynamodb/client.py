@@ -1,6 +1,7 @@
-"""A DynamoDB table as rows: the requests that are made of it, in batches, until all of a batch is done.
+"""TableClient: the requests of one DynamoDB table, repeated until a batch is done; and DynamoDB values.
 
-What the rows mean is the business of those who build on it.
+It gives no meaning to rows or attributes: `delayed_jobs`, `retry_state`, `workers` and `job_history` do. DynamoDB
+sends numbers as text of up to 38 digits. They are read as Decimal, so that third-party numbers stay unchanged.
 """
 
 from __future__ import annotations

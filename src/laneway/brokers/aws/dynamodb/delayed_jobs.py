@@ -1,9 +1,9 @@
-"""The waiter table: delayed jobs, and what can be done with them one at a time.
+"""Table: the waiter table: puts, claims, releases, moves, removes, counts and lists delayed jobs.
 
-Nothing leaves it before it is in its next place. Whoever wants to send, move or remove an item claims it first, by a
-conditional update that may be repeated; so a lost answer strands nothing, and a claim that its holder does not live to
-use ends by itself. Which item is what is said in `items.py`; the table's other rows are in `states.py`, `meta.py` and
-`records.py`.
+Nothing leaves the table before it is stored in its next place. A process claims an item before it sends or removes
+it, by a conditional update that may be repeated; moving an item is such an update, too. So a lost answer strands no
+item, and the claim of a process that died expires. Pages are by due time, over all partitions. `items` defines the
+format of an item; the further rows of the table are in `retry_state`, `workers` and `job_history`.
 """
 
 from __future__ import annotations

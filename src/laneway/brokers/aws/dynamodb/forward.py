@@ -1,8 +1,8 @@
-"""From the table into the queue: claim, send, delete. Owns that order, which loses nothing wherever it is cut short.
+"""Forwarder: claims an item, sends it, deletes it: an order that loses nothing wherever it is interrupted.
 
-An item is claimed by a repeatable update, sent as it is stored, and deleted only then. If this process dies after the
-claim, the claim ends by itself and somebody else sends the item; if it dies after the send, the item is sent again,
-under the same job id. What SQS does not take stays in the table.
+The claim is an update that may be repeated. The item is sent as it is stored, and deleted only then. If this process
+dies after the claim, the claim expires and another process sends the item. If it dies after the send, the item is
+sent again, under the same job id. An item that SQS refuses stays in the table.
 """
 
 from __future__ import annotations

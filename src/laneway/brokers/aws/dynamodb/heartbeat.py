@@ -1,7 +1,7 @@
-"""What is told of this process's worker, and told to it, by way of the tables: a duty of its worker.
+"""Heartbeat: writes this worker's heartbeat and counters to the tables, and reads pauses; a duty of the worker.
 
-Heartbeats and counters go out and pauses come in, every ten seconds. Without a table nobody is told, and nothing can be
-paused. A table that is away harms none of it: what was counted is told later.
+A round takes place every ten seconds. Without a table nothing is written, and no queue can be paused. A table that
+is away does no harm: counters are written later.
 """
 
 from __future__ import annotations

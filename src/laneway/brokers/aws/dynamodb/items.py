@@ -1,18 +1,18 @@
-"""A job that waits in a table: which item it is there, and which job an item is. It never calls AWS.
+"""Encodes a delayed job as a DynamoDB item and decodes it. Never calls AWS.
 
-An item holds the message as it would have been sent, and it is sent as it is stored:
+An item holds the message as it would have been sent, and is sent as it is stored:
 
     scheduler               laneway-0 … laneway-(N-1), by the job's id: the partition
-    job_id                  the job's id: a plain job's key, a keyed call's own
+    job_id                  the job's id: a plain job's key, a keyed call's own id
     perform_at              unix seconds
     queue                   the Laneway queue
     sqs_message_body        the ticket, as text
-    sqs_message_attributes  the message attributes in the form that SQS takes, `laneway` among them
-    cancellable             true, if it must be possible to cancel it until it is due
-    claim, claim_until      who is sending it, and until when nobody else may
+    sqs_message_attributes  the message attributes in the form that SQS takes, including `laneway`
+    cancellable             true, if the job must stay cancellable until it is due
+    claim, claim_until      the holder of a claim on the item, and when the claim ends
 
-Items of the Ruby original lie under `shoryuken-waiter`. Their body is a map, which is sent as JSON to the queue that it
-names itself, and their attributes are spelled as Ruby does.
+Items of the Ruby original have the partition `shoryuken-waiter`. Their body is a map, which is sent as JSON to the
+queue that it names itself, and their attributes are spelled as in Ruby.
 """
 
 from __future__ import annotations

@@ -1,15 +1,15 @@
-"""How jobs ended: rows of a table under `laneway-records-…`, by the job's id, kept for a day. Only with `records=on`.
+"""HistoryRows: how jobs ended: rows under `laneway-records-…`, by the job's id. Only with `records=on`.
 
     scheduler   laneway-records-0 … laneway-records-63, by the job's id
-    job_id      the job's id: a plain job's key, a keyed call's own
+    job_id      the job's id: a plain job's key, a keyed call's own id
     queue       the Laneway queue
     status      done, dead, cancelled, gone (deleted), or queued (revived)
     at          when, in unix seconds
-    expires_at  when it may be forgotten
+    expires_at  when the row may be deleted: after a day, for a dead job after 15 days
 
-SQS forgets a message with its deletion, and shows none before that. They have no `perform_at`, and so are never taken
-for jobs that wait. A record is written before its job leaves its place: if we die between, the job runs again, and ends
-in the same row.
+SQS shows no message, and forgets a message when it is deleted. The rows have no `perform_at`, so they are never
+taken for delayed jobs. A row is written before its job leaves its place: if we die in between, the job runs again
+and ends in the same row.
 """
 
 from __future__ import annotations

@@ -1,9 +1,11 @@
-"""The poller: what is due soon goes from the tables into the queues. One a process, as a duty of its worker.
+"""Poller: moves items that are due soon from the tables to SQS. One per process, as a duty of its worker.
 
-A round takes what is due within the next 900 s, which is as long as SQS delays a message. What must stay in the table
-until it is due it takes then: what somebody may want to cancel, and what is for FIFO queues, which delay nothing. The
-next round is no later than the next such item (`timetable.py`). Items for FIFO queues go in order of due time, by one
-poller at a time. Several pollers share the rest; whoever claims an item sends it (`forwarding.py`).
+A whole round sends items that are due within 900 s, the longest delay of SQS. Cancellable items, and items for FIFO
+queues, which cannot delay a message, stay in the table until they are due. PollSchedule remembers their times if a
+round has seen them or this process has stored them, and plans a short round for each time, which reads only due
+items. So they are on time, and waiting items are not read again and again. Items that other processes store are seen
+by the next whole round, up to `poll` seconds later. One poller at a time sends the items for FIFO queues, in order
+of due time. Several pollers share the rest: the poller that claims an item sends it (`forward`).
 """
 
 from __future__ import annotations

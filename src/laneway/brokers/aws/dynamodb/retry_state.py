@@ -1,7 +1,8 @@
-"""What is known of jobs beside their messages: rows of a table under `laneway-state`, by the job's id.
+"""RetryStateRows: the retry state of jobs whose message stays: rows under `laneway-state`, by the job's id.
 
-SQS cannot change a message. So a keyed call's failures, whose message must stay at the head of its group, are kept
-here, and the deaths of any job. They have no `perform_at`, and so are never taken for jobs that wait.
+SQS cannot change a message. The message of a failed keyed call must stay at the head of its group, so its failures
+are stored here, and so are the deaths of any job. The rows have no `perform_at`, so they are never taken for delayed
+jobs. Apart from `retry_store`: the table builds on these rows, and `retry_store` looks up the table.
 """
 
 from __future__ import annotations

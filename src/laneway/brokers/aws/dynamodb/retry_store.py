@@ -1,7 +1,8 @@
-"""What is remembered of jobs beside their messages: how often they failed, and until when they rest.
+"""RetryStore: the retry state of jobs, in the queue's table or, if it has none, in the memory of this process.
 
-A message cannot be changed. So what becomes of a job that is not sent anew lies in the queue's table or, without
-one, in the memory of this process: another one then begins to count afresh.
+SQS cannot change a message, so the failures and the next due time of a job whose message stays are stored here. In
+memory they are lost with the process: another process starts to count from zero. Job history goes to the table only,
+because other processes read it.
 """
 
 from __future__ import annotations

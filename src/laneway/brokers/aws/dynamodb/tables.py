@@ -1,7 +1,8 @@
-"""Which waiter table belongs to a queue. Owns looking for them; what is in them is `table.py`'s.
+"""Tables: finds the waiter table of a queue. `delayed_jobs` owns the contents.
 
-Either all queues share one table, or each has its own if there is one of its name. One that was found is used until a
-request says that it is gone; one that was not is looked for again after a minute, so that one made later is found.
+Either all queues share a table, or each queue uses the table of its name if that exists. A table that was found is
+used until a request reports it as gone. A missing table is looked for again after a minute, so that a table which is
+created later is found.
 """
 
 from __future__ import annotations

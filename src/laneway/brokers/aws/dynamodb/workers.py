@@ -1,6 +1,7 @@
-"""What is known of queues and workers, and locks: rows of a table under `laneway` and `laneway-workers`.
+"""WorkerRows: workers, queues (counters and pauses) and locks: rows under `laneway` and `laneway-workers`.
 
-SQS knows neither workers nor counters nor pauses, so they are kept here. None of these rows has a `perform_at`.
+SQS knows neither workers nor counters nor pauses, so they are stored here. None of these rows has a `perform_at`.
+Apart from `heartbeat`: the table builds on these rows, and `heartbeat` looks up the tables.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What a queue's access policy says about a topic: whether it may send, and the policy in which it may. No calls.
+"""Decides whether a queue's access policy lets a topic send, and writes a policy that does. No calls.
 
-Statements that are there are kept. One that is written in a way that is not understood here counts as none, so that at
-worst a topic is allowed twice. What one of them denies no other can allow.
+Existing statements are kept. A statement in a form that is not understood here counts as absent, so that at worst a
+topic is allowed twice. A statement that denies wins over every statement that allows.
 """
 
 from __future__ import annotations

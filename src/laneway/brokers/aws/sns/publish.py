@@ -1,7 +1,7 @@
-"""Events on their way to SNS, which hands a copy to each queue that has subscribed.
+"""SNSPublisher: publishes events to SNS, which sends a copy to each subscribed queue.
 
-Owns what a request to SNS looks like, and what becomes of a topic that is missing. When the answer to a request is
-lost, it is repeated, and an event may be published twice: under the same id, by which its listeners know it.
+Owns the form of a request to SNS, and the handling of a missing topic. If the answer to a request is lost, the
+request is repeated, and an event may be published twice: under the same id, by which its listeners recognise it.
 """
 
 from __future__ import annotations

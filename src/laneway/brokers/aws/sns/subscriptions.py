@@ -1,7 +1,9 @@
-"""Subscribing queues to topics on SNS: made, mended and ended.
+"""Reads, creates, updates and ends the subscriptions of SQS queues to SNS topics.
 
-It looks first and writes only what is missing or otherwise, so that whoever finds all in order needs no permission to
-change anything. Neither topics nor queues are made here: `creating` does that.
+TopicSubscriptions only reads. SNSSubscriptions reads first and writes only missing or different parts, so that
+credentials need no permission to write if all is in order. The queue's access policy comes before the subscription:
+SNS drops messages that the queue does not accept. Neither topics nor queues are created here: `admin/create` does
+that.
 """
 
 from __future__ import annotations

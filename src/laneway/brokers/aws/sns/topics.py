@@ -1,7 +1,7 @@
-"""Which SNS topic an event is published to: its name, its ARN, and making it.
+"""Topics: the name and the ARN of an event's SNS topic, and its creation.
 
-A topic's ARN is put together, never looked up: whoever may only publish may not ask either. Whether there is such a
-topic is told by whatever is done with it.
+The ARN is computed, never looked up: credentials that may only publish may not look it up either. Whether the topic
+exists shows in the request that uses it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""Message attributes that are not ours: those of others, and what was published beside an event. SQS takes ten with a
-message, and one is ours: what is too much travels inside ours.
+"""Third-party message attributes, and those published with an event: beyond nine, packed into ours.
 
-Pure functions; the form is that in which SQS takes them, but bytes are written as base64, because ours is JSON.
+SQS takes ten attributes per message, and one of them is ours. The rest travels inside ours. The format is that of
+SQS, except that bytes are base64, because our attribute is JSON. Published attributes come first: filters see only
+the message's own attributes. Pure functions.
 """
 
 from __future__ import annotations

@@ -1,8 +1,11 @@
-"""The dead-letter queues as a morgue: its jobs are listed, revived and deleted by key, as on other brokers.
+"""DeadLetterMorgue: the dead-letter queues as a morgue: list, find, revive and delete by key.
 
-SQS can neither list nor find a message, so all of them are received and made visible again (`letters.py`), up to
-10,000 at a time: `laneway stats` says how many there are. Others who look at the same moment see only the rest. What
-SQS itself or somebody else has put there is shown as well, and its error says so.
+SQS can neither list nor find a message, so a DeadLetterReceiver receives all of them: at most `MOST`
+(`laneway stats` counts all), and only the first 10 of a FIFO group that a third party filled, because SQS hands out
+no more of a group at once. It keeps them hidden, so that it sees none twice, and makes them visible again at its
+end; if it cannot, SQS does so within `HIDDEN_S`. A second reader at the same time sees only the rest. Messages that
+SQS or a third party put there are shown as well. Revived jobs are sent before their letters are deleted: if we die
+in between, a job is revived and still in the morgue.
 """
 
 from __future__ import annotations

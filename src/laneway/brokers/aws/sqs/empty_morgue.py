@@ -1,10 +1,10 @@
-"""A whole dead-letter queue, reloaded or purged as it is received: ten at a time, for any number of letters.
+"""MorgueEmptier: reloads or purges a whole dead-letter queue, ten letters at a time, however many there are.
 
-A listing holds all that it has seen, and so sees 10,000 letters at most; this keeps nothing but the ids of what it has
-done. It ends though jobs may die again meanwhile: what was sent after it began is left, and so is what it has sent
-itself. Of a dead-letter queue that several share it touches what is known to be this queue's. Letters are sent before
-they are deleted, so that whoever is interrupted has lost none; at worst ten of them are in both places. It is for
-standard queues alone: FIFO ones are revived by key, in order (`morgue.py`).
+A listing holds all its letters and so sees 10,000 at most; this file keeps only ids. It comes to an end even if jobs
+die again meanwhile: letters that were sent after it began are left. If several queues share the dead-letter queue,
+it touches only letters that are known to belong to this queue. Letters are sent before they are deleted, so an
+interruption loses none; at worst ten letters are in both places. Only for standard queues: the jobs of FIFO queues
+are revived by key, in order (`dead_letters`).
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""What a ticket itself carries on SQS: the time that it waits for, hop by hop, when there is no table.
+"""The due time inside a ticket that waits 15 minutes at a time, when there is no table.
 
-Owns the edits of a ticket's text; all else in it, and its order, stays. What is no ticket, such as the value of an
-event, is never read and never written: its time is in its note. It never decides how a job waits.
+Owns the edits of a ticket's text; everything else in the ticket, and its order, stays. A body that is not a ticket,
+such as the value of an event, is never changed: its due time is in its note. This file does not decide how a job
+waits.
 """
 
 from __future__ import annotations

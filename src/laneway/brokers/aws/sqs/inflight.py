@@ -1,6 +1,11 @@
-"""The stock: what this process has received and not handed out yet, and the claims that it has handed out.
+"""Inflight: the messages that this process holds, their FIFO groups, and the claims handed out, under one lock.
 
-Owns the one lock of all that. Local memory only: nothing here calls AWS, so the lock is never held for long.
+Local memory only: nothing here calls AWS, so the lock is never held for long.
+
+A job may arrive twice, because SQS delivers it again or because it was sent twice. It runs once: while it is held,
+the second message shares the settlement of the first. After it has ended, it is remembered for ten minutes. The
+messages of a FIFO group are handed out in sequence and never side by side: while a claim of the group is held, the
+rest waits.
 """
 
 from __future__ import annotations

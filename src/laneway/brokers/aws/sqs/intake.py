@@ -1,8 +1,8 @@
-"""What becomes of messages that have just been received.
+"""Intake: sorts messages that have just been received: hold, send on, hide or delete.
 
-Most are put into the buffer. One that is in our hands already, or has ended, is not run again. One that has come
-before its time is sent on, whole, or hidden again. And what is kept beside a message is looked up: only for those that
-somebody has received before.
+Most messages go to the buffer of their queue. A job that this process holds already, or that has ended, is not run
+again. A message that arrives before its time is sent on whole, or hidden again. Retry state is looked up only for
+messages that were received before.
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
-"""A message on SQS: the ticket, or an event's value, as its body, all else in one message attribute `laneway`.
+"""Encodes jobs as SQS messages and decodes messages into jobs. Never calls AWS.
 
-Owns how jobs become messages and messages jobs. It never calls AWS. A body without that attribute, as the Ruby
-original writes it, is a job too: its id is the message's.
+The body is the ticket or the value of an event. All else is in one message attribute, `laneway`. A body without that
+attribute, as the Ruby original writes it, is a job, too. Its id is that of the message; on a FIFO queue, that of the
+ticket if it has an id. SNS wraps an event in an envelope for a queue that is subscribed without raw delivery; after
+unwrapping, the message is the same as without an envelope.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Which SQS queues belong to a Laneway queue: the standard one for plain jobs, the FIFO one for keyed calls, and where
-either has its dead letters.
+"""SQSQueues: finds the SQS queues of a Laneway queue and caches their attributes.
 
-They are looked up by name (GetQueueUrl), never listed. What is not there is looked for again when a job is sent to it,
-and by workers after a while; nothing is ever made here: `creating` does that.
+A Laneway queue has a standard queue for plain jobs, a FIFO queue for keyed calls, and a dead-letter queue for each.
+They are looked up by name (GetQueueUrl), never listed. A missing queue is looked up again whenever a job is sent to
+it, and by workers after a minute. Nothing is created here: `admin/create` does that.
 """
 
 from __future__ import annotations

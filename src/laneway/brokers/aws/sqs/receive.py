@@ -1,7 +1,9 @@
-"""One receiver for each channel: a thread that has SQS wait for messages, and puts them into the channel's buffer.
+"""Receiver: a thread that receives from one SQS queue; Receivers: all of a process, and the wait for messages.
 
-It asks only while something is wanted, and for no more than that. What nobody comes for is given back after a moment,
-and what arrives when the last worker has left is at once; a request that is under way cannot be called back.
+A receiver asks SQS only while a worker wants messages, and for no more than the worker wants. Messages that no
+worker claims are given back after a moment. A request under way cannot be cancelled: messages that it brings after
+the last worker has left are given back at once. A receiver makes one request at a time, because the requests of a
+FIFO queue must not overtake each other.
 """
 
 from __future__ import annotations

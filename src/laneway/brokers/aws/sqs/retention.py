@@ -1,7 +1,9 @@
-"""How long SQS keeps a message that is hidden, and how often it may be received. Pure decisions.
+"""QueueLimits: how long SQS keeps a hidden message, and how often it may be received. Pure functions.
 
-A message ages from when it was sent, hidden or not, and SQS deletes it when its queue's retention is over. And SQS
-itself moves what has been received too often. So a job that would meet either is sent anew, or buried in a sentence.
+A message ages from the moment it was sent, hidden or not, and SQS deletes it when its queue's retention is over. SQS
+also moves a message that was received too often to the dead letters. A job that would reach either limit is sent as
+a new message (`should_resend`), or buried with a sentence that gives the reason (`why_bury`). Apart from
+`settlement_plan`, because `queues` needs it, too.
 """
 
 from __future__ import annotations

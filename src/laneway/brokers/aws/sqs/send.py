@@ -1,7 +1,8 @@
-"""Messages on their way: into the queue now or in a while, into the table, from hop to hop, or to a topic.
+"""MessageSender: sends messages to a queue, to the table or to a topic, depending on when they are due.
 
-Owns where a message goes that is due later, and what is said when some of them could not be stored. A message may be
-stored twice when the answer to its sending is lost: under the same id, and on a FIFO queue SQS itself drops the second.
+Decides where a delayed message waits: in its SQS queue, in the table, or by hops of 15 minutes. If some messages
+could not be stored, the error names them (SendProgress). A message may be stored twice if the answer to its sending
+is lost: under the same id, and a FIFO queue drops the second.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""Messages in the requests that SQS and SNS take: ten at most, and so many bytes in all.
+"""Sends a batch to SQS or SNS; if it is refused, resends the rest one by one.
 
-What must keep its order never stands in one request: SQS may take some entries of a request and not others, and what
-follows one that it did not take must not overtake it. So of each group of a FIFO queue there is one message a request,
-and the next one only when that is stored.
+A request holds at most ten messages and a limited number of bytes. AWS may take some entries of a request and not
+the rest, and a message must not overtake an earlier one of its FIFO group. So a request holds one message per group,
+and the next message of a group is sent when that one is stored. A message that SQS refuses for good blocks no other
+message; RefusalLog reports it once. Apart from `send`, which needs the poller: the poller sends through this file.
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
-"""Settling: carries out what the plans of a turn say, step by step, for all its settlements together.
+"""Settler: carries out the plans of a turn, step by step, for all its settlements together.
 
-    what the runs enqueued → what is kept beside messages → copies and dead letters → how jobs ended
+    jobs that the runs enqueued → retry state → copies and dead letters → job history
         → deletes, hidden heads → the rest
 
-So nothing leaves a place before it is in the next, wherever this process dies or an answer is lost. What has been
-confirmed is marked: after an error the same turn goes on where it stopped.
+So nothing leaves a place before it is stored in the next, wherever this process dies or an answer is lost. Finished
+steps are marked: after an error the same turn continues where it stopped. SettlementSender notes each stored message
+at once and does not send it again when the turn is repeated.
 """
 
 from __future__ import annotations

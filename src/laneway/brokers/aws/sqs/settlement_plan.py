@@ -1,8 +1,10 @@
-"""What a settlement means on SQS: which messages are sent, deleted and hidden, and in which order. Pure decisions.
+"""Decides which messages a settlement sends, deletes and hides, and in which order. Pure functions.
 
-A plain job that is run again is sent anew, because what is known of it can only travel with a message, and the old
-message is deleted. A keyed call stays where it is, at the head of its group: it is hidden until its time, and what is
-known of it is kept beside it. Nothing is deleted before it is in its next place.
+SQS cannot change a message. So a plain job that is retried is sent as a new message, which carries its counts, and
+the old message is deleted. A keyed call stays at the head of its group: it is hidden until its time, and its retry
+state is stored beside it. A postponed plain job stays hidden, too, unless SQS would not hide or keep it long enough.
+So does a plain job whose message has no room for its counts. Nothing is deleted before it is stored in its next
+place.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""A worker's verbs on SQS: the turn, which settles what is finished and claims what has been received; waiting for
-that; keeping it hidden; giving it back.
+"""SQSTurns: the turn, wait, renew and leave of the workers of one process.
 
-Receiving happens meanwhile, in threads of its own (`receivers.py`): a turn takes what there is and never waits.
+A turn settles finished claims and claims received messages. Receivers run meanwhile in threads of their own
+(`receive`): a turn takes the messages that are there and never waits. After an error the same turn continues where
+it stopped; the repeat of a finished turn gets the same answer. A forked process starts with nothing held.
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
-"""Messages that were received, deleted or made visible again: in batches of ten, several batches at once.
+"""Deletes messages or changes their visibility, in batches of ten; extends held messages.
 
-Owns those two requests and what their answers mean. It decides nothing: whoever asks for a change says which. What has
-been carried out is marked, so that after an error the same changes go on where they stopped.
+MessageChanger sends several batches at once and decides nothing: the caller chooses each change. Finished changes
+are marked, so that after an error the same changes continue where they stopped. Its lock `visibility` is held while
+visibility is changed: otherwise a renewal under way could hide a message again that is being given back.
+VisibilityExtender keeps messages hidden while this process holds them, up to the 12 hours that SQS allows.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""A Redis Cluster: finds the server of each key, follows slots that have moved, and asks many servers at once.
+"""ClusterServer: finds the server of each key, follows moved slots, and calls many servers at once.
 
-All keys of one call must lie in one slot. Calls of one pipeline have no order among themselves.
+All keys of one call must be in one slot. The calls of one pipeline have no order among themselves.
 
-While a slot is being moved key by key, its keys lie on two servers, and a script that touches several would find some
-of them. So no script runs in it until it has moved: each names a key that never exists, and for such a key the server
-that gives the slot away points to the other one (ASK), where we never go. A single command is safe: it is carried out
-where its key is whole, or waits too.
+While a slot is being moved key by key, its keys are on two servers, and a script that touches several keys would
+find only some of them. So no script runs in that slot until it has moved: each script names a key that never exists.
+For such a key the old server redirects to the new one (ASK), and the client never follows an ASK. A single command
+is safe: it runs where its key is whole, or waits, too.
 """
 
 from __future__ import annotations

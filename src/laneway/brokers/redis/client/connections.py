@@ -1,7 +1,8 @@
-"""Connections to one Redis server: how they are made, lent and given back.
+"""Connections: a bounded set of connections to one server, each lent to one thread at a time.
 
-redis-py's client costs twice what its connections do, so that Laneway talks to those and keeps a few of them itself.
-It never repeats a call and never judges an answer: see `server`.
+A redis-py client costs twice as much as its connections, so Laneway uses the connections directly and keeps a few of
+them. This file never repeats a call and never judges an answer: `server` does. A forked process closes its copies of
+the parent's connections and opens its own.
 """
 
 from __future__ import annotations

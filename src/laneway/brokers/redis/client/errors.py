@@ -1,7 +1,8 @@
-"""What redis-py's errors and Redis' error replies mean to Laneway, in a sentence each.
+"""Turns redis-py errors and Redis error replies into Laneway errors, in a sentence each; StaleLayoutError.
 
-A sentence names the server as `place`, which holds no secrets, and may hold Redis' own text, which does not either:
-Redis never repeats a password.
+A script replies `stale` if a shard is not open, or if a key is on its way to another shard: the caller's layout is,
+or soon will be, outdated (`ensure_current`). A sentence names the server by its `place`, which holds no secrets. It
+may quote Redis, which is safe: Redis never repeats a password.
 """
 
 from __future__ import annotations

@@ -1,4 +1,9 @@
-"""One Redis server: calls scripts and commands on it, and outlasts short trouble."""
+"""RedisClient, the interface to a server or a Cluster; Server, one server that retries short outages.
+
+Every call must be safe to repeat. After a lost connection the client cannot know whether the call was carried out,
+so it repeats the call, a few times within about a second. A server that has never answered gets no second try: its
+URL is more likely to be wrong. Scripts are called by their hash; a server that does not know a script gets its text.
+"""
 
 from __future__ import annotations
 

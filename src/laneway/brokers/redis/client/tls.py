@@ -1,7 +1,7 @@
-"""TLS: whether its files can be used, and what is wrong when a server cannot be reached by it, a sentence each.
+"""Checks TLS files, and explains TLS errors in a sentence each. Does not load redis-py.
 
-A certificate that is not trusted now will not be trusted in a second: none of this is mended by trying again. What may
-be is left to `trouble`.
+A certificate that is not trusted now will not be trusted in a second, so none of these errors is retried. `errors`
+handles the errors that may pass.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""What a server speaks that hangs up, or says nothing, when it is first talked to: TLS, or anything but.
+"""Finds out whether a server that hangs up or stays silent on first contact speaks TLS or plain text.
 
-Asked on a connection of its own, which is told no secrets. Only a server that answers is ever found to speak something.
+The probe uses a connection of its own and sends no credentials. A server speaks a protocol only if it answers in it;
+silence proves nothing. Apart from `tls`, because it needs redis-py.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Waiting for an element of a list (BLPOP) that can be cut short from any thread, and never hangs.
+"""BlockingWaits: waits for a list element (BLPOP). Any thread can interrupt a wait, and no wait hangs.
 
-A wait has a connection of its own. Whoever nudges it writes into its pipe; it then has Redis end the BLPOP
-(CLIENT UNBLOCK) and reads the answer, so that an element which Redis took out at the same moment is not lost.
-Only if Redis does not even answer that is the connection closed.
+Each wait has a connection of its own. `nudge` writes into the pipe of the wait. The wait then has Redis end the
+BLPOP (CLIENT UNBLOCK) and reads the answer, so that an element which Redis popped at the same moment is not lost.
+The connection is closed only if Redis does not answer that either, or forbids it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`laneway aws iam`: the policy allows what the code calls, and nothing else."""
+"""Tests that the policy of `laneway aws iam` allows exactly the calls that the code makes."""
 
 from __future__ import annotations
 

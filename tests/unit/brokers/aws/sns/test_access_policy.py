@@ -1,4 +1,4 @@
-"""Access policies of queues: who may send is understood, and what is there is kept."""
+"""Tests of the access policies of queues: Laneway understands who may send, and keeps existing statements."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How jobs become messages, and messages jobs."""
+"""Tests of encoding jobs as SQS messages and decoding messages into jobs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The receivers: threads that ask only for what is wanted, and give back what nobody comes for."""
+"""Tests of the receiver threads: they ask SQS only for wanted messages and give unclaimed messages back."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Messages in the requests that SQS takes, and what becomes of those that it does not take."""
+"""Tests of splitting messages into SQS requests, and of retrying or rejecting the entries that SQS does not take."""
 
 from __future__ import annotations
 
