@@ -1,4 +1,4 @@
-"""The documentation is true: its code runs, and the hops it names exist."""
+"""The documentation is true: its code runs, and the functions and links that it names exist."""
 
 from __future__ import annotations
 
@@ -56,13 +56,6 @@ def test_every_hop_exists(path, function):
     for name in function.split("."):
         target = getattr(target, name)
     assert callable(target)
-
-
-def test_no_journey_takes_more_than_nine_hops():
-    text = (ROOT / "docs" / "internals.md").read_text(encoding="utf-8")
-    journeys = re.findall(r"\*\*From .*?\*\*\n\n((?:\d+\. .*\n)+)", text)
-    assert len(journeys) >= 4
-    assert all(len(journey.splitlines()) <= 9 for journey in journeys)
 
 
 def test_every_page_that_is_linked_exists():

@@ -20,6 +20,7 @@ The oracles:
 - `checkers`: what must be true of a history; where a broker says that payloads are
 - `scenarios`: scenarios that must hold on every broker, run with a real worker
 - `node_checks`: checks for workers of several nodes, each with its own shards
+- `journey`: Journey traces the files and functions that one job takes from enqueue to settled
 
 Servers and networks:
 
