@@ -69,7 +69,7 @@ class Bus:
         self.round_s = VISIT_S * len(lanes)
 
     def put(self, lane: Lane, units: Sequence[Unit]) -> None:
-        """Add what a turn has brought; whoever looks finds it, and `summon` wakes the others."""
+        """Add what a turn has brought; a runner that looks finds it, and `wake_runners` wakes the idle ones."""
         lane.waiting.extend(units)
         if not units or len(self.lanes) == 1:
             return

@@ -1,4 +1,4 @@
--- A queue's record, by position; the client's view of it is layout.Record.
+-- A queue's record, by position; the client's view of it is layout.QueueRecord.
 
 local SHARDS, EPOCH, RESHARDING, TO_MOVE, MOVED, CLOSING, PROCESSED, FAILED = 1, 2, 3, 5, 6, 7, 8, 9
 local DEFAULTS = {0, 1, 0, false, 0, 0, 0, 0, 0}
