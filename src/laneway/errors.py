@@ -24,15 +24,9 @@ handed; `report_unstored_items` converts that to the list that the caller gave.
 
 from __future__ import annotations
 
-from collections.abc import (
-    Mapping,
-    Sequence,
-)
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
-from itertools import (
-    groupby,
-    islice,
-)
+from itertools import groupby, islice
 from typing import TYPE_CHECKING
 
 from .jobs.data import NewJob

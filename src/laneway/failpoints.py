@@ -18,10 +18,7 @@ from __future__ import annotations
 import os
 import random
 import signal
-from collections.abc import (
-    Callable,
-    Mapping,
-)
+from collections.abc import Callable, Mapping
 
 from .errors import ConfigError
 

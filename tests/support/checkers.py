@@ -8,10 +8,7 @@ broker has its payloads: waiting, running or dead. `snapshot` takes it.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import (
-    Collection,
-    Iterable,
-)
+from collections.abc import Collection, Iterable
 
 import msgspec
 

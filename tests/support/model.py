@@ -17,15 +17,7 @@ import msgspec
 
 from laneway.errors import EnqueueError
 from laneway.jobs.data import Headers, Kind, NewJob, Payload
-from laneway.jobs.merge import (
-    HEAD,
-    MAX_PAYLOADS,
-    due_on_arrival,
-    due_when_queued,
-    next_score,
-    quiet_until,
-    smaller,
-)
+from laneway.jobs.merge import HEAD, MAX_PAYLOADS, due_on_arrival, due_when_queued, next_score, quiet_until, smaller
 
 #: Stands for the job as a whole among what was cancelled.
 WHOLE = ""

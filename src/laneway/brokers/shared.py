@@ -12,23 +12,10 @@ from typing import Any
 import msgspec
 
 from ..config import name_problem
-from ..errors import (
-    BrokerError,
-    ConfigError,
-    EnqueueError,
-)
-from ..events.event import (
-    FilterPolicy,
-    Subscription,
-)
-from ..jobs.data import (
-    Kind,
-    NewJob,
-)
-from ..jobs.keys import (
-    key_problem,
-    score_problem,
-)
+from ..errors import BrokerError, ConfigError, EnqueueError
+from ..events.event import FilterPolicy, Subscription
+from ..jobs.data import Kind, NewJob
+from ..jobs.keys import key_problem, score_problem
 from ..jobs.shards import MAX_SHARDS
 
 REMEMBER_DEAD_S = 3_600.0

@@ -11,56 +11,21 @@ from __future__ import annotations
 import math
 import signal
 import sys
-from collections.abc import (
-    Callable,
-    Generator,
-    Iterator,
-    Sequence,
-)
-from contextlib import (
-    closing,
-    contextmanager,
-)
-from dataclasses import (
-    dataclass,
-    field,
-)
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
 from threading import Event
 
 import click
 import msgspec
 
-from ..broker import (
-    Broker,
-    Listing,
-)
-from ..capabilities import (
-    EmptyMorgueResult,
-    emptier_of,
-)
-from ..errors import (
-    BrokerAwayError,
-    BrokerError,
-    ConfigError,
-)
-from ..jobs.data import (
-    JobView,
-    Kind,
-)
-from . import (
-    GAVE_UP,
-    WRONG,
-)
-from .listing import (
-    find_jobs,
-    not_found_text,
-)
-from .output import (
-    ProgressBar,
-    clean,
-    count,
-    patience,
-)
+from ..broker import Broker, Listing
+from ..capabilities import EmptyMorgueResult, emptier_of
+from ..errors import BrokerAwayError, BrokerError, ConfigError
+from ..jobs.data import JobView, Kind
+from . import GAVE_UP, WRONG
+from .listing import find_jobs, not_found_text
+from .output import ProgressBar, clean, count, patience
 from .target import known_queues
 
 #: Jobs handled in one step when all of a queue are meant: short transactions, so that workers get their turns.

@@ -7,11 +7,7 @@ listeners with subscriptions: which listener gets no events, and which subscribe
 from __future__ import annotations
 
 import os
-from collections.abc import (
-    Collection,
-    Iterable,
-    Iterator,
-)
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 from typing import Literal
 
@@ -19,23 +15,10 @@ import msgspec
 
 from ..app import Laneway
 from ..broker import Broker
-from ..capabilities import (
-    check_app_on,
-    makes_queues,
-    notes_on,
-    queue_exists,
-)
-from ..errors import (
-    BrokerAwayError,
-    BrokerError,
-    LanewayError,
-)
+from ..capabilities import check_app_on, makes_queues, notes_on, queue_exists
+from ..errors import BrokerAwayError, BrokerError, LanewayError
 from ..events.event import Subscription
-from ..jobs.data import (
-    Kind,
-    QueueStats,
-    WorkerView,
-)
+from ..jobs.data import Kind, QueueStats, WorkerView
 from ..jobs.ticket import Serializer
 from .listing import task_names
 from .output import count

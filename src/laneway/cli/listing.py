@@ -10,10 +10,7 @@ from __future__ import annotations
 import contextlib
 import shlex
 import time
-from collections.abc import (
-    Callable,
-    Sequence,
-)
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,37 +18,13 @@ import click
 import msgspec
 
 from ..app import Laneway
-from ..broker import (
-    Broker,
-    Listing,
-    Order,
-)
-from ..errors import (
-    BrokerAwayError,
-    BrokerError,
-    ConfigError,
-)
+from ..broker import Broker, Listing, Order
+from ..errors import BrokerAwayError, BrokerError, ConfigError
 from ..events.event import is_copy
-from ..jobs.data import (
-    JobView,
-    Kind,
-    Payload,
-)
-from .output import (
-    Column,
-    clean,
-    first_line,
-    patience,
-    show_fields,
-    show_json,
-    show_table,
-)
+from ..jobs.data import JobView, Kind, Payload
+from .output import Column, clean, first_line, patience, show_fields, show_json, show_table
 from .target import known_queues, load_imports, open_with_app
-from .times import (
-    absolute,
-    read_time,
-    relative,
-)
+from .times import absolute, read_time, relative
 
 
 class _Name(msgspec.Struct):

@@ -8,28 +8,17 @@ imported only when it is used.
 from __future__ import annotations
 
 import time
-from collections.abc import (
-    Iterator,
-    Sequence,
-)
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from threading import Timer
-from typing import (
-    TYPE_CHECKING,
-    Any,
-    NamedTuple,
-)
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.progress import (
-        Progress,
-        TaskID,
-    )
+    from rich.progress import Progress, TaskID
     from rich.table import Table
-
 
 #: Wide enough that a table that goes into a pipe or a file is never cut.
 UNCUT = 1_000

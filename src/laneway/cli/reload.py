@@ -16,16 +16,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import (
-    Callable,
-    Iterable,
-    Iterator,
-    Sequence,
-)
-from contextlib import (
-    contextmanager,
-    suppress,
-)
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from importlib.machinery import PathFinder
 from importlib.util import cache_from_source
 from pathlib import Path
@@ -34,10 +26,7 @@ from typing import Any
 import click
 
 from ..errors import ConfigError
-from ..worker.process.tree import (
-    die_with_parent,
-    kill_tree,
-)
+from ..worker.process.tree import die_with_parent, kill_tree
 from .output import clean
 
 #: Folders with other people's code, or with what is made from ours. Hidden ones are skipped too.

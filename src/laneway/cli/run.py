@@ -10,39 +10,23 @@ import logging
 import re
 import signal
 import sys
-from collections.abc import (
-    Iterator,
-    Sequence,
-)
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import (
-    TYPE_CHECKING,
-    Any,
-)
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from .. import logs
-from ..config import (
-    StatusPorts,
-    WorkerOptions,
-)
+from ..config import StatusPorts, WorkerOptions
 from ..errors import ConfigError
-from ..logs import (
-    FORMATS,
-    Format,
-)
+from ..logs import FORMATS, Format
 from ..worker.observe.counters import RunCounters
 from ..worker.process.channel import SupervisorLink
-from ..worker.signals import (
-    handle_signals,
-    restore_signals,
-)
+from ..worker.signals import handle_signals, restore_signals
 from . import options
 
 if TYPE_CHECKING:
     from ..worker import Worker
-
 
 DEFAULTS = WorkerOptions()
 

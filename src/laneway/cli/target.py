@@ -19,22 +19,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import (
-    TYPE_CHECKING,
-    Any,
-)
+from typing import TYPE_CHECKING, Any
 
 from ..app import Laneway
 from ..broker import Broker
 from ..capabilities import queue_exists
 from ..errors import ConfigError
 from ..origin import Origin
-from ..urls import (
-    Url,
-    open_broker,
-    resolve_url,
-    without_secrets,
-)
+from ..urls import Url, open_broker, resolve_url, without_secrets
 
 if TYPE_CHECKING:
     from ..worker import Worker

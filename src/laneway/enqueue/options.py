@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from ..tasks.task import Runnable
     from .build import Enqueuer
 
-
 #: What SQS takes as a MessageGroupId: letters, digits and punctuation.
 _GROUP = re.compile("[!-~]{1,128}")
 

@@ -13,59 +13,21 @@ from __future__ import annotations
 import logging
 import threading
 from collections import Counter
-from collections.abc import (
-    Callable,
-    Collection,
-    Iterable,
-    Sequence,
-)
-from typing import (
-    TYPE_CHECKING,
-    TypeVar,
-)
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import TYPE_CHECKING, TypeVar
 
 from ..brokers.shared import check_jobs
 from ..capabilities import enable_auto_create
-from ..errors import (
-    EnqueueError,
-    LanewayError,
-    report_unstored_items,
-)
-from ..handle import (
-    Handle,
-    PayloadHandle,
-)
-from ..jobs.data import (
-    Kind,
-    NewJob,
-)
+from ..errors import EnqueueError, LanewayError, report_unstored_items
+from ..handle import Handle, PayloadHandle
+from ..jobs.data import Kind, NewJob
 from ..jobs.merge import identity_of
 from ..jobs.shards import DEFAULT_SHARDS
-from ..middleware import (
-    Middleware,
-    overriding,
-    surround,
-)
-from ..tasks.registry import (
-    Registry,
-    owner,
-)
-from ..telemetry import (
-    Enqueueing,
-    EventsPublished,
-    JobsEnqueued,
-    Telemetry,
-)
-from ..unsupported import (
-    ensure_supported,
-    refusal_for,
-    refusal_of,
-)
-from ..urls import (
-    open_broker,
-    resolve_url,
-    without_secrets,
-)
+from ..middleware import Middleware, overriding, surround
+from ..tasks.registry import Registry, owner
+from ..telemetry import Enqueueing, EventsPublished, JobsEnqueued, Telemetry
+from ..unsupported import ensure_supported, refusal_for, refusal_of
+from ..urls import open_broker, resolve_url, without_secrets
 from .options import EnqueueOptions
 
 if TYPE_CHECKING:

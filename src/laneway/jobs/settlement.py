@@ -18,11 +18,7 @@ from typing import Literal
 
 import msgspec
 
-from .data import (
-    Claim,
-    Kind,
-    NewJob,
-)
+from .data import Claim, Kind, NewJob
 
 RetryIn = Callable[[int], float]
 

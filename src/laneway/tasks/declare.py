@@ -6,46 +6,21 @@ The checks of names, handlers and lists also serve `declare_listener.py`.
 from __future__ import annotations
 
 import inspect
-from collections.abc import (
-    Callable,
-    Iterable,
-)
+from collections.abc import Callable, Iterable
 from datetime import timedelta
-from typing import (
-    TYPE_CHECKING,
-    Any,
-    Concatenate,
-    Literal,
-    ParamSpec,
-    Protocol,
-    TypeVar,
-    cast,
-    overload,
-)
+from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, Protocol, TypeVar, cast, overload
 
-from ..config import (
-    CollectOptions,
-    Isolation,
-    TaskOptions,
-    name_problem,
-    raise_problems,
-)
+from ..config import CollectOptions, Isolation, TaskOptions, name_problem, raise_problems
 from ..context import Context
 from ..errors import DeclarationError
 from ..jobs.settlement import RetryIn, default_retry_in
 from ..jobs.shards import DEFAULT_SHARDS
 from .batch import Batch
-from .collecting import (
-    Collecting,
-    SelfKeyed,
-)
+from .collecting import Collecting, SelfKeyed
 from .listener import Listener
 from .registry import Registry
 from .signature import is_kind, is_method, positional, run_parameters
-from .task import (
-    Runnable,
-    Task,
-)
+from .task import Runnable, Task
 
 if TYPE_CHECKING:
     from ..app import Laneway

@@ -14,19 +14,13 @@ import inspect
 import sys
 import types
 import typing
-from collections.abc import (
-    Callable,
-    Mapping,
-)
+from collections.abc import Callable, Mapping
 from enum import Enum
 from typing import Any
 
 import msgspec
 
-from ..errors import (
-    DeclarationError,
-    text_of,
-)
+from ..errors import DeclarationError, text_of
 
 
 def annotation_of(parameter: inspect.Parameter) -> Any:

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from .fetch.shards import ShardAssignment
     from .outage import Outage
 
-
 #: How long the broker may take to say whom it knows: whoever asks may be running what others run, too.
 KNOWN_S = 0.5
 

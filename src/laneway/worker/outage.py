@@ -12,25 +12,12 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
-from collections.abc import (
-    Callable,
-    Mapping,
-    Sequence,
-)
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from ..clock import Clock
-from ..errors import (
-    BrokerAwayError,
-    BrokerError,
-)
-from ..telemetry import (
-    BrokerAway,
-    BrokerBack,
-    QueueFound,
-    QueueMissing,
-    Telemetry,
-)
+from ..errors import BrokerAwayError, BrokerError
+from ..telemetry import BrokerAway, BrokerBack, QueueFound, QueueMissing, Telemetry
 
 #: However often the broker comes and goes, it is reported no more often than this: a line that it is away, and one that
 #: it is back.

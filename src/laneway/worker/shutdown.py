@@ -12,36 +12,19 @@ from __future__ import annotations
 import signal
 import threading
 import time
-from collections.abc import (
-    Callable,
-    Collection,
-    Iterator,
-    Mapping,
-)
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from ..capabilities import (
-    gather_of,
-    is_undelivered,
-    makes_queues,
-)
+from ..capabilities import gather_of, is_undelivered, makes_queues
 from ..errors import LanewayError
-from ..telemetry import (
-    WorkerStopped,
-    WorkerStopping,
-    WorkerWaiting,
-)
+from ..telemetry import WorkerStopped, WorkerStopping, WorkerWaiting
 from .process.channel import LeaveMessage
 from .run.run import Run
 
 if TYPE_CHECKING:
     from ..broker import Broker
-    from ..jobs.data import (
-        JobView,
-        QueueStats,
-    )
+    from ..jobs.data import JobView, QueueStats
     from .assembly import Assembly
-
 
 #: While it waits for what runs, it says so at first after so long, and then this often.
 FIRST_SAY_S, SAY_S = 2.0, 5.0

@@ -10,17 +10,7 @@ import pytest
 from laneway.brokers.aws.sqs.message import SQSQueue, as_it_came, entry_of, read, resend_of, unwrapped
 from laneway.jobs.settlement import buried, done, failed, postponed
 from laneway.testing.conformance.fixtures import ScriptedWorker, bodies, job, keys, numbers
-from tests.integration.aws.event_topic import (
-    MAILER,
-    STOCK,
-    TOPIC,
-    TRACE,
-    event,
-    hear,
-    listening,
-    note_in,
-    theirs,
-)
+from tests.integration.aws.event_topic import MAILER, STOCK, TOPIC, TRACE, event, hear, listening, note_in, theirs
 from tests.support.aws.brokers import TABLE, opened
 from tests.support.aws.endpoints import Place
 from tests.support.aws.fake.server import FakeServer

@@ -18,17 +18,7 @@ from laneway.errors import BrokerAwayError, EnqueueError
 from laneway.jobs.data import NewJob
 from laneway.jobs.settlement import done
 from laneway.testing.conformance.fixtures import ScriptedWorker, bodies, job, keys
-from tests.integration.aws.event_topic import (
-    MAILER,
-    STOCK,
-    TOPIC,
-    TRACE,
-    event,
-    hear,
-    listening,
-    note_in,
-    theirs,
-)
+from tests.integration.aws.event_topic import MAILER, STOCK, TOPIC, TRACE, event, hear, listening, note_in, theirs
 from tests.support.aws.brokers import opened, said
 from tests.support.aws.endpoints import Place
 from tests.support.aws.fake.server import FakeServer

@@ -12,14 +12,7 @@ from typing import Any
 import pytest
 
 from laneway.brokers.aws.clients import Clients
-from laneway.brokers.aws.errors import (
-    AWSError,
-    ConditionError,
-    DeniedError,
-    MissingError,
-    MissingQueueError,
-    explain,
-)
+from laneway.brokers.aws.errors import AWSError, ConditionError, DeniedError, MissingError, MissingQueueError, explain
 from laneway.brokers.aws.settings import AWSSettings
 from laneway.brokers.aws.sqs.queues import SQSQueues
 from laneway.clock import ManualClock

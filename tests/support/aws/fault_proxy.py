@@ -30,15 +30,7 @@ from urllib.parse import urlsplit
 from tests.support.aws import protocols
 from tests.support.aws.endpoints import Place
 from tests.support.aws.partial_batches import Partly
-from tests.support.aws.protocols import (
-    ERROR_500,
-    ERROR_503,
-    REFUSALS,
-    REQUEST_THROTTLED,
-    THROTTLED,
-    Call,
-    Fault,
-)
+from tests.support.aws.protocols import ERROR_500, ERROR_503, REFUSALS, REQUEST_THROTTLED, THROTTLED, Call, Fault
 
 __all__ = [
     "ERROR_500",

@@ -13,18 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from laneway.tasks.signature import Signature
-from tests.support.argument_types import (
-    Classy,
-    Colour,
-    Level,
-    Model,
-    Movie,
-    Nameless,
-    Packed,
-    Pair,
-    Point,
-    Shape,
-)
+from tests.support.argument_types import Classy, Colour, Level, Model, Movie, Nameless, Packed, Pair, Point, Shape
 
 if TYPE_CHECKING:
     from laneway.nowhere import Missing  # type: ignore[import-not-found]  # a name that only checkers would see

@@ -12,53 +12,26 @@ moving job in its next place. A job in none of them is in its SQS queue or, if i
 from __future__ import annotations
 
 from collections.abc import Iterator
-from heapq import (
-    merge,
-    nlargest,
-    nsmallest,
-)
+from heapq import merge, nlargest, nsmallest
 from itertools import islice
 
 import msgspec
 
-from ...broker import (
-    Listing,
-    Order,
-    Page,
-)
+from ...broker import Listing, Order, Page
 from ...clock import Clock
 from ...config import DEFAULT_QUEUE
 from ...errors import BrokerError
 from ...ids import made_at
-from ...jobs.data import (
-    JobView,
-    Kind,
-    Payload,
-    QueueStats,
-    Status,
-    WorkerView,
-)
-from ..page_cursor import (
-    Position,
-    check_order,
-    check_start,
-    read_position,
-    write_position,
-)
+from ...jobs.data import JobView, Kind, Payload, QueueStats, Status, WorkerView
+from ..page_cursor import Position, check_order, check_start, read_position, write_position
 from ..shared import REMEMBER_ENDED_S
 from .dynamodb.delayed_jobs import Table
 from .dynamodb.items import DelayedItem
 from .dynamodb.tables import Tables
-from .errors import (
-    DeniedError,
-    MissingError,
-)
+from .errors import DeniedError, MissingError
 from .settings import AWSSettings
 from .sqs.dead_letters import DeadLetterMorgue
-from .sqs.queues import (
-    LOOK_AGAIN_S,
-    SQSQueues,
-)
+from .sqs.queues import LOOK_AGAIN_S, SQSQueues
 from .sqs.turn import SQSTurns
 
 #: A table with more jobs is counted only so often.

@@ -9,25 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ...config import (
-    DEFAULT_QUEUE,
-    TaskOptions,
-)
+from ...config import DEFAULT_QUEUE, TaskOptions
 from ...errors import EnqueueError
-from ...jobs.data import (
-    Kind,
-    NewJob,
-)
+from ...jobs.data import Kind, NewJob
 from ..shared import check_jobs
 from .settings import MAX_NAME
 from .sqs.hop_delay import task_in
-from .sqs.message import (
-    ROOM,
-    OutgoingMessage,
-    is_group,
-    refused_character,
-    size_of,
-)
+from .sqs.message import ROOM, OutgoingMessage, is_group, refused_character, size_of
 
 #: A message cannot be hidden for longer than this.
 LONGEST_RUN_S = 12 * 3600

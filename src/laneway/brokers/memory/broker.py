@@ -9,42 +9,15 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import (
-    Collection,
-    Iterable,
-    Sequence,
-)
+from collections.abc import Collection, Iterable, Sequence
 
 import msgspec
 
-from ...broker import (
-    MAX_BODY,
-    Answer,
-    Listing,
-    Order,
-    Page,
-    ReshardProgress,
-    Turn,
-)
-from ...clock import (
-    Clock,
-    SystemClock,
-)
-from ...errors import (
-    ConfigError,
-    LeaseLost,
-)
+from ...broker import MAX_BODY, Answer, Listing, Order, Page, ReshardProgress, Turn
+from ...clock import Clock, SystemClock
+from ...errors import ConfigError, LeaseLost
 from ...events.event import Subscription
-from ...jobs.data import (
-    Claim,
-    JobView,
-    Kind,
-    NewJob,
-    QueueStats,
-    StartedRun,
-    Status,
-    WorkerView,
-)
+from ...jobs.data import Claim, JobView, Kind, NewJob, QueueStats, StartedRun, Status, WorkerView
 from ...jobs.settlement import Settlement
 from ...jobs.shards import DEFAULT_SHARDS
 from ...urls import Url
@@ -59,23 +32,12 @@ from ..shared import (
     unknown_queue,
     write_filter,
 )
-from . import (
-    inspect as looking,
-)
-from . import (
-    operate as acting,
-)
-from . import (
-    reshard as sharding,
-)
-from . import (
-    settle as settling,
-)
+from . import inspect as looking
+from . import operate as acting
+from . import reshard as sharding
+from . import settle as settling
 from .job import MemoryJob
-from .queue import (
-    MemoryQueue,
-    check_kinds,
-)
+from .queue import MemoryQueue, check_kinds
 
 
 class WorkerEntry(msgspec.Struct, eq=False):

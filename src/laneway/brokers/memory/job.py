@@ -6,33 +6,14 @@ PayloadList keeps the payloads of one key sorted, each identity once. It knows n
 from __future__ import annotations
 
 import math
-from bisect import (
-    bisect_left,
-    bisect_right,
-    insort,
-)
-from collections.abc import (
-    Iterable,
-    Iterator,
-    Sequence,
-)
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 
 import msgspec
 
-from ...jobs.data import (
-    Claim,
-    Headers,
-    JobView,
-    Kind,
-    Payload,
-    Status,
-)
-from ...jobs.merge import (
-    HEAD,
-    MAX_PAYLOADS,
-    smaller,
-)
+from ...jobs.data import Claim, Headers, JobView, Kind, Payload, Status
+from ...jobs.merge import HEAD, MAX_PAYLOADS, smaller
 
 
 class PayloadEntry(msgspec.Struct):

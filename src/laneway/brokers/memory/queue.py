@@ -9,23 +9,10 @@ from __future__ import annotations
 import heapq
 import itertools
 from collections import deque
-from collections.abc import (
-    Container,
-    Iterable,
-    Iterator,
-    Sequence,
-)
+from collections.abc import Container, Iterable, Iterator, Sequence
 
-from ...jobs.data import (
-    Kind,
-    NewJob,
-)
-from ...jobs.merge import (
-    due_on_arrival,
-    due_when_queued,
-    next_score,
-    quiet_until,
-)
+from ...jobs.data import Kind, NewJob
+from ...jobs.merge import due_on_arrival, due_when_queued, next_score, quiet_until
 from ...jobs.shards import shard_of
 from ..shared import another_kind
 from .job import MemoryJob, PayloadEntry, PayloadList

@@ -13,41 +13,18 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import (
-    Iterable,
-    Mapping,
-    Sequence,
-)
-from dataclasses import (
-    dataclass,
-    field,
-)
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
-from ...errors import (
-    BrokerAwayError,
-    BrokerError,
-    EnqueueError,
-)
-from ...jobs.data import (
-    Kind,
-    NewJob,
-)
+from ...errors import BrokerAwayError, BrokerError, EnqueueError
+from ...jobs.data import Kind, NewJob
 from ...jobs.shards import DEFAULT_SHARDS
 from ..shared import another_kind
 from .client.server import RedisClient
 from .codec import new_job
-from .enqueue import (
-    CHUNK,
-    JobColumns,
-    SenderNumbers,
-    column_args,
-)
-from .layout import (
-    Layout,
-    Layouts,
-    outdated,
-)
+from .enqueue import CHUNK, JobColumns, SenderNumbers, column_args
+from .layout import Layout, Layouts, outdated
 from .script import load
 from .wakeup import wake_all
 

@@ -10,49 +10,25 @@ only those claims.
 from __future__ import annotations
 
 import threading
-from collections.abc import (
-    Iterable,
-    Mapping,
-    Sequence,
-)
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 from operator import itemgetter
 from typing import Any
 
 import msgspec
 
-from ...broker import (
-    Answer,
-    Turn,
-)
-from ...errors import (
-    BrokerError,
-    LeaseLost,
-)
-from ...jobs.data import (
-    Claim,
-    Kind,
-    NewJob,
-)
+from ...broker import Answer, Turn
+from ...errors import BrokerError, LeaseLost
+from ...jobs.data import Claim, Kind, NewJob
 from ...jobs.settlement import Settlement
 from ..shared import another_kind
 from .client.errors import StaleLayoutError
 from .cluster_enqueue import ClusterJobWriter
 from .codec import claim_of
 from .layout import Layout, Layouts
-from .outbox import (
-    ClusterOutbox,
-    OutboxEntry,
-    text_of,
-)
+from .outbox import ClusterOutbox, OutboxEntry, text_of
 from .script import load
-from .turn import (
-    dead,
-    end_of,
-    in_order,
-    late,
-    take_turn,
-)
+from .turn import dead, end_of, in_order, late, take_turn
 from .wakeup import wake_calls
 
 #: Priority, due time and arrival of a job.

@@ -12,38 +12,18 @@ import os
 import threading
 import weakref
 from collections import deque
-from collections.abc import (
-    Iterator,
-    Sequence,
-)
+from collections.abc import Iterator, Sequence
 from itertools import chain
 from typing import Any
 
-from ...errors import (
-    BrokerAwayError,
-    BrokerError,
-    EnqueueError,
-)
+from ...errors import BrokerAwayError, BrokerError, EnqueueError
 from ...ids import new_id
-from ...jobs.data import (
-    Kind,
-    NewJob,
-)
-from ...jobs.shards import (
-    DEFAULT_SHARDS,
-    shard_of,
-)
+from ...jobs.data import Kind, NewJob
+from ...jobs.shards import DEFAULT_SHARDS, shard_of
 from ..shared import another_kind
 from .client.server import Call
-from .codec import (
-    new_job,
-    simple_record,
-)
-from .layout import (
-    Layout,
-    Layouts,
-    outdated,
-)
+from .codec import new_job, simple_record
+from .layout import Layout, Layouts, outdated
 from .script import load
 
 #: What the copies of one event may be together.

@@ -15,32 +15,14 @@ from __future__ import annotations
 import math
 import struct
 from collections import deque
-from collections.abc import (
-    Callable,
-    Sequence,
-)
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
 
-from ...broker import (
-    Listing,
-    Order,
-    Page,
-)
-from ...jobs.data import (
-    JobView,
-    QueueStats,
-    Status,
-    WorkerView,
-)
-from ..page_cursor import (
-    Position,
-    check_order,
-    check_start,
-    read_position,
-    write_position,
-)
+from ...broker import Listing, Order, Page
+from ...jobs.data import JobView, QueueStats, Status, WorkerView
+from ..page_cursor import Position, check_order, check_start, read_position, write_position
 from .client.errors import StaleLayoutError, ensure_current
 from .client.server import RedisClient
 from .codec import ViewRecord

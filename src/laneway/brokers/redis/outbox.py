@@ -12,43 +12,21 @@ stored entries are delivered, never those of a repeated turn: new shards may div
 from __future__ import annotations
 
 import logging
-from collections.abc import (
-    Collection,
-    Iterable,
-    Sequence,
-)
+from collections.abc import Collection, Iterable, Sequence
 from itertools import chain
 from typing import Any
 
 import msgspec
 
-from ...errors import (
-    BrokerAwayError,
-    BrokerError,
-    EnqueueError,
-)
-from ...failpoints import (
-    armed,
-    reach,
-)
+from ...errors import BrokerAwayError, BrokerError, EnqueueError
+from ...failpoints import armed, reach
 from ...ids import new_id
 from ...jobs.data import NewJob
 from ...jobs.shards import DEFAULT_SHARDS
 from ..shared import another_kind
-from .cluster_enqueue import (
-    ClusterJobWriter,
-    DeliveryMarks,
-    EnqueueGroup,
-    by_shard,
-)
-from .enqueue import (
-    chunks_of,
-    partly_stored,
-)
-from .layout import (
-    Layouts,
-    outdated,
-)
+from .cluster_enqueue import ClusterJobWriter, DeliveryMarks, EnqueueGroup, by_shard
+from .enqueue import chunks_of, partly_stored
+from .layout import Layouts, outdated
 from .script import load
 from .wakeup import wake_all
 

@@ -12,30 +12,16 @@ payload: a payload without a job goes to the morgue.
 from __future__ import annotations
 
 import re
-from collections.abc import (
-    Callable,
-    Iterator,
-    Mapping,
-    Sequence,
-)
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import (
-    dataclass,
-    field,
-)
-from typing import (
-    Any,
-    TypeVar,
-)
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
 import msgspec
 
 from ...errors import BrokerError
 from ...jobs.shards import shard_of
-from . import (
-    reshard,
-    transfer,
-)
+from . import reshard, transfer
 from .client.errors import StaleLayoutError, ensure_current
 from .client.server import RedisClient, Server
 from .layout import Layout, Layouts

@@ -6,38 +6,17 @@ changes in a few more. The caller holds the transaction.
 
 from __future__ import annotations
 
-from collections.abc import (
-    Mapping,
-    Sequence,
-)
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from ...errors import EnqueueError
-from ...failpoints import (
-    armed,
-    reach,
-)
-from ...jobs.data import (
-    Kind,
-    NewJob,
-)
-from ...jobs.merge import (
-    due_on_arrival,
-    due_when_queued,
-    next_score,
-    quiet_until,
-)
-from ..shared import (
-    another_kind,
-    due_at,
-)
-from .queues import (
-    QueueRow,
-    Sql,
-    to_json,
-)
+from ...failpoints import armed, reach
+from ...jobs.data import Kind, NewJob
+from ...jobs.merge import due_on_arrival, due_when_queued, next_score, quiet_until
+from ..shared import another_kind, due_at
+from .queues import QueueRow, Sql, to_json
 
 
 class _KeyRow(msgspec.Struct, array_like=True):

@@ -8,40 +8,17 @@ Pages are sorted by time, key or retry_count, in either direction. Their cursor 
 from __future__ import annotations
 
 import heapq
-from collections.abc import (
-    Iterable,
-    Iterator,
-    Sequence,
-)
-from itertools import (
-    chain,
-    islice,
-)
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain, islice
 from typing import Any
 
 import msgspec
 
-from ...broker import (
-    Listing,
-    Order,
-    Page,
-)
+from ...broker import Listing, Order, Page
 from ...clock import Clock
 from ...errors import BrokerError
-from ...jobs.data import (
-    Headers,
-    JobView,
-    Kind,
-    Payload,
-    QueueStats,
-    Status,
-    WorkerView,
-)
-from .queues import (
-    QueueRow,
-    Sql,
-    to_json,
-)
+from ...jobs.data import Headers, JobView, Kind, Payload, QueueStats, Status, WorkerView
+from .queues import QueueRow, Sql, to_json
 
 #: How many payloads of a job are shown when it is asked for, and in a listing.
 SHOWN = 1_000

@@ -7,34 +7,17 @@ received by it, or held by a dead worker. The caller holds the transaction.
 
 from __future__ import annotations
 
-from collections.abc import (
-    Collection,
-    Sequence,
-)
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import msgspec
 
 from ...broker import Turn
-from ...jobs.data import (
-    Claim,
-    Headers,
-    Kind,
-    NewJob,
-    Payload,
-    StartedRun,
-)
+from ...jobs.data import Claim, Headers, Kind, NewJob, Payload, StartedRun
 from ...jobs.merge import MAX_PAYLOADS
 from ...jobs.settlement import Settlement
-from ..shared import (
-    again_at,
-    storable,
-)
-from .queues import (
-    QueueRow,
-    Sql,
-    to_json,
-)
+from ..shared import again_at, storable
+from .queues import QueueRow, Sql, to_json
 
 
 def give_back(db: Any, sql: Sql, ids: Sequence[int], *, unstarted: bool) -> None:

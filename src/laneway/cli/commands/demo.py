@@ -9,54 +9,27 @@ import logging
 import signal
 import tempfile
 import time
-from collections import (
-    Counter,
-    defaultdict,
-)
-from collections.abc import (
-    Callable,
-    Iterator,
-)
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from threading import (
-    Event,
-    Thread,
-)
-from typing import (
-    TYPE_CHECKING,
-    NamedTuple,
-)
+from threading import Event, Thread
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
 from ...config import DEFAULT_QUEUE
-from .. import (
-    GAVE_UP,
-    options,
-)
-from ..output import (
-    Column,
-    console,
-    count,
-    table,
-)
+from .. import GAVE_UP, options
+from ..output import Column, console, count, table
 from .stats import stats_table
 
 if TYPE_CHECKING:
-    from rich.console import (
-        Console,
-        Group,
-    )
+    from rich.console import Console, Group
     from rich.table import Table
 
     from ...app import Laneway
     from ...demo import Books
-    from ...worker.observe.counters import (
-        RunCounters,
-        Snapshot,
-    )
-
+    from ...worker.observe.counters import RunCounters, Snapshot
 
 COLUMNS = (
     Column("task"),

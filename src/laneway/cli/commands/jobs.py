@@ -10,33 +10,14 @@ from typing import Any
 
 import click
 
-from ...broker import (
-    Broker,
-    Listing,
-)
+from ...broker import Broker, Listing
 from ...errors import ConfigError
 from ...jobs.data import JobView
 from .. import options
-from ..act import (
-    FAILED,
-    QUEUED,
-    act_on,
-    act_on_all,
-    check_keys_or_all,
-    choose,
-    confirm,
-    confirm_deletion,
-    counted,
-)
-from ..listing import (
-    list_jobs,
-    show_jobs,
-)
+from ..act import FAILED, QUEUED, act_on, act_on_all, check_keys_or_all, choose, confirm, confirm_deletion, counted
+from ..listing import list_jobs, show_jobs
 from ..target import open_without_app
-from ..times import (
-    duration,
-    moment,
-)
+from ..times import duration, moment
 
 all_failed = click.option(
     "--all-failed", "everything", is_flag=True, help="All that have failed and wait for their retry."

@@ -8,19 +8,9 @@ from __future__ import annotations
 
 from ...broker import Broker
 from ...clock import ManualClock
-from ...jobs.data import (
-    Debounce,
-    Kind,
-    Payload,
-)
+from ...jobs.data import Debounce, Kind, Payload
 from ...jobs.merge import identity_of
-from ...jobs.settlement import (
-    buried,
-    done,
-    failed,
-    postponed,
-    released,
-)
+from ...jobs.settlement import buried, done, failed, postponed, released
 from .fixtures import (
     BrokerFixtures,
     ScriptedWorker,

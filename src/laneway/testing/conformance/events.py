@@ -13,31 +13,11 @@ import pytest
 
 from ...broker import Broker
 from ...clock import ManualClock
-from ...errors import (
-    EnqueueError,
-    LanewayError,
-)
-from ...events.event import (
-    FilterPolicy,
-    Subscription,
-    copy_key,
-)
+from ...errors import EnqueueError, LanewayError
+from ...events.event import FilterPolicy, Subscription, copy_key
 from ...jobs.data import NewJob
-from ...jobs.settlement import (
-    buried,
-    done,
-    failed,
-    released,
-)
-from .fixtures import (
-    LONG_S,
-    BrokerFixtures,
-    ScriptedWorker,
-    job,
-    keys,
-    only,
-    put,
-)
+from ...jobs.settlement import buried, done, failed, released
+from .fixtures import LONG_S, BrokerFixtures, ScriptedWorker, job, keys, only, put
 
 #: A filter with one of everything, and no larger than SNS takes it.
 EVERYTHING: FilterPolicy = {

@@ -10,18 +10,8 @@ import pytest
 from ...broker import Broker
 from ...clock import ManualClock
 from ...errors import EnqueueError
-from ...jobs.data import (
-    JobView,
-    Kind,
-    Payload,
-)
-from ...jobs.settlement import (
-    buried,
-    done,
-    failed,
-    postponed,
-    released,
-)
+from ...jobs.data import JobView, Kind, Payload
+from ...jobs.settlement import buried, done, failed, postponed, released
 from .fixtures import (
     BrokerFixtures,
     ScriptedWorker,

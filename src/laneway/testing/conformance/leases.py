@@ -11,20 +11,8 @@ import pytest
 from ...broker import Broker
 from ...clock import ManualClock
 from ...errors import LeaseLost
-from ...jobs.data import (
-    Claim,
-    JobView,
-    StartedRun,
-    WorkerView,
-)
-from ...jobs.settlement import (
-    BURIED_AT,
-    buried,
-    died,
-    done,
-    failed,
-    released,
-)
+from ...jobs.data import Claim, JobView, StartedRun, WorkerView
+from ...jobs.settlement import BURIED_AT, buried, died, done, failed, released
 from .fixtures import (
     BrokerFixtures,
     ScriptedWorker,

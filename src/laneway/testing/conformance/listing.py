@@ -9,28 +9,12 @@ from typing import Any
 
 import pytest
 
-from ...broker import (
-    Broker,
-    Listing,
-    Order,
-)
+from ...broker import Broker, Listing, Order
 from ...clock import ManualClock
 from ...errors import BrokerError
 from ...jobs.data import JobView
-from ...jobs.settlement import (
-    buried,
-    failed,
-)
-from .fixtures import (
-    BrokerFixtures,
-    ScriptedWorker,
-    call,
-    calls,
-    job,
-    keys,
-    put,
-    value,
-)
+from ...jobs.settlement import buried, failed
+from .fixtures import BrokerFixtures, ScriptedWorker, call, calls, job, keys, put, value
 
 
 def pages(broker: Broker, which: Listing, limit: int) -> list[list[str]]:

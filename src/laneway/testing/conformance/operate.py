@@ -5,24 +5,8 @@ from __future__ import annotations
 from ...broker import Broker
 from ...clock import ManualClock
 from ...jobs.merge import identity_of
-from ...jobs.settlement import (
-    buried,
-    done,
-    failed,
-)
-from .fixtures import (
-    BrokerFixtures,
-    ScriptedWorker,
-    bodies,
-    calls,
-    keys,
-    numbers,
-    only,
-    places,
-    put,
-    scores,
-    values,
-)
+from ...jobs.settlement import buried, done, failed
+from .fixtures import BrokerFixtures, ScriptedWorker, bodies, calls, keys, numbers, only, places, put, scores, values
 
 
 def bury(broker: Broker, hand: ScriptedWorker, *dying: str) -> None:

@@ -14,19 +14,9 @@ from ...broker import Broker
 from ...clock import ManualClock
 from ...errors import BrokerError
 from ...jobs.data import Claim
-from ...jobs.settlement import (
-    done,
-    released,
-)
+from ...jobs.settlement import done, released
 from ...jobs.shards import shard_of
-from .fixtures import (
-    BrokerFixtures,
-    ScriptedWorker,
-    job,
-    keys,
-    numbers,
-    put,
-)
+from .fixtures import BrokerFixtures, ScriptedWorker, job, keys, numbers, put
 
 
 class TurnTests(BrokerFixtures):

@@ -13,22 +13,13 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import (
-    Callable,
-    Sequence,
-)
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from .prefetch import (
-    VISIT_S,
-    Lane,
-)
+from .prefetch import VISIT_S, Lane
 
 if TYPE_CHECKING:
-    from ..run.run import (
-        Run,
-        Unit,
-    )
+    from ..run.run import Run, Unit
 
 
 class Bus:

@@ -15,28 +15,11 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from ...broker import (
-    Answer,
-    Turn,
-)
-from ...capabilities import (
-    gather_of,
-    is_remote,
-)
-from ...errors import (
-    BrokerError,
-    EnqueueError,
-    LeaseLost,
-    NoQueueError,
-)
-from ...failpoints import (
-    armed,
-    reach,
-)
-from ...jobs.settlement import (
-    Settlement,
-    released,
-)
+from ...broker import Answer, Turn
+from ...capabilities import gather_of, is_remote
+from ...errors import BrokerError, EnqueueError, LeaseLost, NoQueueError
+from ...failpoints import armed, reach
+from ...jobs.settlement import Settlement, released
 from ..lease.holdings import Holdings
 from ..run.report import SettlementReport
 from ..run.run import claims_of
@@ -51,7 +34,6 @@ if TYPE_CHECKING:
     from .bus import Bus
     from .prefetch import Lane
     from .shards import ShardAssignment
-
 
 #: The first pause before a call is repeated, and the longest.
 FIRST_BACKOFF_S, LONGEST_BACKOFF_S = 0.05, 2.0

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from ..run.run import Unit
     from .bus import Bus
 
-
 #: The work that a lane keeps ready for each runner, and that is done on one visit.
 VISIT_S = 0.02
 LARGEST_LANE = 1_000

@@ -23,40 +23,20 @@ from __future__ import annotations
 import os
 import time
 from bisect import bisect_right
-from collections.abc import (
-    Callable,
-    Iterable,
-    Mapping,
-    Sequence,
-)
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from ...broker import (
-    Answer,
-    Turn,
-)
+from ...broker import Answer, Turn
 from ...capabilities import is_remote
 from ...config import DEFAULT_QUEUE
-from ...errors import (
-    BrokerError,
-    ConfigError,
-    LanewayError,
-)
-from ...jobs.data import (
-    Claim,
-    Kind,
-)
+from ...errors import BrokerError, ConfigError, LanewayError
+from ...jobs.data import Claim, Kind
 from ...jobs.merge import MAX_PAYLOADS
 from ..run.run import Unit
-from .prefetch import (
-    LARGEST_LANE,
-    UNSETTLED,
-    UNSETTLED_S,
-)
+from .prefetch import LARGEST_LANE, UNSETTLED, UNSETTLED_S
 
 if TYPE_CHECKING:
     from ...app import Laneway
-
 
 Scheduler = Callable[[str, Mapping[int, float]], Sequence[int]]
 

@@ -53,7 +53,6 @@ from ..signals import handle_signals, show_stacks
 if TYPE_CHECKING:
     from ...app import Laneway
 
-
 #: While a run is under way it says so often that it lives.
 LIVING_S = 1.0
 

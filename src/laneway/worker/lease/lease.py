@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from ..fetch.fetcher import Fetcher
     from ..outage import Outage
 
-
 #: A worker that there never was: forgetting it writes nothing, but waits for whoever does.
 NOBODY = "-"
 

@@ -15,36 +15,18 @@ import select
 import socket
 import struct
 import threading
-from collections.abc import (
-    Callable,
-    MutableMapping,
-)
+from collections.abc import Callable, MutableMapping
 from contextlib import suppress
-from typing import (
-    Any,
-    Generic,
-    TypeVar,
-)
+from typing import Any, Generic, TypeVar
 
 import msgspec
 
 from ... import sentinel
-from ...jobs.data import (
-    Claim,
-    Headers,
-    NewJob,
-    StartedRun,
-)
-from ...jobs.settlement import (
-    Settlement,
-    Verdict,
-)
+from ...jobs.data import Claim, Headers, NewJob, StartedRun
+from ...jobs.settlement import Settlement, Verdict
 from ...logs import Format
 from .board import Board
-from .tree import (
-    group_dies_with,
-    kill_group,
-)
+from .tree import group_dies_with, kill_group
 
 #: How the child is told where its ends are.
 VARIABLE = "LANEWAY_LINK"

@@ -8,17 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import (
-    Awaitable,
-    Callable,
-    Coroutine,
-)
+from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import Future
-from typing import (
-    TYPE_CHECKING,
-    Any,
-    TypeVar,
-)
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ...errors import TimeLimitError
 from .decode import FAILURES
@@ -27,7 +19,6 @@ if TYPE_CHECKING:
     from ..fetch.bus import Bus
     from .run import Run
     from .runner import Runner
-
 
 Result = TypeVar("Result")
 

@@ -18,41 +18,16 @@ from typing import TYPE_CHECKING
 from ...brokers.shared import check_jobs
 from ...config import TaskOptions
 from ...context import Context
-from ...errors import (
-    Bury,
-    EnqueueError,
-    LanewayError,
-    Retry,
-    text_of,
-)
-from ...jobs.data import (
-    Claim,
-    Kind,
-    NewJob,
-)
+from ...errors import Bury, EnqueueError, LanewayError, Retry, text_of
+from ...jobs.data import Claim, Kind, NewJob
 from ...jobs.delay import seconds
-from ...jobs.settlement import (
-    Settlement,
-    buried,
-    default_retry_in,
-    done,
-    failed,
-    postponed,
-    retry_count_after,
-)
+from ...jobs.settlement import Settlement, buried, default_retry_in, done, failed, postponed, retry_count_after
 from ...telemetry import OutboxRefused
-from .decode import (
-    UNREADABLE,
-    RunDecoder,
-)
-from .run import (
-    BatchClaims,
-    RunOutbox,
-)
+from .decode import UNREADABLE, RunDecoder
+from .run import BatchClaims, RunOutbox
 
 if TYPE_CHECKING:
     from ...app import Laneway
-
 
 LONGEST = 8_000
 FRAMES = 20

@@ -9,31 +9,15 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import (
-    Callable,
-    Sequence,
-)
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
 from ...clock import Clock
 from ...context import Context
-from ...jobs.data import (
-    JobView,
-    Kind,
-    Payload,
-)
-from ...jobs.settlement import (
-    Settlement,
-    Verdict,
-)
-from ...telemetry import (
-    RunAbandoned,
-    RunEnded,
-    RunStarted,
-    SettlementRefused,
-    next_run,
-)
+from ...jobs.data import JobView, Kind, Payload
+from ...jobs.settlement import Settlement, Verdict
+from ...telemetry import RunAbandoned, RunEnded, RunStarted, SettlementRefused, next_run
 from .decide import FailureDecider, describe
 from .decode import RunDecoder
 from .run import Run

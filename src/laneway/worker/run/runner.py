@@ -12,29 +12,15 @@ claim's lane records its decisions. An isolated run takes the same steps in anot
 from __future__ import annotations
 
 import asyncio
-from collections.abc import (
-    Callable,
-    Coroutine,
-)
+from collections.abc import Callable, Coroutine
 from functools import partial
-from typing import (
-    TYPE_CHECKING,
-    Any,
-)
+from typing import TYPE_CHECKING, Any
 
 from ...clock import Clock
 from ...context import Context
 from ...errors import TicketError
-from ...failpoints import (
-    armed,
-    reach,
-)
-from ...jobs.data import (
-    Claim,
-    Kind,
-    NewJob,
-    StartedRun,
-)
+from ...failpoints import armed, reach
+from ...jobs.data import Claim, Kind, NewJob, StartedRun
 from ...jobs.settlement import (
     ALONE_AFTER,
     BURIED_AT,
@@ -49,27 +35,13 @@ from ...jobs.settlement import (
     too_many,
 )
 from ...jobs.ticket import Call
-from ...middleware import (
-    MiddlewareStack,
-    overriding,
-)
+from ...middleware import MiddlewareStack, overriding
 from ..fetch.prefetch import Lane
 from .async_loop import within
 from .decide import FailureDecider
-from .decode import (
-    FAILURES,
-    UNREADABLE,
-    RunDecoder,
-)
+from .decode import FAILURES, UNREADABLE, RunDecoder
 from .report import RunReporter
-from .run import (
-    BatchClaims,
-    KeyedCalls,
-    Run,
-    Unit,
-    claims_of,
-    started_of,
-)
+from .run import BatchClaims, KeyedCalls, Run, Unit, claims_of, started_of
 
 if TYPE_CHECKING:
     from ...app import Laneway
@@ -78,7 +50,6 @@ if TYPE_CHECKING:
     from ...tasks.task import AnyTask
     from ..isolation.pool import ProcessPool
     from ..process.board import Board
-
 
 #: A keyed claim is given back when its calls have run for so long: it bounds what a crash repeats, and keeps a key
 #: with many calls from holding a runner.

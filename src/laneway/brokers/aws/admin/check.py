@@ -8,28 +8,16 @@ under a condition that does not hold. So every answer except a denial means that
 
 from __future__ import annotations
 
-from collections.abc import (
-    Collection,
-    Iterator,
-    Sequence,
-)
+from collections.abc import Collection, Iterator, Sequence
 from email.utils import parsedate_to_datetime
-from typing import (
-    TYPE_CHECKING,
-    Any,
-)
+from typing import TYPE_CHECKING, Any
 
 from ....errors import BrokerAwayError
 from ....events.event import Subscription
 from ..clients import Clients
 from ..dynamodb.items import INDEX
 from ..dynamodb.tables import problem_of
-from ..errors import (
-    AWSError,
-    DeniedError,
-    MissingError,
-    is_refusal,
-)
+from ..errors import AWSError, DeniedError, MissingError, is_refusal
 from ..sqs.message import SQSQueue
 from .resources import (
     HASH,
@@ -46,7 +34,6 @@ from .resources import (
 if TYPE_CHECKING:
     from ....app import Laneway
     from ..broker import AWSBroker
-
 
 #: Nothing of ours is called so.
 NOBODY = "laneway-check"

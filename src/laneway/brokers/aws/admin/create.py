@@ -11,18 +11,8 @@ table: most features work without it.
 from __future__ import annotations
 
 import time
-from collections.abc import (
-    Callable,
-    Collection,
-    Generator,
-    Iterable,
-    Iterator,
-    Mapping,
-)
-from typing import (
-    TYPE_CHECKING,
-    Literal,
-)
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
@@ -30,10 +20,7 @@ from ....capabilities import AutoCreateNote
 from ....errors import BrokerAwayError
 from ....events.event import Subscription
 from ..dynamodb.tables import problem_of
-from ..errors import (
-    AWSError,
-    MissingError,
-)
+from ..errors import AWSError, MissingError
 from ..settings import MAX_NAME
 from ..sqs.queues import FIFO_SUFFIX
 from .resources import (
@@ -54,7 +41,6 @@ from .resources import (
 if TYPE_CHECKING:
     from ....app import Laneway
     from ..broker import AWSBroker
-
 
 Level = Literal["made", "missing", "exists", "problem"]
 

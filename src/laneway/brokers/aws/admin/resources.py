@@ -6,14 +6,8 @@ which subscription. `create` makes resources by these rules; `create` and `check
 
 from __future__ import annotations
 
-from collections.abc import (
-    Iterator,
-    Mapping,
-)
-from typing import (
-    TYPE_CHECKING,
-    Any,
-)
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 

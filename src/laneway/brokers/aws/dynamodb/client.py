@@ -7,22 +7,14 @@ sends numbers as text of up to 38 digits. They are read as Decimal, so that thir
 from __future__ import annotations
 
 import time
-from collections.abc import (
-    Callable,
-    Iterator,
-    Mapping,
-    Sequence,
-)
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from decimal import Decimal
 from typing import Any
 
 from ....clock import Clock
 from ....errors import BrokerAwayError
 from ..clients import Clients
-from ..errors import (
-    ConditionError,
-    MissingError,
-)
+from ..errors import ConditionError, MissingError
 from ..settings import AWSSettings
 
 Attribute = dict[str, Any]

@@ -11,31 +11,16 @@ from __future__ import annotations
 import binascii
 import heapq
 import logging
-from base64 import (
-    urlsafe_b64decode,
-    urlsafe_b64encode,
-)
-from collections.abc import (
-    Iterable,
-    Iterator,
-    Sequence,
-)
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
-from typing import (
-    Any,
-)
+from typing import Any
 
 import msgspec
 
 from ....errors import BrokerError
 from ....jobs.data import Status
-from .client import (
-    Item,
-    Request,
-    key,
-    number,
-    real,
-)
+from .client import Item, Request, key, number, real
 from .items import (
     INDEX,
     RUBY,
@@ -48,10 +33,7 @@ from .items import (
     sqs_name,
     waiting_of,
 )
-from .job_history import (
-    HistoryRow,
-    HistoryRows,
-)
+from .job_history import HistoryRow, HistoryRows
 from .retry_state import RetryStateRows
 from .workers import WorkerRows
 

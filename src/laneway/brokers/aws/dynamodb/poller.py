@@ -15,12 +15,7 @@ import math
 import os
 import threading
 import weakref
-from collections.abc import (
-    Callable,
-    Collection,
-    Iterable,
-    Iterator,
-)
+from collections.abc import Callable, Collection, Iterable, Iterator
 from itertools import groupby
 from typing import Protocol
 
@@ -28,19 +23,10 @@ from ....clock import Clock
 from ....errors import BrokerError
 from ..errors import MissingError
 from ..settings import AWSSettings
-from .delayed_jobs import (
-    CLAIM_S,
-    Table,
-)
-from .forward import (
-    LONGEST_DELAY_S,
-    Forwarder,
-)
+from .delayed_jobs import CLAIM_S, Table
+from .forward import LONGEST_DELAY_S, Forwarder
 from .items import DelayedItem
-from .tables import (
-    LOOK_AGAIN_S,
-    Tables,
-)
+from .tables import LOOK_AGAIN_S, Tables
 
 #: A round that comes so much too early, by the wall clock, is meant for the item that is due then.
 _EARLY_S = 1.0

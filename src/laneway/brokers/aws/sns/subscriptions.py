@@ -14,29 +14,14 @@ from typing import Any
 
 import msgspec
 
-from ....events.event import (
-    FilterPolicy,
-    Subscription,
-)
+from ....events.event import FilterPolicy, Subscription
 from ...shared import write_filter
 from ..clients import Clients
-from ..errors import (
-    AWSError,
-    DeniedError,
-    MissingError,
-    is_refusal,
-)
+from ..errors import AWSError, DeniedError, MissingError, is_refusal
 from ..settings import AWSSettings
 from ..sqs.message import SQSQueue
-from ..sqs.queues import (
-    FIFO_SUFFIX,
-    SQSQueues,
-)
-from .access_policy import (
-    allowing,
-    allows,
-    denies,
-)
+from ..sqs.queues import FIFO_SUFFIX, SQSQueues
+from .access_policy import allowing, allows, denies
 from .topics import Topics
 
 #: What a filter is held against: what travels beside a message. Else it is the message's body.

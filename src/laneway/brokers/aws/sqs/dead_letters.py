@@ -11,61 +11,25 @@ in between, a job is revived and still in the morgue.
 from __future__ import annotations
 
 import logging
-from collections.abc import (
-    Callable,
-    Collection,
-    Iterable,
-    Iterator,
-    Sequence,
-)
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import partial
-from heapq import (
-    nlargest,
-    nsmallest,
-)
+from heapq import nlargest, nsmallest
 from types import TracebackType
 from typing import Any
 
 import msgspec
 
-from ....broker import (
-    Order,
-    Page,
-)
+from ....broker import Order, Page
 from ....clock import Clock
-from ....errors import (
-    BrokerAwayError,
-    BrokerError,
-)
-from ....jobs.data import (
-    JobView,
-    Kind,
-    Payload,
-    Status,
-)
-from ...page_cursor import (
-    Position,
-    check_order,
-    check_start,
-    read_position,
-    write_position,
-)
+from ....errors import BrokerAwayError, BrokerError
+from ....jobs.data import JobView, Kind, Payload, Status
+from ...page_cursor import Position, check_order, check_start, read_position, write_position
 from ..clients import Clients
 from ..dynamodb.tables import Tables
 from ..settings import AWSSettings
-from .message import (
-    Message,
-    OutgoingMessage,
-    SQSQueue,
-    headers_of,
-    read,
-    resend_of,
-)
+from .message import Message, OutgoingMessage, SQSQueue, headers_of, read, resend_of
 from .queues import SQSQueues
-from .send import (
-    MessageSender,
-    TimedMessage,
-)
+from .send import MessageSender, TimedMessage
 
 #: Messages that are looked at in one go.
 MOST = 10_000

@@ -13,29 +13,14 @@ from __future__ import annotations
 import math
 import threading
 from bisect import insort
-from collections import (
-    OrderedDict,
-    deque,
-)
-from collections.abc import (
-    Iterable,
-    Iterator,
-    Sequence,
-)
+from collections import OrderedDict, deque
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import count
 
 from ....clock import Clock
-from ....jobs.data import (
-    Claim,
-    Kind,
-    Payload,
-)
+from ....jobs.data import Claim, Kind, Payload
 from ....jobs.merge import MAX_PAYLOADS
-from .message import (
-    Message,
-    SQSQueue,
-    headers_of,
-)
+from .message import Message, SQSQueue, headers_of
 
 #: For so long, and so many of them, ended jobs are remembered.
 REMEMBER_S = 600.0

@@ -13,36 +13,17 @@ import hashlib
 import logging
 import math
 import re
-from typing import (
-    Any,
-    Literal,
-)
+from typing import Any, Literal
 
 import msgspec
 
 from ....events.event import copy_key
-from ....jobs.data import (
-    Headers,
-    Kind,
-    NewJob,
-)
+from ....jobs.data import Headers, Kind, NewJob
 from ...shared import storable
-from .attributes import (
-    MOST,
-    packed,
-    published,
-    texts,
-    unpacked,
-)
-from .hop_delay import (
-    id_in,
-)
-from .hop_delay import (
-    waits_until as waits_until,
-)
-from .hop_delay import (
-    with_execute_after as with_execute_after,
-)
+from .attributes import MOST, packed, published, texts, unpacked
+from .hop_delay import id_in
+from .hop_delay import waits_until as waits_until
+from .hop_delay import with_execute_after as with_execute_after
 
 
 class _Attribute(msgspec.Struct):

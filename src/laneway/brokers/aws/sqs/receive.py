@@ -11,30 +11,17 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import (
-    Callable,
-    Collection,
-)
+from collections.abc import Callable, Collection
 from typing import Any
 
 from ....clock import Clock
-from ....errors import (
-    BrokerAwayError,
-    BrokerError,
-)
+from ....errors import BrokerAwayError, BrokerError
 from ....ids import new_id
 from ..clients import Clients
 from ..errors import MissingError
-from .inflight import (
-    Inflight,
-    QueueBuffer,
-)
+from .inflight import Inflight, QueueBuffer
 from .intake import Intake
-from .message import (
-    Message,
-    SQSQueue,
-    read,
-)
+from .message import Message, SQSQueue, read
 from .queues import SQSQueues
 from .visibility import BATCH
 

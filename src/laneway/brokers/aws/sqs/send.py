@@ -9,72 +9,29 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import (
-    Iterable,
-    Sequence,
-)
-from dataclasses import (
-    dataclass,
-    field,
-)
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 
 import msgspec
 
 from ....clock import Clock
-from ....errors import (
-    BrokerAwayError,
-    BrokerError,
-    EnqueueError,
-    item_numbers_text,
-)
-from ....jobs.data import (
-    Kind,
-    NewJob,
-)
+from ....errors import BrokerAwayError, BrokerError, EnqueueError, item_numbers_text
+from ....jobs.data import Kind, NewJob
 from ....jobs.ticket import execute_after
 from ..clients import Clients
 from ..dynamodb.delayed_jobs import Table
 from ..dynamodb.items import DelayedItem
 from ..dynamodb.poller import Pollers
 from ..dynamodb.tables import Tables
-from ..errors import (
-    BatchRefusedError,
-    MissingError,
-)
+from ..errors import BatchRefusedError, MissingError
 from ..settings import AWSSettings
-from ..sns.publish import (
-    LARGEST,
-    Numbered,
-    SNSPublisher,
-)
+from ..sns.publish import LARGEST, Numbered, SNSPublisher
 from ..sns.topics import Topics
-from ..unsupported import (
-    LARGEST_WAITING,
-    check_new,
-    check_size,
-    needs_table,
-    too_large_to_wait,
-)
-from .hop_delay import (
-    carries_time,
-    with_execute_after,
-)
-from .message import (
-    OutgoingMessage,
-    SQSQueue,
-    entry_of,
-    fitted,
-    group_of,
-    outgoing_of,
-    size_of,
-)
+from ..unsupported import LARGEST_WAITING, check_new, check_size, needs_table, too_large_to_wait
+from .hop_delay import carries_time, with_execute_after
+from .message import OutgoingMessage, SQSQueue, entry_of, fitted, group_of, outgoing_of, size_of
 from .queues import SQSQueues
-from .send_batch import (
-    Sent,
-    rounds,
-    send_batch,
-    split,
-)
+from .send_batch import Sent, rounds, send_batch, split
 
 #: The jobs that an error names.
 _NAMED = 3

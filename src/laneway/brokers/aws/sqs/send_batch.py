@@ -11,32 +11,14 @@ from __future__ import annotations
 import logging
 import random
 import time
-from collections.abc import (
-    Callable,
-    Hashable,
-    Iterator,
-    Sequence,
-)
-from typing import (
-    Any,
-    TypeVar,
-)
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from typing import Any, TypeVar
 
 import msgspec
 
-from ....errors import (
-    BrokerAwayError,
-    BrokerError,
-    EnqueueError,
-)
+from ....errors import BrokerAwayError, BrokerError, EnqueueError
 from ..clients import Clients
-from ..errors import (
-    BatchRefusedError,
-    DeniedError,
-    MissingError,
-    is_refusal,
-    is_transient,
-)
+from ..errors import BatchRefusedError, DeniedError, MissingError, is_refusal, is_transient
 from .message import SQSQueue
 
 #: The entries of a request.

@@ -11,59 +11,24 @@ at once and does not send it again when the turn is repeated.
 from __future__ import annotations
 
 import logging
-from collections.abc import (
-    Callable,
-    Sequence,
-)
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from ....clock import Clock
-from ....errors import (
-    BrokerError,
-    EnqueueError,
-)
-from ....jobs.data import (
-    Kind,
-    NewJob,
-)
+from ....errors import BrokerError, EnqueueError
+from ....jobs.data import Kind, NewJob
 from ....jobs.settlement import Settlement
 from ...shared import check_jobs
 from ..dynamodb.retry_store import RetryStore
-from ..errors import (
-    AWSError,
-    DeniedError,
-    MissingError,
-    is_refusal,
-)
-from .inflight import (
-    ClaimMessages,
-    Inflight,
-)
-from .message import (
-    Message,
-    OutgoingMessage,
-    SQSQueue,
-)
+from ..errors import AWSError, DeniedError, MissingError, is_refusal
+from .inflight import ClaimMessages, Inflight
+from .message import Message, OutgoingMessage, SQSQueue
 from .queues import SQSQueues
 from .retention import QueueLimits
-from .send import (
-    MessageSender,
-    TimedMessage,
-)
+from .send import MessageSender, TimedMessage
 from .send_batch import Refusal, RefusalLog, Sent, send_one_by_one_if_refused
-from .settlement_plan import (
-    SettlementPlan,
-    in_time,
-    keep_in_place,
-    needs_limits,
-    plan,
-    postpone_burial,
-    refusal,
-)
-from .visibility import (
-    MessageChange,
-    MessageChanger,
-)
+from .settlement_plan import SettlementPlan, in_time, keep_in_place, needs_limits, plan, postpone_burial, refusal
+from .visibility import MessageChange, MessageChanger
 
 
 class SettlementSender:

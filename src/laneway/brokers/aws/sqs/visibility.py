@@ -12,16 +12,9 @@ import logging
 import math
 import threading
 import time
-from collections.abc import (
-    Callable,
-    Iterable,
-    Sequence,
-)
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import (
-    Any,
-    TypeVar,
-)
+from typing import Any, TypeVar
 
 from ....clock import Clock
 from ....errors import BrokerAwayError

@@ -12,10 +12,7 @@ from typing import Any
 
 from redis import exceptions as redis_errors
 
-from ....errors import (
-    BrokerAwayError,
-    BrokerError,
-)
+from ....errors import BrokerAwayError, BrokerError
 from . import tls
 
 

@@ -9,59 +9,25 @@ from __future__ import annotations
 
 import random
 import time
-from abc import (
-    ABC,
-    abstractmethod,
-)
+from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import (
-    Callable,
-    Iterable,
-    Iterator,
-    Sequence,
-)
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
-from typing import (
-    TYPE_CHECKING,
-    Any,
-)
+from typing import TYPE_CHECKING, Any
 
-from redis.exceptions import (
-    NoScriptError,
-    RedisError,
-)
-from redis.exceptions import (
-    TimeoutError as RedisTimeoutError,
-)
+from redis.exceptions import NoScriptError, RedisError
+from redis.exceptions import TimeoutError as RedisTimeoutError
 
-from ....errors import (
-    BrokerAwayError,
-    BrokerError,
-)
-from ....failpoints import (
-    armed,
-    reach,
-)
+from ....errors import BrokerAwayError, BrokerError
+from ....failpoints import armed, reach
 from ..script import Script
-from .connections import (
-    Address,
-    Command,
-    Connection,
-    Connections,
-    receive,
-    send,
-)
-from .errors import (
-    explain,
-    is_away,
-    is_lost,
-)
+from .connections import Address, Command, Connection, Connections, receive, send
+from .errors import explain, is_away, is_lost
 from .tls_probe import mistake
 from .wait import BlockingWaits
 
 if TYPE_CHECKING:
     import redis
-
 
 Key = bytes | str
 Argument = bytes | str | int | float

@@ -9,17 +9,7 @@ from typing import Any
 
 import pytest
 
-from laneway.brokers.aws.admin.iam import (
-    ACTIONS,
-    EVENTS,
-    PUBLISHES,
-    QueueARNs,
-    Role,
-    caller_of,
-    look,
-    place_of,
-    policy,
-)
+from laneway.brokers.aws.admin.iam import ACTIONS, EVENTS, PUBLISHES, QueueARNs, Role, caller_of, look, place_of, policy
 from laneway.brokers.aws.admin.iam import AccountLocation as Somewhere
 from laneway.brokers.aws.admin.resources import QueueRequirement, needs_of
 from laneway.brokers.aws.broker import AWSBroker
