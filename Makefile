@@ -38,7 +38,7 @@ install: .venv/dev.stamp ## make .venv with all that development needs
 check: .venv/dev.stamp ## lint, format and types
 	.venv/bin/ruff check
 	.venv/bin/ruff format --check
-	.venv/bin/mypy --strict src
+	.venv/bin/mypy --strict
 	.venv/bin/basedpyright
 
 format: .venv/dev.stamp ## put the code into its format, and fix what ruff can fix
