@@ -13,12 +13,12 @@ program that only enqueues needs neither.
 - `worker/`: the worker: fetches jobs, runs them, keeps its lease; supervisor, isolation, metrics
 - `cli/`: the command `laneway`
 - `capabilities`: the optional features of a broker, and how the core asks for them
-- `unsupported`: refuses tasks that the broker cannot serve, before the broker is opened
+- `unsupported`: refuses tasks that the broker cannot serve, at declaration if possible
 - `context`: Context: a run's id, attempt, headers and logger, and the jobs and events that it sends
 - `handle`: Handle: status, cancel and reschedule of an enqueued job
 - `middleware`: generators around enqueueing, deserialization and execution
-- `config`: names and options of tasks, collecting tasks and workers, with a sentence for each wrong value
-- `errors`: every error that Laneway raises; which items of a list were not stored
+- `config`: names and options of tasks, collecting tasks and workers, and a sentence for each wrong value
+- `errors`: every error that Laneway raises; tells which items of a list were not stored
 - `urls`: parses broker URLs and opens the broker
 - `origin`: where an app was loaded from, so that another process can load it
 - `ids`: ids of jobs and workers; ids derived from a run
@@ -28,7 +28,7 @@ program that only enqueues needs neither.
 - `otel`: spans and metrics for OpenTelemetry
 - `sentinel`: detects that a job has closed the file descriptors of this process
 - `failpoints`: named places where a test kills, fails or delays the process
-- `testing/`: the test kit: FaultyBroker, and the conformance suite for authors of brokers
+- `testing/`: the test kit for authors of brokers: the conformance suite and FaultyBroker
 - `demo`: the shop that `laneway demo` runs
 - `__main__`: `python -m laneway`
 """

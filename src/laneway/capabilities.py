@@ -1,7 +1,7 @@
 """The optional features of a broker, and how the core asks for them.
 
 Each feature is an attribute or a method that a broker may have. If a broker lacks it, the functions here return a
-default that suits most brokers.
+default that suits most brokers. Only `derives_ids` is asked for elsewhere, in `ids`.
 """
 
 from __future__ import annotations

@@ -30,6 +30,13 @@ def test_the_door_lists_every_file_once(package: str) -> None:
     assert sorted(listed) == sorted(contents(folder)), f"{package}/__init__.py does not list what is in its folder"
 
 
+def test_the_loader_of_scripts_lists_their_parts() -> None:
+    redis = ROOT / "src" / "laneway" / "brokers" / "redis"
+    docstring = ast.get_docstring(ast.parse((redis / "script.py").read_text(encoding="utf-8"))) or ""
+    listed = re.findall(r"^- `(\w+)`: \S", docstring, flags=re.MULTILINE)
+    assert sorted(listed) == sorted(path.stem for path in (redis / "scripts" / "parts").glob("*.lua"))
+
+
 def test_every_folder_with_code_has_a_door() -> None:
     folders = {path.parent.relative_to(ROOT).as_posix() for path in (ROOT / "src" / "laneway").rglob("*.py")}
     assert folders <= set(PACKAGES)

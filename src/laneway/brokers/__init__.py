@@ -4,6 +4,6 @@
 - `redis/`: a Redis or Valkey server, or a Cluster
 - `aws/`: SQS for queues, DynamoDB for delays and state, SNS for events
 - `memory/`: the memory of one process, for tests and trials
-- `shared`: checks and conversions that all brokers use: due times, storable text, subscriptions
+- `shared`: checks and conversions that all brokers use: due times, storable text, filters as text
 - `page_cursor`: sort orders of listings and the text that says where the next page begins
 """

@@ -3,10 +3,10 @@
 Nothing here calls a broker.
 
 - `data`: NewJob, Claim, JobView and the other values that brokers exchange with the core
-- `settlement`: decides how a run ends: done, retry, bury, postpone or release; and how often a process may die
-- `merge`: decides what becomes of two jobs of one key when they meet
+- `settlement`: the rules of how a run ends: done, retry, bury, postpone, release; by retry count and deaths
+- `merge`: the rules for adding a payload to a key that already has some
 - `ticket`: encodes a call as JSON and decodes it
 - `keys`: marks a parameter as the key; checks keys and scores
 - `delay`: converts `delay` and `perform_at` to times
-- `shards`: maps a key to its shard; never changes
+- `shards`: maps a key to its shard; the mapping must never change
 """

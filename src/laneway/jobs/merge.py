@@ -1,7 +1,8 @@
-"""Decides what becomes of two jobs of one key when they meet, for every broker alike.
+"""The rules for adding a payload to a key that already has some: scores, due times, debounce.
 
-Pure functions. `tests/support/model.py` is the whole model of one key, from its first payload to its last. A broker
-is right if its answers do not differ from the model's.
+Pure functions. Memory and SQLite call them; Redis repeats them in `scripts/parts/adding.lua`.
+`tests/support/model.py` is the whole model of one key, from its first payload to its last. A broker is right if its
+answers do not differ from the model's.
 """
 
 from __future__ import annotations

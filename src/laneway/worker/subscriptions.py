@@ -2,10 +2,10 @@
 
 The worker waits for the first round before it fetches, for a third of the lease at most, so that events that are
 published after it reports its start reach it. A subscription that fails is reported once and retried; the other
-subscriptions go on. Every ten minutes the duty writes missing subscriptions again. Then it leaves a changed filter
-alone: newer code may have written it. It never removes a subscription: another worker may serve that listener. In
-development the broker first creates missing resources. With `--no-subscribe` the duty writes no subscription and
-creates nothing for the listeners' queues.
+subscriptions go on. Every ten minutes the duty writes missing subscriptions again. In these rounds it leaves a
+changed filter alone: newer code may have written it. It never removes a subscription: another worker may serve that
+listener. In development the broker first creates missing resources. With `--no-subscribe` the duty writes no
+subscription and creates nothing for the listeners' queues.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The memory broker: for tests and trials in one process. SQLite in memory is to replace it.
+"""The memory broker: for tests and trials in one process.
 
 - `broker`: MemoryBroker, its subscriptions and its workers
 - `queue`: one queue, its morgue, and a heap of due jobs per priority and shard

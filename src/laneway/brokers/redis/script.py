@@ -2,6 +2,34 @@
 
 A line `--@include part` is replaced by `scripts/parts/part.lua` where the part is first named; a part is included
 once per script. Nothing else is ever inserted into a script: the input of a call comes in KEYS and ARGV.
+
+A key is exclusive because one script moves it from `:jobs` to `:running`, and no script claims from `:running`. While
+it is there, its new calls go to `:aside`, and only the worker and the token that claimed it can settle it.
+
+The parts:
+
+- `arguments`: the arguments of a script, and the time
+- `base`: batched commands, packing and other helpers
+- `queue`: a queue's record, by position
+- `records`: encodes and decodes jobs and claims; touches no key
+- `jobs`: the Redis keys of a shard; loads its jobs, and writes them in one step
+- `payloads`: the payloads of one key: queued, set aside or dead
+- `adding`: adds a payload: starts a job, or joins the job of its key
+- `simple`: stores ordinary new jobs, which arrive packed in columns
+- `lanes`: the due jobs of a shard, in order
+- `lateness`: how late a shard is, and how many of its jobs are not due yet
+- `claiming`: claims due jobs: moves each key from `:jobs` to `:running`
+- `turning`: checks worker and token of each settlement, on one server and on a Cluster
+- `settling`: applies a settlement to its job; gives back claims of dead workers
+- `writing`: writes changed jobs back with their indices; new calls of a running key go to `:aside`
+- `acting`: the operator's actions on queued and dead jobs
+- `outdated`: finds a shard that the client must not rely on
+- `moving`: keys that leave a shard and arrive in another; see `transfer`
+- `arriving`: a key that arrives in a shard, and meets jobs of its own there
+- `views`: a job as operators see it
+- `sources`: the jobs of a shard in any order, from any place on
+- `sorting`: the index of keys, which exists while an operator lists by key
+- `surveying`: finds what is wrong with a job, a dead job or an index
 """
 
 from __future__ import annotations

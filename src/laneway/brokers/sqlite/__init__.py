@@ -2,7 +2,7 @@
 
 The statements are in `queries/`, the tables in `schema.sql`.
 
-- `broker`: SQLiteBroker: each verb is one transaction
+- `broker`: SQLiteBroker: each verb is one transaction; joins, leases and pauses are here
 - `enqueue`: stores plain jobs; merges keyed and collecting jobs with the stored job of their key
 - `turn`: settles finished claims, claims due jobs, gives claims back
 - `inspect`: status, find, stats, lags, workers, and pages of jobs

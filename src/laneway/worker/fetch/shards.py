@@ -3,14 +3,14 @@
 A splitter returns the shards that this process serves; the process claims from no other shard. Every shard must be
 served by some process: `laneway check` names the shards that no worker serves.
 
-    def mine(queue: str, shards: int) -> Iterable[int]:
+    def my_splitter(queue: str, shards: int) -> Iterable[int]:
         return range(shards) if queue == "mail" else range(0, shards, 2)
 
 A scheduler gets the served shards with due jobs and their lag, the seconds by which the most overdue job is late. It
 returns the shards to claim from, in order; it may leave some out, and may call `lag` and `seq`. It costs a broker
 request per turn; `lag` and `seq` alone cost none.
 
-    def mine(queue: str, lags: Mapping[int, float]) -> Sequence[int]:
+    def my_scheduler(queue: str, lags: Mapping[int, float]) -> Sequence[int]:
         late = {shard: lags[shard] for shard in lags if lags[shard] > 60}
         return lag(queue, late or lags)
 

@@ -1,11 +1,11 @@
 """Messages between a supervisor and its children, and between a worker and its isolated processes.
 
-`SupervisorLink` is the child's side: lines of JSON over an inherited socket. The supervisor sends two single letters
-here, retire and give up, because two signals that arrive together are handled in any order. For the rest it uses
-signals. The child ends when the connection ends. `MessageChannel` sends msgpack messages, each after its length, over
-a socketpair. The worker sends `LoadRequest` once, `RunRequest` for each run, and `EndRequest`. The process answers
-`LoadSuccess` or `LoadFailure`, and to each run `RunBegin`, then a `RunHeartbeat` every second and its `LogMessage`s,
-then `RunResult`.
+`SupervisorLink` is the child's side: lines of JSON over an inherited socket. The supervisor sends two one-letter
+commands here, *retire* and *give up*, because two signals that arrive together are handled in any order. For the rest
+it uses signals. The child ends when the connection ends. `MessageChannel` sends msgpack messages, each after its
+length, over a socketpair. The worker sends `LoadRequest` once, `RunRequest` for each run, and `EndRequest`. The
+process answers `LoadSuccess` or `LoadFailure`, and to each run `RunBegin`, then a `RunHeartbeat` every second and its
+`LogMessage`s, then `RunResult`.
 """
 
 from __future__ import annotations

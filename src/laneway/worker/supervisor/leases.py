@@ -80,7 +80,7 @@ class ChildLeases:
         return since is not None and now - since >= self._lease_s / 12
 
     def give_back(self, ids: Sequence[str], died: list[StartedRun], held: bool) -> None:
-        """These workers' process is gone: nothing of what they held runs any more, and `died` count a death.
+        """Note that these workers' process is gone. The next round gives back their claims; `died` count a death.
 
         `held` says whether they may have held something.
         """
@@ -117,7 +117,7 @@ class ChildLeases:
             self._observer.reset()
 
     def _leave(self) -> bool:
-        """Whether there was somebody to say goodbye for."""
+        """Leave the broker for each ended worker, which gives back its claims. Returns whether there was any."""
         left = bool(self._ended)
         while self._ended:
             worker, died, _ = self._ended[0]

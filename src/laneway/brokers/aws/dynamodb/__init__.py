@@ -1,4 +1,4 @@
-"""DynamoDB: the waiter table with delayed jobs and further rows, and the poller that sends due jobs to SQS.
+"""DynamoDB: the waiter table with delayed jobs, retry state, history, workers and locks; and its poller.
 
 - `delayed_jobs`: the waiter table: put, claim, release, move, remove, pages
 - `items`: encodes a delayed job as an item and decodes it

@@ -1,4 +1,4 @@
-"""Decides whether a queue's access policy lets a topic send, and writes a policy that does. No calls.
+"""Decides whether a queue's access policy lets a topic send, and writes a policy that does. Calls nothing.
 
 Existing statements are kept. A statement in a form that is not understood here counts as absent, so that at worst a
 topic is allowed twice. A statement that denies wins over every statement that allows.

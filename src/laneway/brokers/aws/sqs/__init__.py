@@ -13,9 +13,9 @@ This file imports nothing: `unsupported` uses `message` and `hop_delay` without 
 - `queues`: finds the SQS queues of a Laneway queue and caches their attributes
 - `message`: encodes a job as an SQS message and decodes it; unwraps SNS envelopes
 - `attributes`: third-party and published message attributes; packs those beyond nine into ours
-- `hop_delay`: the due time inside a ticket that waits 15 minutes at a time
+- `hop_delay`: the due time in the ticket of a message that SQS delays again every 15 minutes, without a table
 - `send`: sends now, with a delay, to the table, by hops or to a topic; reports messages that were not stored
 - `send_batch`: sends a batch; if SQS refuses it, resends the rest one by one
 - `dead_letters`: the dead-letter queue as a morgue: list, find, revive, delete
-- `empty_morgue`: reloads or purges a whole dead-letter queue
+- `empty_morgue`: revives or deletes a whole dead-letter queue (`deadletter reload`, `purge`)
 """

@@ -1,4 +1,4 @@
-"""MorgueEmptier: reloads or purges a whole dead-letter queue, ten letters at a time, however many there are.
+"""MorgueEmptier: revives or deletes a whole dead-letter queue, ten letters at a time, however many there are.
 
 A listing holds all its letters and so sees 10,000 at most; this file keeps only ids. It comes to an end even if jobs
 die again meanwhile: letters that were sent after it began are left. If several queues share the dead-letter queue,

@@ -1,8 +1,8 @@
 """The due time inside a ticket that waits 15 minutes at a time, when there is no table.
 
 Owns the edits of a ticket's text; everything else in the ticket, and its order, stays. A body that is not a ticket,
-such as the value of an event, is never changed: its due time is in its note. This file does not decide how a job
-waits.
+such as the value of an event, is never changed: its due time is in its `MessageNote` (the attribute `laneway`). This
+file does not decide how a job waits.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 --@include outdated
--- What people do to queued and dead jobs. In memory: whoever calls this flushes.
+-- The operator's actions on queued and dead jobs. They change jobs in memory: the caller flushes.
 
 -- A keyed job is due with its earliest call, but not while it rests.
 local function due_with_first(job)

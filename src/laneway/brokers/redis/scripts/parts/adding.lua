@@ -1,4 +1,4 @@
--- How a payload gets in: a job that begins, or one more payload for the job that is there.
+-- Adds a payload: starts a job, or joins the job of its key.
 --
 -- A new job as the client says it, by position:
 --   tag, old tag (nil unless the queue is being resharded), kind, key, body, identity, perform_at, delay_s, timed,

@@ -1,5 +1,5 @@
 --@include arguments
--- How to say much in few commands, and other small things.
+-- Batched commands, packing and other helpers.
 
 -- A call that failed or was postponed stands before all others of its key.
 local HEAD = -1e300

@@ -1,5 +1,5 @@
 --@include lanes
--- How what is due is handed out.
+-- Claims due jobs: moves each key from `:jobs` to `:running`. A key in `:running` is never claimed again.
 
 local LIMITS = {[PLAIN] = 1, [KEYED] = 100, [COLLECTING] = 1000}
 

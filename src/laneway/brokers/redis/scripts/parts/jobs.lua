@@ -18,7 +18,7 @@
 --   :p: :c: :dp: :dc: payloads of a key that has several (see payloads)
 --   :cancelled zset   what was cancelled, by time
 --   :leaving  hash    keys on their way to another shard (see moving)
---   :outbox   hash    id -> what a run or a publisher has sent and nobody has delivered yet (Cluster; see settle, post)
+--   :outbox   hash    id -> what a run or a publisher has sent and nobody has delivered yet (Cluster; see settle, outbox_put)
 --   :delivered zset   what was delivered here out of outboxes, by when to forget it (Cluster; see enqueue)
 
 local function open(name)

@@ -1,4 +1,4 @@
--- How keys leave one shard and arrive in another; see transfer.py.
+-- Moves keys from one shard to another; see transfer.py.
 --
 -- In the shard that they leave:
 --   :leaving  hash  key -> {batch, the job's record or false, the grave's record or false}: of one batch at a time.

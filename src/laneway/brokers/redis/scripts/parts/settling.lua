@@ -1,4 +1,4 @@
--- What the end of a run makes of its job, and what becomes of a claim that nobody works on any more.
+-- Applies a settlement to its job, and gives back the claims of dead workers.
 
 -- A hundred years: the longest delay after a run.
 local LONGEST = 100 * 365.25 * 86400

@@ -1,4 +1,4 @@
--- How runs end: the same for turns on one server and on a Cluster.
+-- Checks worker and token of each settlement; the same for turns on one server and on a Cluster.
 
 -- Which claims are still held? Those of others, and second words about the same one, are refused.
 -- Returns the refused keys, what is told of those held, the plain jobs that will be gone, the jobs to be sent, and the

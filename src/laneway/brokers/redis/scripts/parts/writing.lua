@@ -1,4 +1,4 @@
--- How changed jobs and graves get into their tag again, with all their indices.
+-- Writes changed jobs and graves back, with their indices. New calls of a running key go to `:aside`.
 
 local function index_of(level) return level == 0 and ':due' or ':due:' .. level end
 
