@@ -64,7 +64,7 @@ bench: .venv/dev.stamp ## measure how fast jobs go in and out, what idling costs
 build: .venv/dev.stamp ## make the wheel and the sdist in dist/
 	.venv/bin/python -m build --no-isolation --outdir dist
 
-lock: ## write the locks anew; ARGS=--upgrade moves the pins
+lock: ## rewrite the locks; ARGS=--upgrade moves the pins
 	scripts/lock $(ARGS)
 
 clean: ## delete all that make has made, .venv too
