@@ -44,6 +44,7 @@ from .enqueue.options import Item
 from .errors import (
     BrokerAwayError,
     BrokerError,
+    BrokerRefusedError,
     Bury,
     ConfigError,
     DeclarationError,
@@ -78,6 +79,7 @@ __all__ = [
     "Batch",
     "BrokerAwayError",
     "BrokerError",
+    "BrokerRefusedError",
     "Bury",
     "Call",
     "Collecting",

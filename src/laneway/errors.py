@@ -8,9 +8,10 @@
     │   └── NotATicketError  a stored body is no ticket at all: its job is buried at once
     ├── NotInBatchError      a handler named a key that its batch does not have
     ├── TimeLimitError       a run took longer than its task may
-    ├── BrokerError          the broker answered, and refused
-    │   ├── BrokerAwayError  the broker did not answer; trying again may help
-    │   └── NoQueueError     the broker has no such queue; its other queues may exist
+    ├── BrokerError          the broker did not do it
+    │   ├── BrokerAwayError     it did not answer; trying again may help
+    │   └── BrokerRefusedError  it answered, and refused
+    │       └── NoQueueError    it has no such queue; its other queues may exist
     ├── LeaseLost            the broker has declared this worker dead        (signal)
     ├── Retry                a handler asks to be run again later            (signal)
     └── Bury                 a handler sends its job straight to the morgue  (signal)
@@ -92,14 +93,18 @@ class TimeLimitError(LanewayError):
 
 
 class BrokerError(LanewayError):
-    """The broker answered, and refused."""
+    """The broker did not do what it was asked. It is always one of the two below."""
 
 
 class BrokerAwayError(BrokerError):
     """The broker did not answer. The call may or may not have been carried out."""
 
 
-class NoQueueError(BrokerError):
+class BrokerRefusedError(BrokerError):
+    """The broker answered, and refused. Nothing was carried out."""
+
+
+class NoQueueError(BrokerRefusedError):
     """The broker has no such queue, and does not make it by itself."""
 
 

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from laneway import BrokerAwayError, BrokerError, EnqueueError, Handle, Laneway
+from laneway import BrokerAwayError, BrokerRefusedError, EnqueueError, Handle, Laneway
 from laneway.broker import Turn
 from laneway.brokers.memory import MemoryBroker
 from laneway.clock import ManualClock
@@ -88,7 +88,7 @@ def test_a_job_that_was_never_stored_is_gone_even_if_its_queue_never_was(app):
     assert not handle.reschedule(delay=5)
 
 
-@pytest.mark.parametrize("error", [BrokerError("no"), BrokerAwayError("away")])
+@pytest.mark.parametrize("error", [BrokerRefusedError("no"), BrokerAwayError("away")])
 def test_an_error_of_the_broker_is_not_taken_for_an_answer(app, noop, monkeypatch, error):
     def fail(*args):
         raise error

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from ..broker import Listing, Order
-from ..errors import BrokerError
+from ..errors import BrokerRefusedError
 
 #: What each listing can be sorted by; the first is what it is sorted by unless told otherwise.
 ORDERS: dict[Listing, tuple[Order, ...]] = {
@@ -33,7 +33,9 @@ def check_order(which: Listing, order: Order | None) -> Order:
     """What a listing is sorted by; raises for an order that it does not have."""
     order = order or ORDERS[which][0]
     if order not in ORDERS[which]:
-        raise BrokerError(f"Jobs that are {which} cannot be sorted by {order}; use {' or '.join(ORDERS[which])}.")
+        raise BrokerRefusedError(
+            f"Jobs that are {which} cannot be sorted by {order}; use {' or '.join(ORDERS[which])}."
+        )
     return order
 
 
@@ -46,7 +48,7 @@ def check_start(order: Order, start: float | str | None) -> None:
     else:
         fits = order != "key" and not math.isnan(start)
     if not fits:
-        raise BrokerError(f"A listing by {order} cannot begin with {start!r}.")
+        raise BrokerRefusedError(f"A listing by {order} cannot begin with {start!r}.")
 
 
 def write_position(order: Order, position: Position) -> str:
@@ -62,4 +64,4 @@ def read_position(order: Order, after: str) -> Position:
             return value, at, arrival, key
     except (msgspec.DecodeError, ValueError):
         pass
-    raise BrokerError(f"{after!r} is not a position of a listing; take it from the page before.")
+    raise BrokerRefusedError(f"{after!r} is not a position of a listing; take it from the page before.")

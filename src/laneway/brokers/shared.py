@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from ..config import name_problem
-from ..errors import BrokerError, ConfigError, EnqueueError
+from ..errors import BrokerError, BrokerRefusedError, ConfigError, EnqueueError
 from ..events.event import FilterPolicy, Subscription
 from ..jobs.data import Kind, NewJob
 from ..jobs.keys import key_problem, score_problem
@@ -99,7 +99,7 @@ def storable(error: str | None) -> str | None:
 
 def unknown_queue(name: str) -> BrokerError:
     """The error for a queue that nobody has declared."""
-    return BrokerError(f"There is no queue {name!r}; declare it first.")
+    return BrokerRefusedError(f"There is no queue {name!r}; declare it first.")
 
 
 def another_kind(job: NewJob, kind: Kind) -> EnqueueError:
@@ -137,7 +137,7 @@ def read_filter(topic: str, queue: str, text: str | None) -> FilterPolicy | None
     try:
         return None if text is None else _read(text)
     except ValueError as error:  # also what msgspec says of JSON that is something else
-        raise BrokerError(
+        raise BrokerRefusedError(
             f"{_whose(topic, queue)} cannot be read ({error}); subscribe again, with laneway subscribe."
         ) from None
 

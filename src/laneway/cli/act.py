@@ -21,7 +21,7 @@ import msgspec
 
 from ..broker import Broker, Listing
 from ..capabilities import EmptyMorgueResult, emptier_of
-from ..errors import BrokerAwayError, BrokerError, ConfigError
+from ..errors import BrokerRefusedError, ConfigError
 from ..jobs.data import JobView, Kind
 from . import GAVE_UP, WRONG
 from .listing import find_jobs, not_found_text
@@ -81,9 +81,7 @@ def choose(
         for key in dict.fromkeys(keys):
             try:
                 jobs = find_jobs(broker, queue, key)
-            except BrokerAwayError:
-                raise
-            except BrokerError as error:
+            except BrokerRefusedError as error:
                 chosen.complaints.append(str(error))
                 continue
             running = {job.queue for job in jobs if job.status == "running"}

@@ -16,7 +16,7 @@ import msgspec
 from ..app import Laneway
 from ..broker import Broker
 from ..capabilities import check_app_on, makes_queues, notes_on, queue_exists
-from ..errors import BrokerAwayError, BrokerError, LanewayError
+from ..errors import BrokerRefusedError, LanewayError
 from ..events.event import Subscription
 from ..jobs.data import Kind, QueueStats, WorkerView
 from ..jobs.ticket import Serializer
@@ -60,9 +60,7 @@ def living(broker: Broker) -> list[WorkerView] | None:
     """The workers that live; None where nobody keeps account of them."""
     try:
         return [worker for worker in broker.workers() if not worker.dead]
-    except BrokerAwayError:
-        raise
-    except BrokerError:
+    except BrokerRefusedError:
         return None
 
 
@@ -70,9 +68,7 @@ def _find(broker: Broker, queue: str) -> None:
     """Look for a queue: else the numbers of the broker may leave it out. Whoever may not look goes without them."""
     try:
         queue_exists(broker, queue)
-    except BrokerAwayError:
-        raise
-    except BrokerError:
+    except BrokerRefusedError:
         pass
 
 
@@ -100,9 +96,7 @@ class ListenerAudit:
         if app.name is not None or self._listeners or not self._says_itself:
             try:
                 self._stored = broker.subscriptions()
-            except BrokerAwayError:
-                raise
-            except BrokerError as error:
+            except BrokerRefusedError as error:
                 self._unseen = str(error)
         own = {*app.queues()}
         #: The subscriptions of this app's name that it has no listener for, by queue.
@@ -316,9 +310,7 @@ def _unknown_tasks(app: Laneway, broker: Broker, queue: str) -> Findings:
     """Jobs for tasks that the app does not have: they can only fail."""
     try:
         jobs = broker.listing(queue, "queued", limit=SAMPLE).jobs
-    except BrokerAwayError:
-        raise
-    except BrokerError:
+    except BrokerRefusedError:
         return  # it does not show what is queued
     if app.registry.listener_of(queue):
         return  # what it holds are values, whatever they look like

@@ -19,7 +19,7 @@ import msgspec
 
 from ..app import Laneway
 from ..broker import Broker, Listing, Order
-from ..errors import BrokerAwayError, BrokerError, ConfigError
+from ..errors import BrokerError, BrokerRefusedError, ConfigError
 from ..events.event import is_copy
 from ..jobs.data import JobView, Kind, Payload
 from .output import Column, clean, first_line, patience, show_fields, show_json, show_table
@@ -239,9 +239,7 @@ def list_jobs(
                 page = place.broker.listing(
                     name, which, order=order, reverse=reverse, start=value, after=after, limit=limit
                 )
-            except BrokerAwayError:
-                raise
-            except BrokerError as error:  # one queue may be listed, and another not
+            except BrokerRefusedError as error:  # one queue may be listed, and another not
                 unseen[name] = error
                 continue
             jobs += page.jobs
@@ -288,9 +286,7 @@ def find_jobs(broker: Broker, queue: str | None, key: str) -> list[JobView]:
     for name in known_queues(broker, queue):
         try:
             jobs += broker.find(name, key)
-        except BrokerAwayError:
-            raise
-        except BrokerError as error:
+        except BrokerRefusedError as error:
             unseen = unseen or error
     if unseen is not None and not jobs:
         raise unseen

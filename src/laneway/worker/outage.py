@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from ..clock import Clock
-from ..errors import BrokerAwayError, BrokerError
+from ..errors import BrokerAwayError, BrokerRefusedError
 from ..telemetry import BrokerAway, BrokerBack, QueueFound, QueueMissing, Telemetry
 
 #: However often the broker comes and goes, it is reported no more often than this: a line that it is away, and one that
@@ -56,7 +56,7 @@ class Outage:
 
     def away(self, who: str, error: Exception) -> None:
         """`who` got no answer, or was refused."""
-        refused, text = isinstance(error, BrokerError) and not isinstance(error, BrokerAwayError), str(error)
+        refused, text = isinstance(error, BrokerRefusedError), str(error)
         with self._lock:
             now = time.monotonic()
             gone = not self._waiting

@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 
 from laneway.brokers.aws.errors import DeniedError
-from laneway.errors import BrokerError
+from laneway.errors import BrokerError, BrokerRefusedError
 from laneway.jobs.settlement import done, failed, postponed
 from laneway.testing.conformance.fixtures import bodies, calls, put
 from tests.integration.aws.test_settle import notes
@@ -146,7 +146,7 @@ def test_a_queue_that_cannot_be_asked_is_away(bench: Bench) -> None:
     channel = rig.channels.of("q", False)
 
     def away(operation: str, params: object, answer: object) -> None:
-        raise BrokerError("not now")
+        raise BrokerRefusedError("not now")
 
     with rig.watched(away), pytest.raises(BrokerError, match="not now"):
         rig.channels.limits(channel)

@@ -13,7 +13,7 @@ from laneway import Laneway, Worker
 from laneway.brokers.memory import MemoryBroker
 from laneway.capabilities import AutoCreateNote
 from laneway.config import WorkerOptions
-from laneway.errors import BrokerAwayError, BrokerError, ConfigError
+from laneway.errors import BrokerAwayError, BrokerRefusedError, ConfigError
 from laneway.events.event import Subscription
 from laneway.telemetry import DutyFailed, Subscribed, SubscriptionFailed, WorkerStarted
 from laneway.worker import subscriptions
@@ -119,7 +119,7 @@ def test_what_is_served_is_subscribed_and_nothing_else(
 
 @pytest.mark.parametrize("development", [False, True])
 def test_a_worker_that_only_drains_serves_and_subscribes_nothing(development: bool) -> None:
-    broker = Refusing(error=BrokerError("no"))
+    broker = Refusing(error=BrokerRefusedError("no"))
     app = declare(Laneway(name="shop", broker=broker, development=development))
     broker.subscribe(BILL)
     with Running(app, subscribe=False):
@@ -198,7 +198,7 @@ def test_what_cannot_be_subscribed_is_told_once_and_tried_again(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(subscriptions, "AGAIN_S", 0.001)
-    broker = Refusing(BILL.queue, error=BrokerError("There is no topic eventboss-shop-placed."))
+    broker = Refusing(BILL.queue, error=BrokerRefusedError("There is no topic eventboss-shop-placed."))
     app = declare(Laneway(name="shop", broker=broker))
     told = Told(app)
     caplog.set_level(logging.INFO, "laneway")
@@ -244,7 +244,7 @@ def test_a_broker_that_is_away_is_asked_once_a_round_and_told_once_for_all() -> 
 
 
 def test_a_worker_does_not_wait_for_a_silent_broker_longer_than_its_lease_lets_it() -> None:
-    broker = Refusing(error=BrokerError(""))
+    broker = Refusing(error=BrokerRefusedError(""))
     answer = threading.Event()
     subscribe = broker.subscribe
 
@@ -279,7 +279,7 @@ def test_one_that_somebody_has_removed_is_found_missing_and_written_again(
 ) -> None:
     """Or told, if it cannot be."""
     monkeypatch.setattr(subscriptions, "LOOK_AGAIN_S", 0.001)
-    broker = Refusing(error=BrokerError("There is no topic eventboss-shop-placed."))
+    broker = Refusing(error=BrokerRefusedError("There is no topic eventboss-shop-placed."))
     app = declare(Laneway(name="shop", broker=broker))
     told = Told(app)
     with Running(app):
@@ -312,7 +312,7 @@ def test_another_filter_is_not_written_over_later(monkeypatch: pytest.MonkeyPatc
 
 def test_in_development_what_is_missing_is_made_first(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "laneway")
-    broker = Refusing(error=BrokerError(""))
+    broker = Refusing(error=BrokerRefusedError(""))
     app = declare(Laneway(name="shop", broker=broker, development=True))
     with Running(app, exclude=["ship"]):
         assert broker.provided == [["default", BILL.queue]]
@@ -324,8 +324,8 @@ def test_what_cannot_be_made_is_told_once_and_the_rest_goes_on(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(subscriptions, "AGAIN_S", 0.001)
-    broker = Refusing(error=BrokerError(""))
-    broker.cannot_provide = BrokerError("You may not make queues.")
+    broker = Refusing(error=BrokerRefusedError(""))
+    broker.cannot_provide = BrokerRefusedError("You may not make queues.")
     app = declare(Laneway(name="shop", broker=broker, development=True))
     again = threading.Event()
     provide = broker.provide
@@ -344,6 +344,6 @@ def test_what_cannot_be_made_is_told_once_and_the_rest_goes_on(
 
 
 def test_otherwise_nothing_is_made() -> None:
-    broker = Refusing(error=BrokerError(""))
+    broker = Refusing(error=BrokerRefusedError(""))
     with Running(declare(Laneway(name="shop", broker=broker))):
         assert broker.provided == []

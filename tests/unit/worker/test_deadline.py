@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from laneway.errors import BrokerAwayError, BrokerError
+from laneway.errors import BrokerAwayError, BrokerError, BrokerRefusedError
 from laneway.worker import deadline
 from laneway.worker.deadline import call_with_deadline
 
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.unit
 
 def test_what_is_answered_is_passed_on() -> None:
     def refuse() -> None:
-        raise BrokerError("No.")
+        raise BrokerRefusedError("No.")
 
     assert call_with_deadline(lambda: 1) == 1
     with pytest.raises(BrokerError, match=r"^No\.$"):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from ...broker import Answer, Listing, Order, Page, ReshardProgress, Turn
 from ...capabilities import AutoCreateNote, Duty, EmptyMorgueResult, SettleBatch
 from ...clock import Clock, SystemClock
-from ...errors import BrokerError
+from ...errors import BrokerRefusedError
 from ...events.event import Subscription
 from ...jobs.data import JobView, NewJob, QueueStats, StartedRun, Status, WorkerView
 from ...urls import Url
@@ -254,7 +254,7 @@ class AWSBroker:
     # -- shards ----------------------------------------------------------------------------------------
 
     def reshard(self, queue: str, shards: int, *, limit: int = 1_000) -> ReshardProgress:
-        raise BrokerError("SQS queues have no shards, and so nothing to reshard; SQLite and Redis have them.")
+        raise BrokerRefusedError("SQS queues have no shards, and so nothing to reshard; SQLite and Redis have them.")
 
     # -- itself ----------------------------------------------------------------------------------------
 

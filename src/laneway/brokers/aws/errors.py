@@ -12,10 +12,10 @@ from typing import Any
 
 from botocore import exceptions as botocore_errors
 
-from ...errors import BrokerAwayError, BrokerError, EnqueueError, NoQueueError
+from ...errors import BrokerAwayError, BrokerError, BrokerRefusedError, EnqueueError, NoQueueError
 
 
-class AWSError(BrokerError):
+class AWSError(BrokerRefusedError):
     """AWS answered, and refused."""
 
     def __init__(self, message: str, *, code: str = "") -> None:

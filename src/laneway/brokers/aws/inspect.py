@@ -20,7 +20,7 @@ import msgspec
 from ...broker import Listing, Order, Page
 from ...clock import Clock
 from ...config import DEFAULT_QUEUE
-from ...errors import BrokerError
+from ...errors import BrokerError, BrokerRefusedError
 from ...ids import made_at
 from ...jobs.data import JobView, Kind, Payload, QueueStats, Status, WorkerView
 from ..page_cursor import Position, check_order, check_start, read_position, write_position
@@ -281,7 +281,7 @@ class Inspection:
         self.queues()  # so that their tables are known
         tables = self._tables.known()
         if not tables:
-            raise BrokerError(
+            raise BrokerRefusedError(
                 "SQS knows no workers, and there is no waiter table that does; make it with laneway aws create TARGET."
             )
         found = {worker.id: worker for table in tables for worker in table.workers()}
@@ -297,7 +297,7 @@ class Inspection:
             found += self._morgue.find(queue, key)
         if not found:
             places = "neither in the table nor" if table is not None else "not"
-            raise BrokerError(
+            raise BrokerRefusedError(
                 f"The job {key!r} is {places} among the dead letters of {queue}; it may be queued, running or done, "
                 "which SQS does not tell."
             )
@@ -332,13 +332,13 @@ class Inspection:
         if which == "dead":
             return self._morgue.listing(queue, order=order, reverse=reverse, start=start, after=after, limit=limit)
         if which in ("queued", "running"):
-            raise BrokerError(
+            raise BrokerRefusedError(
                 f"SQS does not show which jobs are {which}; laneway stats counts them, laneway delayed lists those "
                 "that wait in the table, and laneway morgue the dead ones."
             )
         table = self._tables.of(queue)
         if table is None:
-            raise BrokerError(
+            raise BrokerRefusedError(
                 f"SQS does not show which jobs of {queue} are delayed or will be retried, and there is no waiter "
                 "table; make one with laneway aws create TARGET, and those that wait there can be listed."
             )
@@ -374,7 +374,7 @@ class JobLocator:
         if item is not None:
             return "delayed" if item.perform_at > self._clock.now() else "queued"
         if not self._tables.keeps_records:
-            raise BrokerError(
+            raise BrokerRefusedError(
                 f"SQS does not tell where the job {id!r} is: it may be queued, running, dead or done. With records=on "
                 "in the URL, of workers too, it is kept how jobs end. Delayed ones can be found if they wait in the "
                 "table, as with using(cancellable=True)."
@@ -385,7 +385,7 @@ class JobLocator:
         if runs:
             return "running"
         if record is None and self._may_be_forgotten(id):
-            raise BrokerError(
+            raise BrokerRefusedError(
                 f"The job {id!r} was enqueued more than a day ago, and it is kept for a day how a job ended: it may "
                 "have ended before that, or still be queued, which SQS does not tell."
             )
@@ -408,11 +408,11 @@ class JobLocator:
     def _no_table(self, queue: str, id: str) -> BrokerError:
         name = self._tables.name(queue)
         if self._tables.keeps_records:
-            return BrokerError(
+            return BrokerRefusedError(
                 f"The job {id!r} cannot be found: records=on keeps how jobs end in a DynamoDB table, and the queue "
                 f"{queue} has none; make the table {name} with `laneway aws create`."
             )
-        return BrokerError(
+        return BrokerRefusedError(
             f"SQS does not tell where the job {id!r} is: it may be queued, running, dead or done. That can be known "
             f"with records=on in the URL and a waiter table; make the table {name} with `laneway aws create`. Delayed "
             "jobs can be found with the table alone, and using(cancellable=True)."

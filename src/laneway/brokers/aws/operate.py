@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 import msgspec
 
 from ...clock import Clock
-from ...errors import BrokerAwayError, BrokerError
+from ...errors import BrokerRefusedError
 from ..shared import due_at
 from .dynamodb.delayed_jobs import Table
 from .dynamodb.forward import Forwarder
@@ -91,7 +91,7 @@ class Operations:
     def _wanted(self, queue: str, key: str, identity: str | None, done: str) -> tuple[Table, list[DelayedItem]]:
         table = self._tables.of(queue)
         if table is None:
-            raise BrokerError(
+            raise BrokerRefusedError(
                 f"A job on SQS can be {done} while it waits in a DynamoDB table, and the queue {queue} has none: make "
                 f"the table {self._tables.name(queue)} with `laneway aws create`, and enqueue with "
                 "using(cancellable=True)."
@@ -101,7 +101,7 @@ class Operations:
         else:
             items = list(self._found(table, queue, [key]))
         if not items and not self._has_ended(table, identity or key):
-            raise BrokerError(
+            raise BrokerRefusedError(
                 f"The job {identity or key!r} is not in the table {table.name}, where it could be {done}: it is in its "
                 "SQS queue, running or gone. Enqueue with using(cancellable=True) what may have to be, and any delay "
                 "is spent in the table."
@@ -150,9 +150,7 @@ class Operations:
             morgue.bury(
                 self._channels.of(item.queue, item.fifo), [OutgoingMessage(outgoing.body, note, outgoing.attributes)]
             )
-        except BrokerAwayError:
-            raise  # perhaps it was sent: the claim ends by itself
-        except BrokerError:
+        except BrokerRefusedError:  # if AWS is away it may have been sent: then the claim ends by itself
             table.release(item, mine)
             raise
         table.amend(item.queue, item.job_id, HistoryRow("dead", now))

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ...errors import BrokerAwayError, BrokerError, EnqueueError
+from ...errors import BrokerAwayError, BrokerError, BrokerRefusedError, EnqueueError
 from ...jobs.data import Kind, NewJob
 from ...jobs.shards import DEFAULT_SHARDS
 from ..shared import another_kind
@@ -315,7 +315,7 @@ def _in_part(error: BrokerError | EnqueueError, jobs: Sequence[NewJob], left: li
     if isinstance(error, EnqueueError):
         told: EnqueueError | BrokerError = EnqueueError(text, place=error.place)
     else:
-        told = BrokerAwayError(text) if isinstance(error, BrokerAwayError) else BrokerError(text)
+        told = BrokerAwayError(text) if isinstance(error, BrokerAwayError) else BrokerRefusedError(text)
     told.unstored = left
     return told
 

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from ...clock import Clock
-from ...errors import BrokerError
+from ...errors import BrokerError, BrokerRefusedError
 from ...jobs.shards import shard_of
 from ..shared import unknown_queue
 from . import transfer
@@ -195,6 +195,6 @@ class Layouts:
 
 
 def outdated(queue: str) -> BrokerError:
-    return BrokerError(
+    return BrokerRefusedError(
         f"The shards of the queue {queue} keep changing; let `laneway reshard` finish, then try this again."
     )

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ...broker import Answer, Turn
-from ...errors import BrokerError, EnqueueError, LeaseLost
+from ...errors import BrokerError, BrokerRefusedError, EnqueueError, LeaseLost
 from ...jobs.data import Kind, NewJob
 from ...jobs.settlement import Settlement
 from ..shared import another_kind, check_jobs, storable
@@ -217,4 +217,4 @@ def dead(worker: str) -> LeaseLost:
 
 
 def late(worker: str) -> BrokerError:
-    return BrokerError(f"The worker {worker} has taken another turn since; give it the next number.")
+    return BrokerRefusedError(f"The worker {worker} has taken another turn since; give it the next number.")

@@ -22,7 +22,7 @@ from importlib import resources
 from pathlib import Path
 
 from ... import sentinel
-from ...errors import BrokerAwayError, BrokerError, ConfigError
+from ...errors import BrokerAwayError, BrokerError, BrokerRefusedError, ConfigError
 
 OLDEST_SQLITE = (3, 35)
 PURPOSES = ("write", "read", "watch")
@@ -241,7 +241,7 @@ class Database:
             )
         if name.startswith(("SQLITE_NOTADB", "SQLITE_CORRUPT")):
             return ConfigError(f"{self.path} is not a database of Laneway's or is damaged ({error}).")
-        return BrokerError(f"The database {self.path} refused: {error}.")
+        return BrokerRefusedError(f"The database {self.path} refused: {error}.")
 
     def _unwritable(self) -> Path | None:
         """What this process may read and not write: a file of the database, or the folder in which SQLite logs."""

@@ -16,7 +16,7 @@ import msgspec
 
 from ...broker import Listing, Order, Page
 from ...clock import Clock
-from ...errors import BrokerError
+from ...errors import BrokerRefusedError
 from ...jobs.data import Headers, JobView, Kind, Payload, QueueStats, Status, WorkerView
 from .queues import QueueRow, Sql, to_json
 
@@ -262,7 +262,9 @@ def check_order(which: Listing, order: Order | None) -> Order:
     }
     possible = allowed.get(which, ("perform_at", "key", "retry_count"))
     if order not in possible:
-        raise BrokerError(f"{which.capitalize()} jobs can be listed by {' or '.join(possible)}, not by {order!r}.")
+        raise BrokerRefusedError(
+            f"{which.capitalize()} jobs can be listed by {' or '.join(possible)}, not by {order!r}."
+        )
     return order
 
 
@@ -327,7 +329,7 @@ def _position(request: PageRequest, width: int, *, text: bool) -> Position:
     ties = (*(edge,) * (width - 2), _LAST if request.reverse else _FIRST)
     if request.start is not None:
         if isinstance(request.start, str) is not text:
-            raise BrokerError(f"A listing by {request.order or 'time'} cannot begin with {request.start!r}.")
+            raise BrokerRefusedError(f"A listing by {request.order or 'time'} cannot begin with {request.start!r}.")
         return (request.start, *ties)
     if text:
         return (b"" if request.reverse else "", *ties)  # SQLite sorts any text before any bytes
@@ -342,5 +344,5 @@ def _read_position(after: str, width: int, *, text: bool) -> Position:
     except msgspec.DecodeError:
         position = []
     if len(position) != width or not all(map(isinstance, position, kinds)):
-        raise BrokerError(f"{after!r} is not a position of a listing; take it from the page before.")
+        raise BrokerRefusedError(f"{after!r} is not a position of a listing; take it from the page before.")
     return (*position[:-1], max(_FIRST, min(int(position[-1]), _LAST)))

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from ...app import Laneway
-from ...errors import BrokerAwayError, LanewayError
+from ...errors import BrokerRefusedError, ConfigError
 from .. import UNWELL, options
 from ..findings import Finding, examine
 from ..output import clean, patience, show_json
@@ -61,9 +61,7 @@ def _repair(app: Laneway) -> list[str]:
     try:
         missing = (path := database_of(app.broker)) is not None and is_missing(path)
         return [] if missing else app.broker.repair()
-    except BrokerAwayError:
-        raise
-    except LanewayError:
+    except (BrokerRefusedError, ConfigError):
         return []  # it cannot even be opened, which is among the findings
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from ...app import Laneway
-from ...errors import BrokerAwayError, ConfigError, LanewayError
+from ...errors import BrokerRefusedError, ConfigError
 from ...events.event import Subscription
 from .. import UNWELL, options
 from ..output import clean, patience, show_json
@@ -60,9 +60,7 @@ def _carry_out(app: Laneway, wanted: Subscription, dry_run: bool) -> tuple[str, 
         if dry_run:
             return _look(app, wanted)
         made = app.broker.subscribe(wanted)
-    except BrokerAwayError:
-        raise
-    except LanewayError as error:
+    except (BrokerRefusedError, ConfigError) as error:
         return "problem", str(error)
     return ("made", f"The queue {wanted.queue} is subscribed to {wanted.topic}.") if made else _is_there(wanted)
 

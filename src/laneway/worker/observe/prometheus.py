@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from ...errors import BrokerAwayError, BrokerError, ConfigError
+from ...errors import BrokerRefusedError, ConfigError
 from .counters import BUCKETS, COUNTERS, GAUGES, HISTOGRAMS, Snapshot
 from .http import Reply
 
@@ -120,9 +120,7 @@ class BrokerReader:
     def _workers(self) -> int | None:
         try:
             return sum(not worker.dead for worker in self._broker.workers())
-        except BrokerAwayError:
-            raise
-        except BrokerError:
+        except BrokerRefusedError:
             return None
 
 

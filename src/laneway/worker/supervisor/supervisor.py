@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from ...capabilities import holders_keep, is_remote
 from ...clock import Clock, SystemClock
 from ...config import WorkerOptions
-from ...errors import BrokerAwayError, BrokerError
+from ...errors import BrokerAwayError, BrokerRefusedError
 from ...jobs.settlement import how_it_ended
 from ...logs import EventLog
 from ...telemetry import ProcessEnded, ProcessGivenUp, ProcessReplaced, ProcessStarted
@@ -154,7 +154,7 @@ class Supervisor:
         child.listen()
         name, beat = f"process {child.pid}", child.beat
         if beat.away:
-            self._outage.away(name, BrokerError(beat.away) if beat.refused else BrokerAwayError(beat.away))
+            self._outage.away(name, BrokerRefusedError(beat.away) if beat.refused else BrokerAwayError(beat.away))
         elif self._outage.waits(name):
             self._outage.back(name)
         if beat.missing or self._missing.errors:

@@ -12,7 +12,6 @@ from collections.abc import Collection, Iterator, Sequence
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any
 
-from ....errors import BrokerAwayError
 from ....events.event import Subscription
 from ..clients import Clients
 from ..dynamodb.items import INDEX
@@ -120,8 +119,6 @@ def _groups(action: str, channel: SQSQueue) -> dict[str, str]:
 def _is_denied(call: Any) -> bool:
     try:
         call()
-    except BrokerAwayError:
-        raise
     except AWSError as error:
         return isinstance(error, DeniedError)
     return False
@@ -136,8 +133,6 @@ def check_listener(broker: AWSBroker, name: str, wanted: Subscription) -> Iterat
     try:
         yield from _check_queue_access(broker, name, wanted)
         yield from _check_subscription(broker, name, wanted)
-    except BrokerAwayError:
-        raise
     except AWSError as error:
         yield str(error)
 
@@ -255,8 +250,6 @@ def _queue(broker: AWSBroker, channel: SQSQueue) -> Iterator[str]:
     try:
         attributes = broker.channels.attributes(channel)
         letters = broker.channels.dead_letters(channel)
-    except BrokerAwayError:
-        raise
     except AWSError as error:
         yield denied(channel.name, ["sqs:GetQueueAttributes"]) if isinstance(error, DeniedError) else str(error)
         return
@@ -287,8 +280,6 @@ def _letters(broker: AWSBroker, letters: SQSQueue) -> Iterator[str]:
             "create TARGET."
         )
         return
-    except BrokerAwayError:
-        raise
     except AWSError as error:
         yield denied(letters.name, ["sqs:GetQueueAttributes"]) if isinstance(error, DeniedError) else str(error)
         return
@@ -313,8 +304,6 @@ def _tables(broker: AWSBroker, queues: Collection[str]) -> Iterator[str]:
                     "laneway aws create TARGET."
                 )
             continue
-        except BrokerAwayError:
-            raise
         except AWSError as error:
             if wanted or not isinstance(error, DeniedError):  # whoever uses SQS alone may not look for a table
                 forbidden = isinstance(error, DeniedError)
@@ -332,8 +321,6 @@ def _tables(broker: AWSBroker, queues: Collection[str]) -> Iterator[str]:
 def _expiry(broker: AWSBroker, name: str) -> Iterator[str]:
     try:
         said = broker.clients.dynamodb("describe_time_to_live", TableName=name)
-    except BrokerAwayError:
-        raise
     except AWSError:
         return  # a worker does not need to know it
     yield from ttl_problem(name, said.get("TimeToLiveDescription", {}))
@@ -347,8 +334,6 @@ def _clock(broker: AWSBroker, channels: list[SQSQueue]) -> Iterator[str]:
     for channel in channels:
         try:
             answer = broker.clients.sqs("get_queue_attributes", QueueUrl=channel.url, AttributeNames=["QueueArn"])
-        except BrokerAwayError:
-            raise
         except AWSError:
             return  # that was said of the queue
         now = broker.clock.now()

@@ -18,7 +18,7 @@ from typing import Any
 
 import msgspec
 
-from ....errors import BrokerError
+from ....errors import BrokerRefusedError
 from ....jobs.data import Status
 from .client import Item, Request, key, number, real
 from .items import (
@@ -116,7 +116,9 @@ def _places_of(after: str | None) -> _Places:
     try:
         return msgspec.json.decode(urlsafe_b64decode(after), type=_Places)
     except (ValueError, binascii.Error, msgspec.MsgspecError):
-        raise BrokerError(f"The listing cannot go on after {after!r}; give what the page before it said.") from None
+        raise BrokerRefusedError(
+            f"The listing cannot go on after {after!r}; give what the page before it said."
+        ) from None
 
 
 #: Seconds for which an item that is being sent is nobody else's.

@@ -14,7 +14,7 @@ from typing import TypeVar
 import msgspec
 
 from ....clock import Clock
-from ....errors import BrokerError
+from ....errors import BrokerError, BrokerRefusedError
 from ....jobs.data import StartedRun, WorkerView
 from .delayed_jobs import Table
 from .tables import Tables
@@ -99,7 +99,7 @@ class Heartbeat:
         """Pause or resume a queue, for all workers within their next round. False: it was so already."""
         table = self._tables.of(queue)
         if table is None:
-            raise BrokerError(
+            raise BrokerRefusedError(
                 f"A queue on SQS is paused by way of a DynamoDB table, and {queue} has none; make the table "
                 f"{self._tables.name(queue)} with `laneway aws create`."
             )

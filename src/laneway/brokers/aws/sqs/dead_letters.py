@@ -21,7 +21,7 @@ import msgspec
 
 from ....broker import Order, Page
 from ....clock import Clock
-from ....errors import BrokerAwayError, BrokerError
+from ....errors import BrokerAwayError, BrokerError, BrokerRefusedError
 from ....jobs.data import JobView, Kind, Payload, Status
 from ...page_cursor import Position, check_order, check_start, read_position, write_position
 from ..clients import Clients
@@ -304,7 +304,7 @@ class DeadLetterMorgue:
             ordered = [letter for same in sorted(found.values(), key=_last_death) for letter in same]
             for start in range(0, len(ordered), TEN):
                 if not hand.is_safe():
-                    raise BrokerError(
+                    raise BrokerRefusedError(
                         f"SQS was too slow: {len(ordered) - start} of {len(ordered)} dead letters in {letters.name} "
                         "were left as they are; do it again for those."
                     )
@@ -316,7 +316,7 @@ class DeadLetterMorgue:
 
 def no_dead_letters(channel: SQSQueue) -> BrokerError:
     """The error for what is to be buried where there is no place for it."""
-    return BrokerError(
+    return BrokerRefusedError(
         f"The SQS queue {channel.name} has no dead-letter queue, so that nothing of it can be buried; "
         "make one with laneway aws create TARGET."
     )

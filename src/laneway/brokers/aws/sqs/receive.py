@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection
 from typing import Any
 
 from ....clock import Clock
-from ....errors import BrokerAwayError, BrokerError
+from ....errors import BrokerRefusedError
 from ....ids import new_id
 from ..clients import Clients
 from ..errors import MissingError
@@ -182,9 +182,7 @@ class Receiver:
                 MessageAttributeNames=["All"],
                 **options,
             )
-        except BrokerAwayError:
-            raise  # it may have been carried out
-        except BrokerError:
+        except BrokerRefusedError:  # if SQS is away it may have been carried out: then the same id asks again
             self._attempt_id = ""
             raise
         self._attempt_id = ""

@@ -120,8 +120,6 @@ class MessageChanger:
         began = self._clock.monotonic()
         try:
             answer = self._request(batch)
-        except BrokerAwayError:
-            raise
         except AWSError as error:
             if not is_not_ours(error.code):
                 raise

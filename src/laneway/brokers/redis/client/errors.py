@@ -12,7 +12,7 @@ from typing import Any
 
 from redis import exceptions as redis_errors
 
-from ....errors import BrokerAwayError, BrokerError
+from ....errors import BrokerAwayError, BrokerError, BrokerRefusedError
 from . import tls
 
 
@@ -51,7 +51,7 @@ _WRAPPED = re.compile(r"^(?:ERR )?Error running script .*?: -?(?=[A-Z]+ )")
 _WHERE = re.compile(r"\.? script: (?:[0-9a-f]{40},? ?)?on @?\w+:\d+\.?$")
 
 
-class ScriptRefusedError(BrokerError):
+class ScriptRefusedError(BrokerRefusedError):
     """A script of ours answered with an error of ours: `redis.error_reply("LANEWAY " .. reason)`."""
 
     def __init__(self, reason: str) -> None:
@@ -89,7 +89,7 @@ def explain(error: Exception, place: str) -> BrokerError:
     if word == "LANEWAY":
         return ScriptRefusedError(text.removeprefix("LANEWAY").strip())
     if sentence := tls.sentence(error, place):
-        return BrokerError(sentence)
+        return BrokerRefusedError(sentence)
     if isinstance(error, redis_errors.ReadOnlyError) or word == "READONLY":
         return BrokerAwayError(
             f"{place} is a replica, which cannot be written to; give the URL of the primary ({about})."
@@ -108,36 +108,36 @@ def explain(error: Exception, place: str) -> BrokerError:
     if is_away(error):
         return BrokerAwayError(f"{place} is away; see that it runs and can be reached from here ({about}).")
     if isinstance(error, redis_errors.OutOfMemoryError) or word == "OOM":
-        return BrokerError(
+        return BrokerRefusedError(
             f"{place} is out of memory and takes no more; let workers drain it, or raise its maxmemory ({about})."
         )
     if isinstance(error, redis_errors.NoPermissionError) or word == "NOPERM" or _FORBIDDEN.search(text):
-        return BrokerError(
+        return BrokerRefusedError(
             f"{place} forbids this user {_right(text)}; give the user all rights that docs/brokers.md lists under "
             f"Permissions ({about})."
         )
     if _NO_PASSWORD.search(text):
-        return BrokerError(
+        return BrokerRefusedError(
             f"{place} was given a password and has none for its default user; leave it out of the URL and of "
             f"LANEWAY_REDIS_PASSWORD, or name the user whose it is, redis://user:password@host ({about})."
         )
     if "DB index is out of range" in text:
-        return BrokerError(
+        return BrokerRefusedError(
             f"{place} has no database of the number in the URL; give a smaller one, or 0 and a prefix=… of its own, or "
             f"raise `databases` in its configuration ({about})."
         )
     if "SELECT is not allowed in cluster mode" in text:
-        return BrokerError(f"{place} is a node of a Redis Cluster; use a redis+cluster: URL for it ({about}).")
+        return BrokerRefusedError(f"{place} is a node of a Redis Cluster; use a redis+cluster: URL for it ({about}).")
     if isinstance(error, (redis_errors.AuthenticationError, redis_errors.AuthorizationError)):
-        return BrokerError(
+        return BrokerRefusedError(
             f"{place} did not let Laneway in; set the right user and password in the URL "
             f"(redis://user:password@host) or in LANEWAY_REDIS_USERNAME and LANEWAY_REDIS_PASSWORD ({about})."
         )
     if redirection(error) or isinstance(error, redis_errors.ClusterCrossSlotError) or word == "CROSSSLOT":
-        return BrokerError(f"{place} is a node of a Redis Cluster; use a redis+cluster: URL for it ({about}).")
+        return BrokerRefusedError(f"{place} is a node of a Redis Cluster; use a redis+cluster: URL for it ({about}).")
     if "cluster support disabled" in text:
-        return BrokerError(f"{place} is no Cluster; use a redis: URL for it, without +cluster ({about}).")
-    return BrokerError(f"{place} answered with an error: {about}.")
+        return BrokerRefusedError(f"{place} is no Cluster; use a redis: URL for it, without +cluster ({about}).")
+    return BrokerRefusedError(f"{place} answered with an error: {about}.")
 
 
 def _right(text: str) -> str:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from redis.exceptions import NoScriptError, RedisError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
-from ....errors import BrokerAwayError, BrokerError
+from ....errors import BrokerAwayError, BrokerError, BrokerRefusedError
 from ....failpoints import armed, reach
 from ..script import Script
 from .connections import Address, Command, Connection, Connections, receive, send
@@ -276,7 +276,7 @@ class Server(RedisClient):
         """The error to raise; if a server that is known was sent the commands, they may have been carried out, whatever
         another try met."""
         found = mistake(self.connections.address, error, probe=not self._known) if is_lost(error) else None
-        explained = explain(error, self.place) if found is None else BrokerError(found)
+        explained = explain(error, self.place) if found is None else BrokerRefusedError(found)
         return BrokerAwayError(str(explained)) if sent and self._known else explained
 
 

@@ -13,7 +13,7 @@ from laneway.brokers.aws.admin.iam import ACTIONS, EVENTS, PUBLISHES, QueueARNs,
 from laneway.brokers.aws.admin.iam import AccountLocation as Somewhere
 from laneway.brokers.aws.admin.resources import QueueRequirement, needs_of
 from laneway.brokers.aws.broker import AWSBroker
-from laneway.errors import BrokerError, ConfigError
+from laneway.errors import BrokerError, BrokerRefusedError, ConfigError
 from laneway.events.event import Subscription
 from laneway.jobs.data import NewJob
 from laneway.jobs.settlement import buried, done, failed, postponed
@@ -260,7 +260,7 @@ def test_without_an_account_it_is_asked_for(fake: Place, monkeypatch: pytest.Mon
 
 
 def _away(operation: str, **params: Any) -> dict[str, Any]:
-    raise BrokerError("Nobody may look.")
+    raise BrokerRefusedError("Nobody may look.")
 
 
 @pytest.mark.parametrize(("region", "start"), [("cn-north-1", "arn:aws-cn:"), ("us-gov-west-1", "arn:aws-us-gov:")])
