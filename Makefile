@@ -2,7 +2,7 @@
 # Each makes .venv, installs from a lock with hashes, and runs. Stamps inside .venv make the next time instant.
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-aws chaos install check format bench build lock clean
+.PHONY: help demo test feature-table test-aws chaos install check format bench build lock clean
 
 # Another Python: make PYTHON=/path/to/python test
 export PYTHON
@@ -23,6 +23,9 @@ demo: .venv/run.stamp ## see jobs running, live
 
 test: .venv/dev.stamp ## run the tests; ARGS="-k retry" picks some, ARGS="-n 0" runs one at a time
 	.venv/bin/python -m pytest -n 4 $(ARGS)
+
+feature-table: .venv/dev.stamp ## write the table of features in docs/brokers.md anew, from the capabilities
+	.venv/bin/python -m tests.support.feature_table
 
 # It costs a few cents. AWS_ENDPOINT_URL leads to another server, such as moto's.
 test-aws: .venv/dev.stamp ## run the tests of SQS, DynamoDB and SNS on your AWS account, under names of their own

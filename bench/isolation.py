@@ -44,7 +44,7 @@ def main() -> None:
             code = Worker(app, WorkerOptions(concurrency=options.threads, until_empty=True)).run()
             took_s = time.perf_counter() - began
             assert code == 0, "the worker did not finish"
-            assert sum(each.processed for each in app.broker.stats()) == jobs, "not every job is done"
+            assert sum(each.processed for each in app.broker.inspect.stats()) == jobs, "not every job is done"
             app.close()
         kind = f'isolation="{task.isolation}"' if task.isolation else "in the worker"
         print(f"{kind}: {jobs:,} jobs, {jobs / took_s:,.0f} a second, {took_s / jobs * 1000:,.2f} ms each")

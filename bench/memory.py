@@ -161,7 +161,7 @@ def _feed(
                 fed += more
             else:
                 time.sleep(0.002)
-            (stats,) = [each for each in app.broker.stats() if each.queue == kind]
+            (stats,) = [each for each in app.broker.inspect.stats() if each.queue == kind]
             ended = stats.processed
         sample = at_rest(process.pid, ended) if ended == most else look(process.pid, ended)
         if mark >= marks[0]:

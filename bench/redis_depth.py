@@ -105,7 +105,7 @@ class Queue:
 
     def _fill(self) -> None:
         now = time.time()
-        short = self._depth - sum(stats.length for stats in self._app.broker.stats())
+        short = self._depth - sum(stats.length for stats in self._app.broker.inspect.stats())
         for first in range(0, short, CHUNK):
             numbers = range(first, min(first + CHUNK, short))
             jobs: list[NewJob] = [self._app.outgoing(self._call, (number,), {}) for number in numbers]

@@ -90,7 +90,7 @@ def store(server: RedisServer, jobs: Sequence[NewJob], *, listed: bool = True) -
     for first in range(0, len(jobs), CHUNK):
         app.broker.enqueue(jobs[first : first + CHUNK])
     if listed:
-        app.broker.listing(jobs[0].queue, "queued", order="key", limit=1)  # which makes the index of keys
+        app.broker.inspect.listing(jobs[0].queue, "queued", order="key", limit=1)  # which makes the index of keys
     app.close()
 
 

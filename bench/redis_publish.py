@@ -49,7 +49,7 @@ def measure(server: RedisServer, queues: int, options: argparse.Namespace) -> No
         server.flush()
         app.use(server.url)
         for name in names:
-            app.broker.subscribe(Subscription(app.names.topic("sold", "shop"), name))
+            app.broker.events.subscribe(Subscription(app.names.topic("sold", "shop"), name))
         app.publish("sold", {"number": 0})
         noop.enqueue(0)
         with Meter(server) as meter:

@@ -12,7 +12,6 @@ program that only enqueues needs neither.
 - `brokers/`: the brokers: memory, SQLite, Redis, AWS
 - `worker/`: the worker: fetches jobs, runs them, keeps its lease; supervisor, isolation, metrics
 - `cli/`: the command `laneway`
-- `capabilities`: the optional features of a broker, and how the core asks for them
 - `unsupported`: refuses tasks that the broker cannot serve, at declaration if possible
 - `context`: Context: a run's id, attempt, headers and logger, and the jobs and events that it sends
 - `handle`: Handle: status, cancel and reschedule of an enqueued job

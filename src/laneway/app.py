@@ -26,7 +26,7 @@ from .tasks.registry import Registry
 from .urls import check_url
 
 if TYPE_CHECKING:
-    from .broker import Broker
+    from .broker import CoreBroker
     from .origin import Origin
 
 ErrorHandler = Callable[[BaseException, Context], object]
@@ -67,7 +67,7 @@ class Laneway(TaskDeclarations, ListenerDeclarations, Enqueuer, Publisher):
         env: str | None = None,
         infix: str = DEFAULT_INFIX,
         development: bool | None = None,
-        broker: Broker | None = None,
+        broker: CoreBroker | None = None,
         serializer: Callable[[Registry], Serializer] = Serializer,
         logger: logging.Logger | None = None,
         middleware: Iterable[Middleware] = (),

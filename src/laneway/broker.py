@@ -1,22 +1,34 @@
-"""The broker contract: the verbs that every broker implements. The implementations are in `brokers/`.
+"""The broker contract: what a broker must do and may do. The implementations are in `brokers/`.
+
+A broker has three parts:
+
+- `Capabilities`: one frozen value that says how the broker works and which features it lacks, each with a reason.
+- The core verbs, of `CoreBroker`: they take jobs in, hand them to workers and settle them.
+- Tiers, of `Broker`: `inspect`, `operate`, `events`, `shards` and `health` are objects with the other verbs. A broker
+  may lack a tier. `Capabilities.lacks` is the one place that says so.
 
 Each verb is one transaction: all of it happens or none of it. Every verb may be repeated after its answer was lost.
-`now` is the broker's own clock. The core decides, and the broker stores the decision. `laneway.testing.conformance`
-tests any broker against this contract, third-party brokers too. Features that only some brokers have are in
-`capabilities.py`.
+`now` is the broker's own clock. The core decides, and the broker stores the decision. `complete` checks a broker when
+the app opens it. `laneway.testing.conformance` tests any broker, and docs/writing-a-broker.md shows how to write one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
-from typing import Literal, Protocol, runtime_checkable
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, Protocol, cast, get_args, runtime_checkable
 
 import msgspec
 
+from .config import TaskOptions
+from .errors import BrokerRefusedError, ConfigError
 from .events.event import Subscription
-from .jobs.data import Claim, JobView, NewJob, QueueStats, StartedRun, Status, WorkerView
+from .jobs.data import Claim, JobView, Kind, NewJob, QueueStats, StartedRun, Status, WorkerView
 from .jobs.settlement import Settlement
 
+if TYPE_CHECKING:
+    from .app import Laneway
+
+#: The largest body in bytes, unless a broker says otherwise.
 MAX_BODY = 1_048_576
 
 #: Which jobs a listing shows; `delayed` and `retries` are parts of `queued`.
@@ -25,8 +37,108 @@ Listing = Literal["queued", "delayed", "retries", "running", "dead"]
 #: `perform_at` and `retry_count` are for all others; dead and running jobs have no order by `retry_count`.
 Order = Literal["perform_at", "key", "retry_count", "updated_at"]
 
-#: A key in bytes at most.
-MAX_KEY = 512
+
+# -- capabilities --------------------------------------------------------------------------------------
+
+Tier = Literal["inspect", "operate", "events", "shards", "health"]
+TIERS: tuple[Tier, ...] = get_args(Tier)
+
+#: What a broker may lack: a whole tier, or a part of one. The conformance tests of a feature name it.
+Feature = Literal[
+    Tier,
+    "keyed",
+    "collecting",
+    "priorities",
+    "exact_counts",
+    "sharding",
+    "queued_jobs",
+    "unique_keys",
+    "due_order",
+    "large_claims",
+    "leases",
+    "control_characters",
+]
+#: Each feature in words, as the table in docs/brokers.md shows it.
+FEATURES: dict[Feature, str] = {
+    "inspect": "counting and listing jobs, queues and workers",
+    "operate": "burying, reviving, deleting and running jobs at once; pausing queues",
+    "events": "events: a copy for each listener, filters",
+    "shards": "changing the shard count of a queue in use",
+    "health": "checking and mending the broker",
+    "keyed": "keyed tasks: calls of one key in order, one at a time",
+    "collecting": "collecting tasks: payloads of one key gathered and run together",
+    "priorities": "priorities: of two due jobs the higher one first",
+    "exact_counts": "numbers of a queue that are right at any moment",
+    "sharding": "shards: `declare` keeps their number, and a turn claims from those that it names",
+    # Without it: delayed calls of a key, delayed jobs that are `cancellable`, and dead jobs.
+    "queued_jobs": "finding and listing every job; cancelling and moving every queued one",
+    # Without it a plain job may be stored twice, and what is revived does not merge with what is queued.
+    "unique_keys": "a key is in a queue once",
+    "due_order": "what is due earlier is claimed earlier, whatever came first",
+    "large_claims": "all due calls of a key in one claim",
+    # `declare_dead` and `reclaim`. What a worker gives back unsettled counts as handed out.
+    "leases": "claims that last until another worker ends the lease of their holder",
+    "control_characters": "control characters in bodies and headers",
+}
+
+#: A sentence for a task that the broker cannot serve; None: it can.
+Refusal = Callable[[TaskOptions, Kind], str | None]
+
+
+#: The kinds of jobs that a broker may lack.
+_KINDS: dict[Kind, Feature] = {Kind.KEYED: "keyed", Kind.COLLECTING: "collecting"}
+
+
+class SettleBatch(msgspec.Struct, frozen=True):
+    """How many settlements a worker collects before a turn takes them along, for a broker that counts requests."""
+
+    #: A turn waits for this many, unless the first of them has waited for `seconds`. It claims as many at a time.
+    count: int = 1
+    seconds: float = 0.0
+
+
+class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
+    """How a broker works, and what it lacks."""
+
+    #: Whether other processes that open the same URL see the same jobs.
+    shared: bool
+    #: Whether other workers may reach the broker while this process cannot, and take over its jobs. A supervisor that
+    #: is cut off then ends its children before their lease runs out.
+    remote: bool = False
+    #: The largest body in bytes.
+    max_body: int = MAX_BODY
+    #: Whether a missing queue is made on first use. On SQS the operator makes queues, because they cost money.
+    makes_queues: bool = True
+    #: Whether only the process that holds a claim can renew it, as on SQS, where a message stays hidden as long as its
+    #: receiver says so. A supervisor then renews nothing, and watches the renewals of its children.
+    holders_keep: bool = False
+    #: Whether the broker makes the copies of an event itself, as SNS does: it takes one job for the topic.
+    relays: bool = False
+    #: Whether the ids of jobs that a run enqueues come from the run's own id: a repeated run sends the same jobs.
+    derives_ids: bool = False
+    settle_batch: SettleBatch = SettleBatch()
+    #: Seconds of work that a worker fetches ahead.
+    ahead_s: float = 0.02
+    #: How many jobs of a queue run before the next queue has its turn; None: as many as run in about 20 ms.
+    weight: int | None = None
+    #: What the broker refuses beyond the features that it lacks.
+    refusal: Refusal | None = None
+    #: The features that it lacks, each with a sentence that says why and what to use instead.
+    lacks: Mapping[Feature, str] = {}
+    #: What it does only under a condition that the operator sees to, each in words. The table in the docs shows it.
+    conditions: Mapping[str, str] = {}
+
+    def has(self, feature: Feature) -> bool:
+        """Whether the broker has a feature."""
+        return feature not in self.lacks
+
+    def lacks_kind(self, kind: Kind) -> str | None:
+        """Why the broker has no jobs of a kind; None: it has them."""
+        feature = _KINDS.get(kind)
+        return None if feature is None else self.lacks.get(feature)
+
+
+# -- the core ------------------------------------------------------------------------------------------
 
 
 class Turn(msgspec.Struct):
@@ -66,7 +178,7 @@ class Answer(msgspec.Struct):
     claims: list[Claim]
     #: The token of all claims of this turn.
     token: int = 0
-    #: Keys whose settlement was refused, because the claim belongs to somebody else by now.
+    #: Keys whose settlement was refused, because the claim belongs to another worker by now.
     refused: list[str] = []
     #: The queue's epoch and shard count now.
     epoch: int = 1
@@ -77,34 +189,11 @@ class Answer(msgspec.Struct):
     stayed: list[str] = []
 
 
-class Page(msgspec.Struct):
-    """A part of a listing; `after` is what to ask for next, None at the end."""
-
-    jobs: list[JobView]
-    after: str | None = None
-
-
-class ReshardProgress(msgspec.Struct):
-    """How far a queue's change of its shard count has come."""
-
-    total: int
-    moved: int
-    #: Claims that must be settled, or taken back, before it can be finished.
-    running: int
-    done: bool
-
-
 @runtime_checkable
-class Broker(Protocol):
-    """Where jobs are kept."""
+class CoreBroker(Protocol):
+    """The verbs that every broker has. A worker runs on them alone."""
 
-    #: The largest body in bytes that it stores.
-    max_body: int
-    #: Whether other processes that open the same URL see the same jobs.
-    shared: bool
-    #: Whether others may reach it while this process cannot, and so take over what it runs: a supervisor that is cut
-    #: off ends its children before that. Without this attribute, as in strangers' brokers, it is False.
-    remote: bool
+    capabilities: Capabilities
 
     # -- jobs in ---------------------------------------------------------------------------------------
 
@@ -113,29 +202,12 @@ class Broker(Protocol):
         ...
 
     def enqueue(self, jobs: Sequence[NewJob]) -> None:
-        """Store all jobs, or none. Queues that nobody has declared are made.
+        """Store all jobs, or none. Queues that were not declared are made.
 
         A plain key that is queued or running already is not stored twice. Keyed and collecting jobs merge with the
         one of their key: payloads are united, equal ones (by identity) keep the smaller score, and while the key is
         being run they are set aside. Raises EnqueueError for what cannot be stored.
         """
-        ...
-
-    # -- events ----------------------------------------------------------------------------------------
-
-    def subscribe(self, subscription: Subscription) -> bool:
-        """Have a queue get a copy of whatever is published to a topic, from now on. False: it was so already.
-
-        A queue has one subscription to a topic: another filter takes the place of the one before, and returns True.
-        """
-        ...
-
-    def unsubscribe(self, topic: str, queue: str) -> bool:
-        """End a subscription; what is in the queue stays. False: there was none."""
-        ...
-
-    def subscriptions(self, topic: str | None = None) -> list[Subscription]:
-        """Those of a topic, or all, by topic and queue."""
         ...
 
     # -- a worker's verbs ------------------------------------------------------------------------------
@@ -152,7 +224,7 @@ class Broker(Protocol):
     def wait(self, queues: Collection[str], timeout_s: float) -> set[str]:
         """Return those queues that have a job due now, as soon as there is one; at the latest in `timeout_s`.
 
-        A queue that is being resharded counts as one: whoever serves it is to take a turn, be told, and help. One that
+        A queue that is being resharded counts as one: its workers are to take a turn, learn of it, and help. One that
         is paused does not, unless it is being resharded as well.
         """
         ...
@@ -169,7 +241,7 @@ class Broker(Protocol):
         ...
 
     def leave(self, worker: str, died: Collection[StartedRun] = ()) -> int:
-        """Forget a worker and give back whatever it still holds. Returns how many claims that were.
+        """Forget a worker and give back its claims. Returns how many claims that were.
 
         A death is counted for each of `died` that it holds: of a keyed job at the call that is named, whether or not it
         is the first. Nothing else of them changes. A worker that was declared dead is left to `reclaim`.
@@ -188,51 +260,11 @@ class Broker(Protocol):
         """Give back the claims of the dead, as they were before. Returns how many."""
         ...
 
-    # -- looking ---------------------------------------------------------------------------------------
-
-    def queues(self) -> dict[str, int]:
-        """Every queue and its shard count."""
-        ...
-
-    def stats(self) -> list[QueueStats]:
-        """Every queue in numbers, by name."""
-        ...
-
-    def lags(self, queue: str) -> dict[int, float]:
-        """The shards that have something due, each with the seconds by which its most overdue job is late."""
-        ...
-
-    def workers(self) -> list[WorkerView]:
-        """Every worker, the dead ones of the last hour included."""
-        ...
+    # -- a handle's verbs ------------------------------------------------------------------------------
 
     def status(self, queue: str, key: str, identity: str | None = None) -> Status:
-        """Where a job is; with `identity`, where one payload of it is."""
+        """Where a job is; with `identity`, where one payload of it is. Raises NoQueueError for an unknown queue."""
         ...
-
-    def find(self, queue: str, key: str) -> list[JobView]:
-        """A key's job that runs, the one in the queue or set aside, and the one in the morgue: whichever there are."""
-        ...
-
-    def listing(
-        self,
-        queue: str,
-        which: Listing,
-        *,
-        order: Order | None = None,
-        reverse: bool = False,
-        start: float | str | None = None,
-        after: str | None = None,
-        limit: int = 100,
-    ) -> Page:
-        """A page of jobs, by due time (dead ones: by the time of their burial) unless `order` says otherwise.
-
-        `start` is the value of `order` to begin with, itself included; `after` goes on from a page before. What is set
-        aside is not listed: its key is among the running ones.
-        """
-        ...
-
-    # -- acting ----------------------------------------------------------------------------------------
 
     def cancel(self, queue: str, key: str, identity: str | None = None) -> bool:
         """Remove a queued job with all its payloads or, with `identity`, one of them; what is set aside counts as
@@ -256,8 +288,90 @@ class Broker(Protocol):
         """
         ...
 
+    def close(self) -> None:
+        """Let go of files and connections. The broker opens itself again when it is used."""
+        ...
+
+
+# -- the tiers -----------------------------------------------------------------------------------------
+
+
+class Page(msgspec.Struct):
+    """A part of a listing; `after` is what to ask for next, None at the end."""
+
+    jobs: list[JobView]
+    after: str | None = None
+
+
+class InspectTier(Protocol):
+    """Counts and lists jobs, queues and workers."""
+
+    def queues(self) -> dict[str, int]:
+        """Every queue and its shard count."""
+        ...
+
+    def exists(self, queue: str) -> bool:
+        """Whether there is such a queue. A broker that cannot list all its queues lists it from then on."""
+        ...
+
+    def stats(self) -> list[QueueStats]:
+        """Every queue in numbers, by name."""
+        ...
+
+    def lags(self, queue: str) -> dict[int, float]:
+        """The shards that have something due, each with the seconds by which its most overdue job is late."""
+        ...
+
+    def workers(self) -> list[WorkerView]:
+        """Every worker, the dead ones of the last hour included."""
+        ...
+
+    def find(self, queue: str, key: str) -> list[JobView]:
+        """A key's job that runs, the one in the queue or set aside, and the one in the morgue: those that exist."""
+        ...
+
+    def listing(
+        self,
+        queue: str,
+        which: Listing,
+        *,
+        order: Order | None = None,
+        reverse: bool = False,
+        start: float | str | None = None,
+        after: str | None = None,
+        limit: int = 100,
+    ) -> Page:
+        """A page of jobs, by due time (dead ones: by the time of their burial) unless `order` says otherwise.
+
+        `start` is the value of `order` to begin with, itself included; `after` goes on from a page before. What is set
+        aside is not listed: its key is among the running ones.
+        """
+        ...
+
+    def undelivered(self, queues: Collection[str]) -> bool:
+        """Whether a finished run of these queues has sent a job that is not stored yet, or one is on its way to them.
+
+        Always False where a turn stores such jobs in the step that settles the run.
+        """
+        ...
+
+
+class EmptyMorgueResult(msgspec.Struct, frozen=True):
+    """What emptying a morgue found, when it has ended."""
+
+    #: How many dead jobs it saw that were there when it began, touched or not.
+    seen: int
+    #: Those that were left because the place is shared, and nothing says whose they are.
+    ownerless: int = 0
+    #: Seconds for which dead jobs may be hidden from it.
+    hidden_s: int = 0
+
+
+class OperateTier(Protocol):
+    """Acts on jobs and queues, as an operator asks."""
+
     def run_now(self, queue: str, keys: Sequence[str]) -> int:
-        """Have queued jobs be due now, retries included, as `reschedule` does. Returns how many.
+        """Make queued jobs due now, retries included, as `reschedule` does. Returns how many.
 
         All calls of a keyed job are due then; one that failed stays first. A job that is due already counts, and keeps
         its place.
@@ -267,7 +381,7 @@ class Broker(Protocol):
     def bury_failed(self, queue: str, keys: Sequence[str]) -> int:
         """Move queued jobs that have failed to the morgue, without waiting for their retries. Returns how many.
 
-        Of a keyed job, the call that failed; of a collecting one, all its payloads. Others are left alone.
+        Of a keyed job, the call that failed; of a collecting one, all its payloads. Jobs that have not failed stay.
         """
         ...
 
@@ -287,38 +401,219 @@ class Broker(Protocol):
         """Remove jobs from the morgue for good. Returns how many."""
         ...
 
+    def empty_morgue(self, queue: str, *, revive: bool, most: int) -> Generator[int, None, EmptyMorgueResult]:
+        """Revive or delete up to `most` dead jobs that were there when it began. Yields how many each step has done."""
+        ...
+
     def pause(self, queue: str) -> bool:
-        """Have nothing more of a queue be claimed, until `resume`. False: it was paused already, or does not exist.
+        """Stop claiming from a queue until `resume`. False: it was paused already, or does not exist.
 
         What runs is settled, and enqueueing goes on.
         """
         ...
 
     def resume(self, queue: str) -> bool:
-        """Undo `pause`, and wake those who wait. False: it was not paused, or does not exist."""
+        """Undo `pause`, and wake idle workers. False: it was not paused, or does not exist."""
         ...
 
-    # -- shards ----------------------------------------------------------------------------------------
+
+class EventsTier(Protocol):
+    """Keeps which queue gets which event."""
+
+    def subscribe(self, subscription: Subscription) -> bool:
+        """Give a queue a copy of every event of a topic, from now on. False: it had this subscription already.
+
+        A queue has one subscription to a topic: another filter takes the place of the one before, and returns True.
+        """
+        ...
+
+    def unsubscribe(self, topic: str, queue: str) -> bool:
+        """End a subscription; what is in the queue stays. False: there was none."""
+        ...
+
+    def subscriptions(self, topic: str | None = None) -> list[Subscription]:
+        """Those of a topic, or all, by topic and queue."""
+        ...
+
+
+class ReshardProgress(msgspec.Struct):
+    """How far a queue's change of its shard count has come."""
+
+    total: int
+    moved: int
+    #: Claims that must be settled, or taken back, before it can be finished.
+    running: int
+    done: bool
+
+
+class ShardsTier(Protocol):
+    """Changes the shard count of queues in use."""
 
     def reshard(self, queue: str, shards: int, *, limit: int = 1_000) -> ReshardProgress:
         """Take the next step of changing a queue's shard count, moving `limit` jobs at most; the first begins it.
 
         From the first step to the last nothing is claimed; enqueueing goes on, into the new shards. It is done when
-        all has moved and nothing runs; the epoch then grows. Anybody may take any step, so a crash delays it only.
+        all has moved and nothing runs; the epoch then grows. Any process may take any step, so a crash only delays it.
         Raises ConfigError while the queue is being changed to another count.
         """
         ...
 
-    # -- itself ----------------------------------------------------------------------------------------
 
-    def check(self) -> list[str]:
-        """What is unwell, a sentence each; nothing when all is."""
+#: `ok` needs no action, `note` is worth knowing, `problem` makes `laneway check` end with 3.
+Level = Literal["ok", "note", "problem"]
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """One result of a check."""
+
+    level: Level
+    #: What was found, as a word that programs can compare: `resharding`, `no-dead-letter-queue`.
+    code: str
+    #: The same as a sentence, with what to do.
+    text: str
+    #: What it is about: the name of a queue, a task, a table or a server. Empty: the broker as a whole.
+    subject: str = ""
+
+
+class Duty(Protocol):
+    """A task that a broker needs done again and again while a worker serves queues, in a thread of its own."""
+
+    name: str
+
+    def round(self) -> float:
+        """Do it once. Returns the seconds until the next round. The worker reports an error and tries again."""
+        ...
+
+
+@runtime_checkable
+class UrgentDuty(Duty, Protocol):
+    """A duty that may learn between two rounds that the next must come sooner than it said."""
+
+    #: The worker sets it. The duty may call it from any thread: its next round then comes within so many seconds.
+    sooner: Callable[[float], None]
+
+
+class AutoCreateNote(msgspec.Struct, frozen=True):
+    """What a broker has made in development, in a sentence; or what exists and differs from what it should be."""
+
+    text: str
+    made: bool = True
+
+
+class HealthTier(Protocol):
+    """Checks the broker, mends it, and keeps it going."""
+
+    #: Whether the broker makes missing resources on first use, in development. The app sets it. A broker that
+    #: makes its queues in any case has no use for it.
+    auto_create: bool
+
+    def unmade(self) -> Finding | None:
+        """A finding if the store does not exist yet; `check` and the other verbs would make it."""
+        ...
+
+    def check(self, app: Laneway | None = None) -> list[Finding]:
+        """What is wrong with the broker, or worth knowing; with `app`, also for the tasks and listeners of that app."""
         ...
 
     def repair(self) -> list[str]:
-        """Mend what can be mended of that. Returns what was done, a sentence each."""
+        """Mend what can be mended. Returns what was done, a sentence each."""
         ...
 
-    def close(self) -> None:
-        """Let go of files and connections. The broker opens itself again when it is used."""
+    def duties(self, queues: Collection[str]) -> Sequence[Duty]:
+        """What a worker that serves these queues must do for the broker."""
         ...
+
+    def provide(self, app: Laneway, queues: Collection[str]) -> Sequence[AutoCreateNote]:
+        """Make what is missing for these queues of an app, in development."""
+        ...
+
+
+class Broker(CoreBroker, Protocol):
+    """A broker with its tiers. `complete` makes one of a CoreBroker."""
+
+    @property
+    def inspect(self) -> InspectTier: ...
+    @property
+    def operate(self) -> OperateTier: ...
+    @property
+    def events(self) -> EventsTier: ...
+    @property
+    def shards(self) -> ShardsTier: ...
+    @property
+    def health(self) -> HealthTier: ...
+
+
+# -- checking a broker ---------------------------------------------------------------------------------
+
+_PROTOCOLS: dict[Tier, type] = {
+    "inspect": InspectTier,
+    "operate": OperateTier,
+    "events": EventsTier,
+    "shards": ShardsTier,
+    "health": HealthTier,
+}
+
+
+class AbsentTier:
+    """Stands for a tier that a broker lacks: every verb is refused with the broker's reason."""
+
+    def __init__(self, reason: str) -> None:
+        self._reason = reason
+
+    def __getattr__(self, verb: str) -> Any:
+        if verb.startswith("__"):
+            raise AttributeError(verb)
+        raise BrokerRefusedError(self._reason)
+
+
+def complete(broker: CoreBroker) -> Broker:
+    """Check a broker against the contract, and put an AbsentTier in the place of each tier that it lacks.
+
+    Raises ConfigError for the first part that is missing or misspelled.
+    """
+    name = type(broker).__name__
+    capabilities = getattr(broker, "capabilities", None)
+    if not isinstance(capabilities, Capabilities):
+        raise _incomplete(f"{name} has no capabilities; give it the attribute, a laneway.broker.Capabilities")
+    if not isinstance(capabilities.lacks, Mapping):
+        raise _incomplete(f"{name} has capabilities whose lacks is no mapping of features to reasons")
+    for feature, reason in capabilities.lacks.items():
+        if feature not in FEATURES:
+            raise _incomplete(f"{name} lacks {feature!r}, which is no feature{_instead(feature, FEATURES)}")
+        if not reason:
+            raise _incomplete(f"{name} gives no reason why it lacks {feature}")
+    _check_verbs(name, broker, CoreBroker)
+    for tier, protocol in _PROTOCOLS.items():
+        has = hasattr(broker, tier)
+        if tier in capabilities.lacks:
+            if has and not isinstance(getattr(broker, tier), AbsentTier):
+                raise _incomplete(f"{name} has the tier {tier}, and its capabilities say that it lacks it")
+            setattr(broker, tier, AbsentTier(capabilities.lacks[tier]))
+        elif not has:
+            raise _incomplete(
+                f"{name} has no tier {tier}{_instead(tier, dir(broker))}; give it one, or name it in capabilities.lacks"
+            )
+        else:
+            _check_verbs(f"The {tier} tier of {name}", getattr(broker, tier), protocol)
+    return cast(Broker, broker)
+
+
+def _check_verbs(name: str, part: object, protocol: type) -> None:
+    for verb in (verb for verb in vars(protocol) if not verb.startswith("_")):
+        if not callable(getattr(part, verb, None)):
+            raise _incomplete(f"{name} has no {verb}(){_instead(verb, dir(part))}")
+    for field in protocol.__annotations__:
+        if not hasattr(part, field):
+            raise _incomplete(f"{name} has no {field}{_instead(field, dir(part))}")
+
+
+def _instead(wanted: str, names: Collection[str]) -> str:
+    """What was probably meant."""
+    from difflib import get_close_matches  # only for an error
+
+    close = get_close_matches(wanted, [name for name in names if not name.startswith("_") and name != wanted], 1, 0.75)
+    return f" (did you mean {close[0]}?)" if close else ""
+
+
+def _incomplete(problem: str) -> ConfigError:
+    return ConfigError(f"{problem}. docs/writing-a-broker.md describes the contract.")

@@ -24,6 +24,8 @@ DEFAULT_QUEUE = "default"
 
 #: The most payloads of a key that a claim may hold.
 MOST_PAYLOADS = 100_000
+#: Of one worker process.
+MAX_CONCURRENCY = 10_000
 
 #: How a task's runs are kept apart from the worker's process.
 Isolation = Literal["process", "fresh"]
@@ -198,9 +200,11 @@ class WorkerOptions:
         if (
             isinstance(self.concurrency, bool)
             or not isinstance(self.concurrency, int)
-            or not (1 <= self.concurrency <= 10_000)
+            or not (1 <= self.concurrency <= MAX_CONCURRENCY)
         ):
-            problems.append(f"concurrency must be a whole number from 1 to 10000, not {self.concurrency!r}.")
+            problems.append(
+                f"concurrency must be a whole number from 1 to {MAX_CONCURRENCY}, not {self.concurrency!r}."
+            )
         if isinstance(self.queues, str):
             problems.append(f"queues must be a list of names, not the text {self.queues!r}.")
         else:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, overload
 from .enqueue.options import EnqueueOptions
 from .errors import EnqueueError
 from .handle import Handle, PayloadHandle
-from .ids import RunIds, derives_ids
+from .ids import RunIds
 from .jobs.data import Kind
 from .jobs.delay import seconds
 from .jobs.keys import UNSET
@@ -167,7 +167,7 @@ class Context:
     def _run_ids(self) -> RunIds | None:
         """What makes the ids of what this run sends, if a repeated run must send it under the same."""
         # A collecting job's key comes again and again: nothing in it tells one run from the next.
-        if self._ids is None and derives_ids(self._app.broker) and self._claim.kind is not Kind.COLLECTING:
+        if self._ids is None and self._app.broker.capabilities.derives_ids and self._claim.kind is not Kind.COLLECTING:
             self._ids = RunIds(self.id)
         return self._ids
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, TypeVar
 
-from .errors import BrokerRefusedError, EnqueueError
+from .errors import EnqueueError, NoQueueError
 from .jobs.data import Kind
 from .jobs.delay import seconds, unix_time
 
@@ -60,9 +60,7 @@ class Handle:
         """Ask the broker. A job that was kept back, by a run or a middleware, may be in a queue that never was."""
         try:
             return ask()
-        except BrokerRefusedError:
-            if self.queue in self._broker.queues():
-                raise
+        except NoQueueError:
             return gone
 
     def __repr__(self) -> str:

@@ -88,8 +88,3 @@ class RunIds:
         self._made[same] += 1
         digest.update(self._made[same].to_bytes(8))
         return digest.hexdigest()[:32]
-
-
-def derives_ids(broker: object) -> bool:
-    """Whether a broker wants such ids, because it sends what a run enqueues before it settles the run."""
-    return getattr(broker, "derives_ids", False)

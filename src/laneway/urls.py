@@ -19,7 +19,7 @@ from .errors import ConfigError
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
-    from .broker import Broker
+    from .broker import Broker, Capabilities, CoreBroker
 
 DEFAULT_URL = "sqlite:///laneway.db"
 #: Where the URL comes from when none is given, in this order.
@@ -104,19 +104,19 @@ _SQS = re.compile(r"sqs:(?!(?://)?[\w-]*(?:\.fifo)?/?(?:\?|$))", re.IGNORECASE)
 _SCHEME = re.compile(r"(?:(?:redis|valkey)s?(?:\+\w+)?|unix|sqs)?")
 
 
-def _memory(url: Url) -> Broker:
-    from .brokers.memory.broker import MemoryBroker
+def _memory(url: Url) -> CoreBroker:
+    from .brokers.sqlite import MemoryBroker
 
     return MemoryBroker.from_url(url)
 
 
-def _sqlite(url: Url) -> Broker:
+def _sqlite(url: Url) -> CoreBroker:
     from .brokers.sqlite import SQLiteBroker
 
     return SQLiteBroker.from_url(url)
 
 
-def _redis(url: Url) -> Broker:
+def _redis(url: Url) -> CoreBroker:
     try:
         from .brokers.redis import RedisBroker
     except ModuleNotFoundError as error:
@@ -126,7 +126,7 @@ def _redis(url: Url) -> Broker:
     return RedisBroker.from_url(url)
 
 
-def _aws(url: Url) -> Broker:
+def _aws(url: Url) -> CoreBroker:
     try:
         from .brokers.aws import AWSBroker
     except ModuleNotFoundError as error:
@@ -136,42 +136,69 @@ def _aws(url: Url) -> Broker:
     return AWSBroker.from_url(url)
 
 
-def _aws_settings(url: Url) -> None:
-    from .brokers.aws.settings import AWSSettings  # without boto3: a program that declares tasks may lack it
+def _redis_capabilities(url: Url) -> Capabilities:
+    from .brokers.redis.settings import CAPABILITIES, RedisSettings
 
-    AWSSettings.from_url(url)
+    RedisSettings.from_url(url)
+    return CAPABILITIES
 
 
-_BROKERS: dict[str, Callable[[Url], Broker]] = {
-    "memory": _memory,
-    "sqlite": _sqlite,
-    "sqlite3": _sqlite,
-    **dict.fromkeys(("redis", "rediss", "redis+cluster", "rediss+cluster", "redis+unix", "unix"), _redis),
-    **dict.fromkeys(("valkey", "valkeys", "valkey+cluster", "valkeys+cluster", "valkey+unix"), _redis),
-    **dict.fromkeys(("sqs", "http", "https"), _aws),
+def _aws_capabilities(url: Url) -> Capabilities:
+    from .brokers.aws.settings import AWSSettings
+    from .brokers.aws.unsupported import capabilities
+
+    return capabilities(AWSSettings.from_url(url))
+
+
+@dataclass(frozen=True, slots=True)
+class _Scheme:
+    """How the broker of a URL is opened, and what it can do: the latter without its packages."""
+
+    open: Callable[[Url], CoreBroker]
+    capabilities: Callable[[Url], Capabilities]
+
+
+_MEMORY = _Scheme(_memory, lambda url: _memory(url).capabilities)
+_SQLITE = _Scheme(_sqlite, lambda url: _sqlite(url).capabilities)
+_REDIS = _Scheme(_redis, _redis_capabilities)
+_AWS = _Scheme(_aws, _aws_capabilities)
+_SCHEMES: dict[str, _Scheme] = {
+    "memory": _MEMORY,
+    "sqlite": _SQLITE,
+    "sqlite3": _SQLITE,
+    **dict.fromkeys(("redis", "rediss", "redis+cluster", "rediss+cluster", "redis+unix", "unix"), _REDIS),
+    **dict.fromkeys(("valkey", "valkeys", "valkey+cluster", "valkeys+cluster", "valkey+unix"), _REDIS),
+    **dict.fromkeys(("sqs", "http", "https"), _AWS),
 }
 
 
-def check_url(text: str) -> None:
-    """See that a URL can be read, and that what it says is possible. Nothing is opened; a stranger's is left to him."""
-    url = Url.parse(text)
-    if url.scheme not in _BROKERS:
-        _entry_points(url.scheme, "the url given")
-    elif _BROKERS[url.scheme] is _redis:
-        from .brokers.redis.settings import RedisSettings  # without redis-py: a program that declares tasks may lack it
+def check_url(text: str) -> Capabilities | None:
+    """Check that a URL can be read, and that its settings are possible. Opens nothing.
 
-        RedisSettings.from_url(url)
-    elif _BROKERS[url.scheme] is _aws:
-        _aws_settings(url)
-    else:
-        _BROKERS[url.scheme](url)
+    Returns what its broker can do. A third-party broker says so when it is opened: None.
+    """
+    url = Url.parse(text)
+    if url.scheme in _SCHEMES:
+        return _SCHEMES[url.scheme].capabilities(url)
+    _entry_points(url.scheme, "the url given")
+    return None
+
+
+def declared_capabilities(text: str) -> Capabilities | None:
+    """What the broker of a URL can do, if that is known before it is opened. A wrong URL fails when it is opened."""
+    try:
+        return check_url(text)
+    except ConfigError:
+        return None
 
 
 def open_broker(text: str, source: str = "the url given") -> Broker:
-    """Make the broker for a URL; strangers' schemes come by the entry point group `laneway.brokers`."""
+    """Make the broker of a URL. Third-party schemes come from the entry point group `laneway.brokers`."""
+    from .broker import complete
+
     url = Url.parse(text)
-    if url.scheme in _BROKERS:
-        return _BROKERS[url.scheme](url)
+    if url.scheme in _SCHEMES:
+        return complete(_SCHEMES[url.scheme].open(url))
     *_, entry = _entry_points(url.scheme, source)
     try:
         make = entry.load()
@@ -179,18 +206,20 @@ def open_broker(text: str, source: str = "the url given") -> Broker:
         raise ConfigError(
             f"The broker for {url.scheme!r} URLs ({source}) cannot be loaded from {entry.value}: {error}"
         ) from error
-    broker: Broker = make(url)
-    return broker
+    broker: CoreBroker = make(url)
+    return complete(broker)
 
 
 def _entry_points(scheme: str, source: str) -> Iterable[EntryPoint]:
-    """What other packages bring for URLs of a scheme; at least one."""
+    """The brokers of other packages for URLs of a scheme; at least one."""
     from importlib import metadata  # a third of what `import laneway` would cost, and rarely needed
 
-    found = metadata.entry_points(group="laneway.brokers", name=scheme)
+    installed = metadata.entry_points(group="laneway.brokers")
+    found = installed.select(name=scheme)
     if not found:
+        known = [*_SCHEMES, *sorted(installed.names - _SCHEMES.keys())]
         raise ConfigError(
             f"No broker for {scheme!r} URLs is installed ({source}); set LANEWAY_URL to one of "
-            f"{', '.join(f'{known}:' for known in _BROKERS)} or install the package that brings it."
+            f"{', '.join(f'{each}:' for each in known)} or install the package that brings it."
         )
     return found

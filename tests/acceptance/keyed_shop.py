@@ -76,7 +76,7 @@ class Orders(Shop):
     def find(self, queue: str, key: str) -> dict[str, JobView]:
         """A key's jobs by their status."""
         with closing(self.app()) as app:
-            return {view.status: view for view in app.broker.find(queue, key)}
+            return {view.status: view for view in app.broker.inspect.find(queue, key)}
 
     def ran(self) -> list[str]:
         """What was run, as far as it succeeded, without the canary."""

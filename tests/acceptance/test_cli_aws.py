@@ -114,7 +114,7 @@ def allowed(made: Console, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], N
         made.server.create_queues(name)
     other = AWSBroker(made.broker().settings, inline=True)
     other.enqueue([NewJob(queue=name, key=name, body="{}", delay_s=DAY) for name in ("default", "theirs")])
-    assert other.pause("theirs")
+    assert other.operate.pause("theirs")
     other.close()
     return allow
 

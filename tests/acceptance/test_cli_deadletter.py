@@ -7,7 +7,7 @@ import pty
 import select
 import signal
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, suppress
 from pathlib import Path
 
@@ -57,7 +57,7 @@ def kill(shop: Shop, count: int, queue: str = QUEUE, **options: bool) -> None:
     """Have events be published, and buried."""
     app = Laneway(f"sqlite:///{shop.database}", name="web")
     topic = queue.removeprefix("shop-")
-    app.broker.subscribe(Subscription(topic, queue))
+    app.broker.events.subscribe(Subscription(topic, queue))
     values = [f"{CANARY}-{number}" for number in range(count)]
     app.publish_many(topic.rpartition("-")[2], values, attributes={"country": "DE"}, **options)
     bury(ScriptedWorker(app.broker), queue)
@@ -73,7 +73,7 @@ def bury(hand: ScriptedWorker, queue: str = "q") -> None:
 def stats(shop: Shop, queue: str = QUEUE) -> tuple[int, int]:
     """How many are queued, and how many dead."""
     with closing(open_broker(f"sqlite:///{shop.database}")) as broker:
-        [found] = [each for each in broker.stats() if each.queue == queue]
+        [found] = [each for each in broker.inspect.stats() if each.queue == queue]
     return found.length, found.dead
 
 
@@ -146,7 +146,7 @@ def test_the_name_of_the_queue_does_without_an_app(web: Shop) -> None:
     """An infix and an env are known to apps alone."""
     queue = "shop-bus-web-placed-prod"
     with closing(Laneway(f"sqlite:///{web.database}", name="web", infix="bus", env="prod")) as app:
-        app.broker.subscribe(Subscription("bus-web-placed-prod", queue))
+        app.broker.events.subscribe(Subscription("bus-web-placed-prod", queue))
         app.publish_many("placed", [1, 2, 3])
         bury(ScriptedWorker(app.broker), queue)
     url = ("--url", f"sqlite:///{web.database}")
@@ -185,19 +185,17 @@ def dying(broker: Broker, count: int) -> ScriptedWorker:
     return hand
 
 
-class Watched:
-    """A broker whose revivals somebody watches, after each."""
+def watched(broker: Broker, then: Callable[[], object]) -> Broker:
+    """The broker, whose revivals somebody watches from now on, after each."""
+    revive = broker.operate.revive
 
-    def __init__(self, broker: Broker, then: object) -> None:
-        self._broker, self._then = broker, then
-
-    def __getattr__(self, name: str) -> object:
-        return getattr(self._broker, name)
-
-    def revive(self, queue: str, keys: list[str]) -> int:
-        count = self._broker.revive(queue, keys)
-        self._then()  # type: ignore[operator]
+    def watched_revive(queue: str, keys: Sequence[str]) -> int:
+        count = revive(queue, keys)
+        then()
         return count
+
+    broker.operate.revive = watched_revive  # type: ignore[method-assign]
+    return broker
 
 
 @pytest.fixture
@@ -214,10 +212,10 @@ def test_what_dies_again_meanwhile_is_left_on_redis(redis_server: RedisServer) -
 
 def test_what_dies_again_meanwhile_is_left(broker: Broker) -> None:
     hand = dying(broker, 1_200)
-    run = MorgueBulkAction(Watched(broker, lambda: bury(hand)), "q", revive=True, total=1_200, most=None)  # type: ignore[arg-type]
+    run = MorgueBulkAction(watched(broker, lambda: bury(hand)), "q", revive=True, total=1_200, most=None)
     run.carry_out("Reloaded")
     assert (run.done, run.interrupted) == (1_200, False)
-    [stats] = broker.stats()
+    [stats] = broker.inspect.stats()
     assert (stats.length, stats.dead) == (0, 1_200)
 
 
@@ -227,29 +225,24 @@ def test_what_others_have_buried_meanwhile_is_left(broker: Broker) -> None:
     late = [f"late{number}" for number in range(300)]
 
     def meanwhile() -> None:
-        broker.delete_dead("q", [f"j{number:04}" for number in range(500, 600)])
+        broker.operate.delete_dead("q", [f"j{number:04}" for number in range(500, 600)])
         broker.enqueue([job(key) for key in late])
         bury(hand)
 
-    run = MorgueBulkAction(Watched(broker, meanwhile), "q", revive=True, total=600, most=None)  # type: ignore[arg-type]
+    run = MorgueBulkAction(watched(broker, meanwhile), "q", revive=True, total=600, most=None)
     run.carry_out("Reloaded")
     assert run.done == 500
-    assert broker.revive("q", late) == 300
+    assert broker.operate.revive("q", late) == 300
 
 
 def test_ctrl_c_ends_it_between_two_steps(broker: Broker) -> None:
     dying(broker, 1_200)
     before = signal.getsignal(signal.SIGINT)
-    run = MorgueBulkAction(
-        Watched(broker, lambda: signal.raise_signal(signal.SIGINT)),  # type: ignore[arg-type]
-        "q",
-        revive=True,
-        total=1_200,
-        most=None,
-    )
+    interrupting = watched(broker, lambda: signal.raise_signal(signal.SIGINT))
+    run = MorgueBulkAction(interrupting, "q", revive=True, total=1_200, most=None)
     run.carry_out("Reloaded")
     assert (run.done, run.interrupted) == (500, True)
-    [stats] = broker.stats()
+    [stats] = broker.inspect.stats()
     assert (stats.length, stats.dead) == (500, 700)
     assert signal.getsignal(signal.SIGINT) is before
 
@@ -267,18 +260,21 @@ from laneway.cli import output
 
 output.PATIENCE_S = 0.0
 
-class Halting(SQLiteBroker):
-    steps = 0
+broker = SQLiteBroker("laneway.db")
+revive = broker.operate.revive
+steps = 0
 
-    def revive(self, queue, keys):
-        self.steps += 1
-        if self.steps == 2:
-            Path("halted").touch()
-            while not Path("go").exists():
-                time.sleep(0.005)
-        return super().revive(queue, keys)
+def halting(queue, keys):
+    global steps
+    steps += 1
+    if steps == 2:
+        Path("halted").touch()
+        while not Path("go").exists():
+            time.sleep(0.005)
+    return revive(queue, keys)
 
-app = Laneway(name="shop", broker=Halting("laneway.db"))
+broker.operate.revive = halting
+app = Laneway(name="shop", broker=broker)
 """,
 )
 

@@ -78,7 +78,7 @@ def wait_for(condition: Callable[[], bool]) -> None:
 
 def subscribed(shop: Shop) -> list[str]:
     with closing(open_broker(f"sqlite:///{shop.database}")) as broker:
-        return [each.queue for each in broker.subscriptions()]
+        return [each.queue for each in broker.events.subscriptions()]
 
 
 def end(process: subprocess.Popen[str]) -> None:
@@ -111,7 +111,7 @@ def test_subscriptions_are_listed_with_their_listeners(web: Shop) -> None:
     assert web.wrong("subscriptions").startswith("There is no database")
     web.ok("subscribe", "shop.py")
     app = publisher(web)
-    app.broker.subscribe(Subscription(TOPIC, f"other-{TOPIC}"))
+    app.broker.events.subscribe(Subscription(TOPIC, f"other-{TOPIC}"))
     app.close()
     document = web.json("subscriptions", "shop.py")
     assert document["subscriptions"] == [
@@ -157,7 +157,7 @@ def test_unsubscribe_warns_of_a_listener_that_is_still_there(web: Shop) -> None:
 def test_unsubscribe_takes_the_name_of_the_queue(web: Shop) -> None:
     web.ok("subscribe", "shop.py")
     with closing(open_broker(f"sqlite:///{web.database}")) as broker:
-        broker.subscribe(Subscription("eventboss-day_began", SHIP))
+        broker.events.subscribe(Subscription("eventboss-day_began", SHIP))
     document = web.json("unsubscribe", "shop.py", "--queue", SHIP)
     assert document == {"topics": ["eventboss-day_began", TOPIC], "queue": SHIP, "waiting": 0, "listens": True}
     assert subscribed(web) == [BILL]
@@ -227,7 +227,7 @@ def test_two_workers_each_serve_their_listener(real: Shop) -> None:
     names = [f"{kind}-{each}" for kind in ("bill", "ship") for each in ids]
     wait_for(lambda: all((real.folder / name).exists() for name in names))
     with closing(open_broker(f"sqlite:///{real.database}")) as broker:
-        served = [sorted(worker.queues) for worker in broker.workers()]
+        served = [sorted(worker.queues) for worker in broker.inspect.workers()]
     assert sorted(served) == [["default", BILL], ["default", SHIP]]
     end(first)
     end(second)
@@ -238,7 +238,7 @@ def test_what_was_unsubscribed_is_drained_and_stays_unsubscribed(real: Shop) -> 
     real.ok("subscribe", "shop.py")
     publish(real, "1", "2")
     with closing(open_broker(f"sqlite:///{real.database}")) as broker:
-        assert broker.unsubscribe(TOPIC, BILL)
+        assert broker.events.unsubscribe(TOPIC, BILL)
     real.ok("worker", "shop.py", "-Q", BILL, "--no-subscribe", "--until-empty")
     assert all((real.folder / f"bill-{each}").exists() for each in ("1", "2"))
     assert subscribed(real) == [SHIP]
@@ -302,8 +302,8 @@ def test_check_names_subscriptions_without_a_listener_and_what_waits_there(web: 
     assert text == (
         f"The queue {BILL} is subscribed to {TOPIC}, and shop.py:app has no listener for it; 3 jobs wait there, and no "
         "worker serves it. Its listener was removed, or it belongs to another environment (env=…, LANEWAY_ENV) or to "
-        "another version of the app. Only if nobody is to hear it any more, end that with laneway unsubscribe "
-        f"shop.py:app --queue {BILL}."
+        "another version of the app. Only if no app is to get these events any more, end that with laneway "
+        f"unsubscribe shop.py:app --queue {BILL}."
     )
     web.ok("unsubscribe", "shop.py:app", "--queue", BILL, "--yes")
     assert notes(web) == []

@@ -78,7 +78,35 @@ def test_the_url_of_the_command_line_holds_there_too(shop: Shop) -> None:
     assert not (shop.folder / "wrong.db").exists()
 
 
-def test_an_isolated_task_on_a_broker_in_memory_is_refused(shop: Shop) -> None:
-    shop.write("leaky.py", APP.format(put="False"))
-    sentence = shop.wrong("worker", "leaky", "--url", "memory:")
-    assert "Task apart runs in another process" in sentence
+def test_in_memory_isolated_tasks_run_in_the_worker_which_warns_once(shop: Shop) -> None:
+    shop.write(
+        "trial.py",
+        """
+        import os
+        import time
+        from laneway import Laneway
+        app = Laneway("memory:")
+
+        @app.task(isolation="process")
+        def apart(number: int) -> None:
+            print(number, os.getpid(), flush=True)
+
+        @app.task(time_limit=0.01)
+        def slow() -> None:
+            time.sleep(0.1)
+            print("slow", os.getpid(), flush=True)
+
+        for number in range(3):
+            apart.enqueue(number)
+        slow.enqueue()
+        """.replace("\n        ", "\n"),
+    )
+    worker = shop.start("worker", "trial", "--until-empty", "-c", "1")
+    out, err = worker.communicate(timeout=60)
+    assert worker.returncode == 0, err
+    assert sorted(out.splitlines()) == [*(f"{each} {worker.pid}" for each in range(3)), f"slow {worker.pid}"]
+    [warning] = [line for line in err.splitlines() if " WARNING " in line]
+    assert warning.endswith(
+        "the jobs of memory: are inside this process, so the worker does not enforce isolation and the time limits of "
+        "sync tasks: apart, slow run in its threads; to enforce them, use another broker, such as sqlite:///laneway.db"
+    )

@@ -135,7 +135,7 @@ def test_reshard_under_load_keeps_every_call_and_its_order(shop: Orders) -> None
             out, err = resharding.communicate()
             assert resharding.returncode == 0, err
             assert f"has {count} now" in out
-        sent = app.broker.stats()
+        sent = app.broker.inspect.stats()
         assert {each.queue: each.shards for each in sent}["orders"] == 8
     worker.terminate()
     worker.communicate(timeout=60)

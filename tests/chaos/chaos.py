@@ -164,7 +164,7 @@ class Work:
         killer.collect()
         if not killer.left():
             return
-        (stats,) = [each for each in self._app.broker.stats() if each.queue == "orders"]
+        (stats,) = [each for each in self._app.broker.inspect.stats() if each.queue == "orders"]
         if stats.length <= self._keys // 2:
             self._add(10 * self._keys)
 
@@ -207,10 +207,11 @@ def _serve(killer: Killer, work: Work, environ: dict[str, str], folder: Path, wo
 
 def check(app: Laneway, accepted: list[AcceptedCall], events: list[HistoryEvent]) -> list[str]:
     """Everything that must be true, whoever was killed."""
-    dead = app.broker.listing("orders", "dead", limit=100).jobs
+    dead = app.broker.inspect.listing("orders", "dead", limit=100).jobs
     morgue = Snapshot(dead=frozenset(payload.identity for view in dead for payload in view.payloads))
-    findings = lost(accepted, events, morgue) + overlap(events) + out_of_order(events) + app.broker.check()
-    (stats,) = [each for each in app.broker.stats() if each.queue == "orders"]
+    findings = lost(accepted, events, morgue) + overlap(events) + out_of_order(events)
+    findings += [finding.text for finding in app.broker.health.check()]
+    (stats,) = [each for each in app.broker.inspect.stats() if each.queue == "orders"]
     if stats.length or stats.busy or stats.dead:
         findings.append(f"Something is left: {stats}.")
     return findings

@@ -121,7 +121,7 @@ class Load:
         self._producer.join(PATIENCE_S)
         assert not self._producer.is_alive(), "It waits for an answer."
         assert not self._trouble, self._trouble
-        stats = self._app.broker.stats
+        stats = self._app.broker.inspect.stats
         wait_until(lambda: not any(each.length + each.busy for each in stats()), self.log, 2 * PATIENCE_S)
         assert [process.poll() for process in self._workers] == [None] * len(self._workers), self.log()
         for process in self._workers:

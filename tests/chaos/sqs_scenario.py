@@ -18,7 +18,7 @@ from laneway.brokers.aws import AWSBroker
 from laneway.brokers.aws.clients import Clients
 from laneway.brokers.aws.dynamodb.delayed_jobs import CLAIM_S
 from laneway.errors import BrokerAwayError, BrokerError, BrokerRefusedError
-from laneway.jobs.data import Claim, NewJob
+from laneway.jobs.data import Claim, Hints, NewJob
 from laneway.jobs.settlement import Settlement, buried, done, failed, postponed
 from laneway.testing.conformance.fixtures import ScriptedWorker, call, job
 from tests.support.aws.endpoints import Place
@@ -88,12 +88,12 @@ class Story:
         self.hand = ScriptedWorker(self.broker, f"worker of {self.queue}", lease_s=LEASE_S)
 
     def _wait_in_the_table(self) -> None:
-        later = [job(id, delay_s=1_000, cancellable=True) for id in LATER]
+        later = [job(id, delay_s=1_000, hints=Hints(cancellable=True)) for id in LATER]
         later += [call("k5", f"k-late-{n}", delay_s=100 + n) for n in range(3)]
         self._insist(lambda: self.broker.enqueue([self._of(each) for each in later]))
         self._insist(lambda: self.broker.reschedule(self.queue, "moved", delay_s=2_000))
         self._insist(self._cancel)
-        (poller, *_) = self.broker.duties([self.queue])
+        (poller, *_) = self.broker.health.duties([self.queue])
         self.clock.advance(3_000)
         self._insist(poller.round)
         while self._waiting():
@@ -109,8 +109,8 @@ class Story:
                 raise
 
     def _raise_the_dead(self) -> None:
-        self._insist_until(lambda: len(self.broker.listing(self.queue, "dead").jobs) == 2)
-        self._insist(lambda: self.broker.revive(self.queue, ["buried", "k3"]))
+        self._insist_until(lambda: len(self.broker.inspect.listing(self.queue, "dead").jobs) == 2)
+        self._insist(lambda: self.broker.operate.revive(self.queue, ["buried", "k3"]))
 
     def _run(self) -> None:
         """Run whatever is there until nothing is."""

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from laneway.brokers.aws import AWSBroker
-from laneway.brokers.aws.dynamodb.forward import LONGEST_DELAY_S
+from laneway.brokers.aws.settings import LONGEST_DELAY_S
 from laneway.clock import ManualClock
 from laneway.jobs.settlement import done
 from laneway.testing.conformance.fixtures import ScriptedWorker
@@ -34,7 +34,7 @@ class Timeline:
         #: Rounds of the poller that were asked for, and those that moved something.
         self.rounds = self.fruitful = 0
         self._hand = ScriptedWorker(self.broker)
-        (self._poller,) = [each for each in self.broker.duties([QUEUE]) if each.name == "poller"]
+        (self._poller,) = [each for each in self.broker.health.duties([QUEUE]) if each.name == "poller"]
         self._poll_at = clock.now()
 
     def run(self, jobs: int) -> None:

@@ -64,7 +64,7 @@ def test_a_database_that_is_locked_does_not_harm_a_worker(site: Site) -> None:
     assert max(map(seconds.count, seconds)) <= 2, "that it is away, and that it is back"
     assert "taken for dead" not in log
     assert "took back" not in log
-    for stats in site.broker.stats():
-        site.broker.pause(stats.queue)
+    for stats in site.broker.inspect.stats():
+        site.broker.operate.pause(stats.queue)
     assert server.stop() == 0, server.log()
     assert (site.repeats(), site.attempts()) == (0, {1})

@@ -60,14 +60,14 @@ def test_what_fails_while_the_broker_is_away_is_not_lost(tmp_path: Path) -> None
                 away.set()
                 pause.wait(chance.choice((0.0, 0.1, 0.3, 1.2)))  # less, and more, than a call waits for an answer
                 server.restart()
-                wait_until(lambda trial=trial: app.broker.stats()[0].processed >= JOBS * (trial + 1))
-                wait_until(lambda trial=trial: app.broker.stats()[0].dead >= JOBS * (trial + 1))
+                wait_until(lambda trial=trial: app.broker.inspect.stats()[0].processed >= JOBS * (trial + 1))
+                wait_until(lambda trial=trial: app.broker.inspect.stats()[0].dead >= JOBS * (trial + 1))
                 assert {runs[job] for job in retried} == {2}
                 assert {runs[job] for job in buried} == {1}
-        (stats,) = app.broker.stats()
+        (stats,) = app.broker.inspect.stats()
         print(f"{TRIALS} trials with {2 * JOBS} jobs each, {len(outages)} of them noticed: {stats}")
         assert (stats.length, stats.busy, stats.dead, stats.processed) == (0, 0, JOBS * TRIALS, JOBS * TRIALS)
-        errors = [view.error or "" for view in app.broker.listing("default", "dead", limit=1_000).jobs]
+        errors = [view.error or "" for view in app.broker.inspect.listing("default", "dead", limit=1_000).jobs]
         assert len(errors) == JOBS * TRIALS
         assert all("not now" in error for error in errors)
     finally:

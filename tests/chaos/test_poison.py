@@ -86,7 +86,7 @@ def test_killing_a_whole_worker_counts_no_deaths(site: Site) -> None:
             kill(pid, signal.SIGKILL)
             site.history.note("K", pid=pid)
         server.ends()
-    assert site.broker.find("default", key)[0].deaths == 0
+    assert site.broker.inspect.find("default", key)[0].deaths == 0
     site.until_empty("--lease", "1")
     assert site.findings() == []
     assert site.starts()[key] == 3

@@ -50,7 +50,9 @@ def test_what_a_killed_child_ran_runs_again_at_once(site: Site, processes: int) 
         kill(pid, signal.SIGKILL)
         took.append(again(site, before, site.events("K")[-1].t))
         for event in before:
-            assert [job.deaths for job in site.broker.find("default", event.key)] in ([1], []), "it has one, or is done"
+            assert [job.deaths for job in site.broker.inspect.find("default", event.key)] in ([1], []), (
+                "it has one, or is done"
+            )
         wait_until(lambda number=number: site.left() == 0, site.logs)
         wait_until(lambda: len(server.children()) == processes, site.logs)
         if number < KILLS - 1:
@@ -83,7 +85,7 @@ def test_what_a_killed_worker_ran_is_taken_over_after_its_lease(site: Site) -> N
         server = site.start(*args).serving()
         served_s = time.monotonic() - killed  # on a busy machine it may have begun again by then
         took.append(again(site, before, killed) - served_s if before else 0.0)
-        assert not any(job.deaths for event in before for job in site.broker.find("default", event.key))
+        assert not any(job.deaths for event in before for job in site.broker.inspect.find("default", event.key))
         wait_until(lambda: site.left() == 0, site.logs)
     assert server.stop() == 0
     print(f"{KILLS} worker trees killed, lease {LEASE_S} s: begun again {median(took):.2f} s after the next worker was")

@@ -74,7 +74,7 @@ def test_a_verb_is_harmless_when_repeated(
         clock = ManualClock()
         world = World(with_prefix(direct, prefix, clock), clock)
         world.broker = with_prefix(cut, prefix, clock)
-        world.broker.queues()
+        world.broker.inspect.queues()
         proxy.begin(all_pass)
         return world
 
@@ -202,15 +202,15 @@ def test_what_a_run_sent_and_was_finished_before_its_turn_is_repeated_stays_fini
     put(broker, "parent")
     parent = done(hand.one())
     parent.outbox = [job("child"), job("child", queue="other")]
-    broker.queues()  # it knows both, and so the turn is the first thing it asks for
+    broker.inspect.queues()  # it knows both, and so the turn is the first thing it asks for
     ran: list[str] = []
     proxy.when_lost = lambda: ran.extend(finish(other, "q", "other"))
     proxy.begin(lose_first_answer)
     answer = hand.turn(0, parent)
     assert (ran, proxy.lost, answer.refused) == (["child", "child"], 1, [])
-    assert [stats.length for stats in other.stats()] == [0, 0]
+    assert [stats.length for stats in other.inspect.stats()] == [0, 0]
     hand.turn(10)
-    assert [stats.busy for stats in other.stats()] == [0, 0]
+    assert [stats.busy for stats in other.inspect.stats()] == [0, 0]
 
 
 def test_deaths_are_counted_by_whoever_goes_on(
@@ -227,11 +227,11 @@ def test_deaths_are_counted_by_whoever_goes_on(
     with pytest.raises(BrokerAwayError):
         broker.leave(hand.name, [StartedRun("q", "killer", tokens["killer"])])
     assert other.reclaim() == 2
-    assert {key: other.find("q", key)[0].deaths for key in tokens} == {"killer": 1, "neighbour": 0}
+    assert {key: other.inspect.find("q", key)[0].deaths for key in tokens} == {"killer": 1, "neighbour": 0}
     proxy.begin(all_pass)
     broker.leave(hand.name, [StartedRun("q", "killer", tokens["killer"])])  # asked again, it ends there
-    assert other.workers() == []
-    assert other.find("q", "killer")[0].deaths == 1
+    assert other.inspect.workers() == []
+    assert other.inspect.find("q", "killer")[0].deaths == 1
 
 
 # -- scripts that are forgotten ------------------------------------------------------------------------

@@ -42,7 +42,7 @@ def test_restarting_with_term_under_load_repeats_nothing(site: Site) -> None:
             steady, new = new, steady
         site.put("work", 100, takes_s=0.1)  # starting may have taken so long that nothing else is left to run
         pause.wait(chance.random() * 1.5)
-        busy += any(stats.busy for stats in site.broker.stats())
+        busy += any(stats.busy for stats in site.broker.inspect.stats())
         for _ in range(chance.choice([1, 1, 2])):
             new.signal(chance.choice(["SIGTERM", "SIGTERM", "SIGUSR1"]))
         assert new.ends() == 0, new.log()

@@ -126,6 +126,6 @@ def test_a_child_that_has_lost_its_lease_while_it_ran_is_ended(site: Site) -> No
     wait_until(lambda: not alive(child), site.logs)
     kill(first.pid, signal.SIGCONT)
     wait_until(lambda: first.log().count(" started: ") == 2, site.logs)
-    assert site.broker.find("default", key)[0].deaths == 0
+    assert site.broker.inspect.find("default", key)[0].deaths == 0
     assert site.starts() == {key: 2}
     assert first.stop() == 0

@@ -50,7 +50,7 @@ class World:
         calls(broker, "k", "a", "b", "c")
         calls(broker, "rk", "d")
         values(broker, "c", {"v": 1.0, "w": 2.0})
-        broker.subscribe(Subscription("t", "other"))
+        broker.events.subscribe(Subscription("t", "other"))
         clock.advance(1.0)
         #: The turns that verbs take: the same one again after no answer, as a worker does.
         self.turns: dict[str, Turn] = {}
@@ -69,14 +69,18 @@ class World:
         broker = self.onlooker
         pages: tuple[Listing, ...] = ("queued", "retries", "running", "dead")
         return {
-            "stats": broker.stats(),
-            "set aside": broker.find("q", "rk"),
+            "stats": broker.inspect.stats(),
+            "set aside": broker.inspect.find("q", "rk"),
             "cancelled": [broker.status("q", *what) for what in (("cancelled",), ("k",), ("k", "a"))],
-            "pages": {(queue, page): broker.listing(queue, page).jobs for queue in broker.queues() for page in pages},
-            "workers": broker.workers(),
+            "pages": {
+                (queue, page): broker.inspect.listing(queue, page).jobs
+                for queue in broker.inspect.queues()
+                for page in pages
+            },
+            "workers": broker.inspect.workers(),
             "leases": {worker: lease_s for worker, (_, lease_s) in broker.leases().items()},
-            "subscriptions": broker.subscriptions(),
-            "unwell": broker.check(),
+            "subscriptions": broker.events.subscriptions(),
+            "unwell": broker.health.check(),
         }
 
     def drain(self) -> list[Any]:
@@ -87,10 +91,10 @@ class World:
         broker.reclaim()
         self.clock.advance(2_000)
         hand, ran = ScriptedWorker(broker, "worker-9"), list[Any]()
-        for stats in broker.stats():
+        for stats in broker.inspect.stats():
             queue = stats.queue
             if stats.paused:
-                broker.resume(queue)
+                broker.operate.resume(queue)
             for _ in range(100):  # a resharding goes on when nothing runs any more
                 claims = hand.claim(1_000, queue=queue)
                 if not claims and not hand.turn(0, queue=queue).resharding:
@@ -98,7 +102,7 @@ class World:
                 ran += [_plain(claim) for claim in claims]
                 hand.settle(*map(done, claims), queue=queue)
                 if not claims:
-                    broker.reshard(queue, 5)
+                    broker.shards.reshard(queue, 5)
         return ran
 
 
@@ -125,9 +129,9 @@ def _bury_and_release(world: World) -> Any:
 
 def _reshard(world: World) -> ReshardProgress:
     """Until it is done, or waits for what runs."""
-    before, step = None, world.broker.reshard("q", 5, limit=4)
+    before, step = None, world.broker.shards.reshard("q", 5, limit=4)
     while not step.done and step != before:
-        before, step = step, world.broker.reshard("q", 5, limit=4)
+        before, step = step, world.broker.shards.reshard("q", 5, limit=4)
     return step
 
 
@@ -185,10 +189,12 @@ VERBS: dict[str, Callable[[World], Any]] = {
     "enqueue, several queues": lambda world: world.broker.enqueue([job("new"), job("new", queue="other")]),
     "enqueue, a long list": _many,
     "enqueue, copies of events": _publish,
-    "subscribe": lambda world: world.broker.subscribe(Subscription("t", "q", {"country": ["DE"]})),
-    "subscribe, another filter": lambda world: world.broker.subscribe(Subscription("t", "other", {"country": ["DE"]})),
-    "unsubscribe": lambda world: world.broker.unsubscribe("t", "other"),
-    "subscriptions": lambda world: world.broker.subscriptions("t"),
+    "subscribe": lambda world: world.broker.events.subscribe(Subscription("t", "q", {"country": ["DE"]})),
+    "subscribe, another filter": lambda world: world.broker.events.subscribe(
+        Subscription("t", "other", {"country": ["DE"]})
+    ),
+    "unsubscribe": lambda world: world.broker.events.unsubscribe("t", "other"),
+    "subscriptions": lambda world: world.broker.events.subscriptions("t"),
     "join": _join,
     "turn, claims": lambda world: world.turn(limit=10),
     "turn, settles with outbox and claims": _settle_all,
@@ -205,23 +211,23 @@ VERBS: dict[str, Callable[[World], Any]] = {
     "cancel, one call": lambda world: world.broker.cancel("q", "k", "a"),
     "cancel, set aside": lambda world: world.broker.cancel("q", "rk", "d"),
     "reschedule": lambda world: world.broker.reschedule("q", "k", perform_at=500.0),
-    "run_now": lambda world: world.broker.run_now("q", ["late", "failed", "k"]),
-    "bury_failed": lambda world: world.broker.bury_failed("q", ["failed", "k"]),
-    "delete_failed": lambda world: world.broker.delete_failed("q", ["failed", "k"]),
-    "revive": lambda world: world.broker.revive("q", ["dead", "k"]),
-    "delete_dead": lambda world: world.broker.delete_dead("q", ["dead", "k"]),
-    "pause": lambda world: world.broker.pause("q"),
-    "resume": lambda world: (world.broker.pause("q"), world.broker.resume("q"))[1],
+    "run_now": lambda world: world.broker.operate.run_now("q", ["late", "failed", "k"]),
+    "bury_failed": lambda world: world.broker.operate.bury_failed("q", ["failed", "k"]),
+    "delete_failed": lambda world: world.broker.operate.delete_failed("q", ["failed", "k"]),
+    "revive": lambda world: world.broker.operate.revive("q", ["dead", "k"]),
+    "delete_dead": lambda world: world.broker.operate.delete_dead("q", ["dead", "k"]),
+    "pause": lambda world: world.broker.operate.pause("q"),
+    "resume": lambda world: (world.broker.operate.pause("q"), world.broker.operate.resume("q"))[1],
     "reshard, while something runs": _reshard,
     "reshard": _reshard_at_rest,
-    "check": lambda world: world.broker.check(),
-    "repair": lambda world: world.broker.repair(),
-    "stats": lambda world: world.broker.stats(),
-    "lags": lambda world: world.broker.lags("q"),
+    "check": lambda world: world.broker.health.check(),
+    "repair": lambda world: world.broker.health.repair(),
+    "stats": lambda world: world.broker.inspect.stats(),
+    "lags": lambda world: world.broker.inspect.lags("q"),
     "leases": lambda world: len(world.broker.leases()),
-    "workers": lambda world: world.broker.workers(),
-    "find": lambda world: world.broker.find("q", "rk"),
+    "workers": lambda world: world.broker.inspect.workers(),
+    "find": lambda world: world.broker.inspect.find("q", "rk"),
     "status": lambda world: world.broker.status("q", "rk", "d"),
-    "listing": lambda world: world.broker.listing("q", "queued", order="key"),
-    "queues": lambda world: world.broker.queues(),
+    "listing": lambda world: world.broker.inspect.listing("q", "queued", order="key"),
+    "queues": lambda world: world.broker.inspect.queues(),
 }

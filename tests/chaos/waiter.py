@@ -45,7 +45,7 @@ def poll(url: Url, place: str, count: int, ahead_s: float) -> None:
     clock = AheadClock()
     clock.advance(ahead_s)
     broker = AWSBroker(AWSSettings.from_url(url), clock=clock)
-    (poller, *_) = broker.duties(["q"])
+    (poller, *_) = broker.health.duties(["q"])
     while poller.round() < 60:
         pass
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from laneway.brokers.memory import MemoryBroker
 from laneway.clock import Clock, ManualClock
 from laneway.testing.conformance import BrokerConformance
+from tests.support.second_broker import SecondBroker
 
 
 def run(test: str, make_broker: Callable[[Clock], Any], **values: object) -> None:
@@ -25,6 +25,6 @@ def run(test: str, make_broker: Callable[[Clock], Any], **values: object) -> Non
 
 def check_seen(broken: Callable[[Clock], Any], test: str, **values: object) -> None:
     """The test is green for a whole broker, and red for the broken one."""
-    run(test, MemoryBroker, **values)
+    run(test, SecondBroker, **values)
     with pytest.raises((AssertionError, pytest.fail.Exception)):
         run(test, broken, **values)

@@ -32,6 +32,8 @@ def documented_user() -> list[str]:
 
 
 class TestRedisBroker(BrokerConformance):
+    capabilities = RedisBroker.capabilities
+
     @pytest.fixture
     def make_broker(self, redis_server: RedisServer) -> MakeBroker:
         redis_server.order(*documented_user())
@@ -40,6 +42,8 @@ class TestRedisBroker(BrokerConformance):
 
 
 class TestRedisBrokerOnACluster(BrokerConformance):
+    capabilities = RedisBroker.capabilities
+
     @pytest.fixture
     def make_broker(self, redis_cluster: RedisCluster) -> MakeBroker:
         for node in redis_cluster.nodes:

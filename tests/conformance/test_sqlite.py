@@ -14,6 +14,8 @@ pytestmark = pytest.mark.conformance
 
 
 class TestSQLiteBroker(BrokerConformance):
+    capabilities = SQLiteBroker.capabilities
+
     @pytest.fixture
     def make_broker(self, tmp_path: Path) -> MakeBroker:
         return lambda clock: SQLiteBroker(tmp_path / "jobs.db", clock=clock)

@@ -9,18 +9,18 @@ import msgspec
 import pytest
 
 from laneway.broker import Answer, Listing, Page, Turn
-from laneway.brokers.memory import MemoryBroker
-from laneway.brokers.memory.job import MemoryJob
-from laneway.brokers.memory.queue import MemoryQueue
 from laneway.clock import Clock
 from laneway.jobs.data import NewJob, WorkerView
 from laneway.jobs.settlement import Settlement
 from tests.conformance.suite_check import check_seen
+from tests.support.second_broker import SecondBroker
+from tests.support.second_broker.job import MemoryJob
+from tests.support.second_broker.queue import MemoryQueue
 
 pytestmark = pytest.mark.conformance
 
 
-class TokenUnchecked(MemoryBroker):
+class TokenUnchecked(SecondBroker):
     """Completes by id alone."""
 
     def _still_held(self, worker: Any, settlements: Iterable[Settlement]) -> Any:
@@ -32,7 +32,7 @@ class TokenUnchecked(MemoryBroker):
         return super()._still_held(worker, settlements)
 
 
-class OutboxOfTheRefused(MemoryBroker):
+class OutboxOfTheRefused(SecondBroker):
     """Sends what a run enqueued before it looks whether the run still counts."""
 
     def turn(self, turn: Turn) -> Answer:
@@ -41,7 +41,7 @@ class OutboxOfTheRefused(MemoryBroker):
         return super().turn(turn)
 
 
-class OutboxOfTheDoneAlone(MemoryBroker):
+class OutboxOfTheDoneAlone(SecondBroker):
     """Throws away what the calls before a failure have enqueued."""
 
     def _still_held(self, worker: Any, settlements: Iterable[Settlement]) -> Any:
@@ -50,7 +50,7 @@ class OutboxOfTheDoneAlone(MemoryBroker):
         return super()._still_held(worker, settlements)
 
 
-class ReleaseCounts(MemoryBroker):
+class ReleaseCounts(SecondBroker):
     """Counts an attempt that was never made."""
 
     def _settle(self, counted: MemoryQueue, worker: Any, job: MemoryJob, settlement: Settlement, now: float) -> None:
@@ -58,7 +58,7 @@ class ReleaseCounts(MemoryBroker):
         job.attempt += settlement.verdict == "release"
 
 
-class RepeatIsNew(MemoryBroker):
+class RepeatIsNew(SecondBroker):
     """Takes the repeat of a turn for a new one."""
 
     def turn(self, turn: Turn) -> Answer:
@@ -66,7 +66,7 @@ class RepeatIsNew(MemoryBroker):
         return super().turn(turn)
 
 
-class TokenIsTheTime(MemoryBroker):
+class TokenIsTheTime(SecondBroker):
     """Trusts the clock to grow."""
 
     def turn(self, turn: Turn) -> Answer:
@@ -74,7 +74,7 @@ class TokenIsTheTime(MemoryBroker):
         return super().turn(turn)
 
 
-class HalfAnEnqueue(MemoryBroker):
+class HalfAnEnqueue(SecondBroker):
     """Stores jobs one by one."""
 
     def enqueue(self, jobs: Sequence[NewJob]) -> None:
@@ -82,14 +82,14 @@ class HalfAnEnqueue(MemoryBroker):
             super().enqueue([job])
 
 
-class Early(MemoryBroker):
+class Early(SecondBroker):
     """Hands out what is almost due."""
 
     def _claim(self, queue: MemoryQueue, worker: Any, token: int, turn: Turn, now: float) -> None:
         super()._claim(queue, worker, token, turn, now + 0.5)
 
 
-class ReclaimCountsAFailure(MemoryBroker):
+class ReclaimCountsAFailure(SecondBroker):
     """Blames the job for its worker's death."""
 
     def _give_back(self, worker: Any, jobs: Sequence[MemoryJob], *, started: bool = True) -> int:
@@ -98,14 +98,14 @@ class ReclaimCountsAFailure(MemoryBroker):
         return super()._give_back(worker, jobs, started=started)
 
 
-class DeadByHearsay(MemoryBroker):
+class DeadByHearsay(SecondBroker):
     """Ends a lease that was renewed meanwhile."""
 
     def declare_dead(self, worker: str, counter: int) -> bool:
         return super().declare_dead(worker, self.leases().get(worker, (0, 0.0))[0])
 
 
-class Resurrection(MemoryBroker):
+class Resurrection(SecondBroker):
     """Lets a worker that was declared dead join again."""
 
     def join(self, worker: WorkerView) -> None:
@@ -113,21 +113,21 @@ class Resurrection(MemoryBroker):
         super().join(worker)
 
 
-class RenewGivesBackAll(MemoryBroker):
+class RenewGivesBackAll(SecondBroker):
     """Gives back what the worker holds as well."""
 
     def renew(self, worker: str, held: Collection[int], before: int) -> None:
         super().renew(worker, (), before)
 
 
-class RenewGivesBackTheYoung(MemoryBroker):
+class RenewGivesBackTheYoung(SecondBroker):
     """Gives back claims whose answer is still on its way."""
 
     def renew(self, worker: str, held: Collection[int], before: int) -> None:
         super().renew(worker, held, 2**63)
 
 
-class ReviveLeavesACopy(MemoryBroker):
+class ReviveLeavesACopy(SecondBroker):
     """Writes the new place and forgets to clear the old one."""
 
     def revive(self, queue: str, keys: Sequence[str]) -> int:
@@ -137,21 +137,21 @@ class ReviveLeavesACopy(MemoryBroker):
         return revived
 
 
-class Deaf(MemoryBroker):
+class Deaf(SecondBroker):
     """Waits without being told of anything."""
 
     def wait(self, queues: Collection[str], timeout_s: float) -> set[str]:
         return super().wait(["nowhere"], min(timeout_s, 0.05))
 
 
-class LateBeforeItsTime(MemoryBroker):
+class LateBeforeItsTime(SecondBroker):
     """Takes what is delayed for late."""
 
     def lags(self, queue: str) -> dict[int, float]:
         return {shard: max(0.0, self._clock.now() - due) for shard, due in self._queues[queue].lanes.dues().items()}
 
 
-class PagesByNumber(MemoryBroker):
+class PagesByNumber(SecondBroker):
     """Counts jobs to find the next page."""
 
     def listing(self, queue: str, which: Listing, *, after: str | None = None, limit: int = 100, **how: Any) -> Page:

@@ -9,25 +9,25 @@ import msgspec
 import pytest
 
 from laneway.broker import Answer, Turn
-from laneway.brokers.memory import MemoryBroker
-from laneway.brokers.memory.job import MemoryJob
-from laneway.brokers.memory.queue import MemoryQueue
 from laneway.clock import Clock
 from laneway.jobs.data import Kind, NewJob, StartedRun
 from laneway.jobs.settlement import Settlement
 from tests.conformance.suite_check import check_seen
+from tests.support.second_broker import SecondBroker
+from tests.support.second_broker.job import MemoryJob
+from tests.support.second_broker.queue import MemoryQueue
 
 pytestmark = pytest.mark.conformance
 
 
-class DeathsAreForgotten(MemoryBroker):
+class DeathsAreForgotten(SecondBroker):
     """Gives back, and counts nothing."""
 
     def leave(self, worker: str, died: Collection[StartedRun] = ()) -> int:
         return super().leave(worker)
 
 
-class NeighboursAreBlamed(MemoryBroker):
+class NeighboursAreBlamed(SecondBroker):
     """Counts a death for all that the process held."""
 
     def leave(self, worker: str, died: Collection[StartedRun] = ()) -> int:
@@ -38,7 +38,7 @@ class NeighboursAreBlamed(MemoryBroker):
         return super().leave(worker, everything)
 
 
-class TheFirstCallIsBlamed(MemoryBroker):
+class TheFirstCallIsBlamed(SecondBroker):
     """Counts a death at the first call of a claim."""
 
     def leave(self, worker: str, died: Collection[StartedRun] = ()) -> int:
@@ -47,7 +47,7 @@ class TheFirstCallIsBlamed(MemoryBroker):
         return super().leave(worker, died)
 
 
-class TheKeyIsBlamed(MemoryBroker):
+class TheKeyIsBlamed(SecondBroker):
     """Does not look at the token, nor at who holds the claim."""
 
     def leave(self, worker: str, died: Collection[StartedRun] = ()) -> int:
@@ -59,7 +59,7 @@ class TheKeyIsBlamed(MemoryBroker):
         return super().leave(worker)
 
 
-class DeathIsAFailure(MemoryBroker):
+class DeathIsAFailure(SecondBroker):
     """Counts a death as if the job had raised."""
 
     def leave(self, worker: str, died: Collection[StartedRun] = ()) -> int:
@@ -69,7 +69,7 @@ class DeathIsAFailure(MemoryBroker):
         return super().leave(worker, died)
 
 
-class LeavingTwiceCountsTwice(MemoryBroker):
+class LeavingTwiceCountsTwice(SecondBroker):
     """Counts each time that it is told."""
 
     def leave(self, worker: str, died: Collection[StartedRun] = ()) -> int:
@@ -79,7 +79,7 @@ class LeavingTwiceCountsTwice(MemoryBroker):
         return left
 
 
-class TheDeadAreBlamed(MemoryBroker):
+class TheDeadAreBlamed(SecondBroker):
     """Lets somebody leave who was declared dead, as if its claims were its own."""
 
     def leave(self, worker: str, died: Collection[StartedRun] = ()) -> int:
@@ -88,7 +88,7 @@ class TheDeadAreBlamed(MemoryBroker):
         return super().leave(worker, died)
 
 
-class FailuresForgive(MemoryBroker):
+class FailuresForgive(SecondBroker):
     """Begins anew with each exception."""
 
     def _settle(self, counted: MemoryQueue, worker: Any, job: MemoryJob, settlement: Settlement, now: float) -> None:
@@ -96,14 +96,14 @@ class FailuresForgive(MemoryBroker):
         job.deaths = 0
 
 
-class SettledWithoutTheDeath(MemoryBroker):
+class SettledWithoutTheDeath(SecondBroker):
     """Knows of no deaths but those of whole workers."""
 
     def _settle(self, counted: MemoryQueue, worker: Any, job: MemoryJob, settlement: Settlement, now: float) -> None:
         super()._settle(counted, worker, job, msgspec.structs.replace(settlement, died=False), now)
 
 
-class BuriedWithoutTheDeath(MemoryBroker):
+class BuriedWithoutTheDeath(SecondBroker):
     """Does not count the last one."""
 
     def _settle(self, counted: MemoryQueue, worker: Any, job: MemoryJob, settlement: Settlement, now: float) -> None:
@@ -111,7 +111,7 @@ class BuriedWithoutTheDeath(MemoryBroker):
         super()._settle(counted, worker, job, settlement, now)
 
 
-class RevivedWithDeaths(MemoryBroker):
+class RevivedWithDeaths(SecondBroker):
     """Revives a call that will be buried at its next death."""
 
     def revive(self, queue: str, keys: Sequence[str]) -> int:
@@ -123,7 +123,7 @@ class RevivedWithDeaths(MemoryBroker):
         return revived
 
 
-class EnqueueingForgives(MemoryBroker):
+class EnqueueingForgives(SecondBroker):
     """Begins anew when a payload is added."""
 
     def enqueue(self, jobs: Sequence[NewJob]) -> None:
@@ -133,7 +133,7 @@ class EnqueueingForgives(MemoryBroker):
                 self._queues[new.queue].by_key[new.key].deaths = 0
 
 
-class TheLastCountStays(MemoryBroker):
+class TheLastCountStays(SecondBroker):
     """Has a burial overwrite the count of the one before."""
 
     def _settle(self, counted: MemoryQueue, worker: Any, job: MemoryJob, settlement: Settlement, now: float) -> None:
@@ -143,7 +143,7 @@ class TheLastCountStays(MemoryBroker):
             self._queues[job.queue].morgue[job.key].deaths = deaths
 
 
-class PauseIsForShow(MemoryBroker):
+class PauseIsForShow(SecondBroker):
     """Hands out what is due all the same."""
 
     def _claim(self, queue: MemoryQueue, worker: Any, token: int, turn: Turn, now: float) -> None:
@@ -152,7 +152,7 @@ class PauseIsForShow(MemoryBroker):
         queue.paused = paused
 
 
-class PausedAltogether(MemoryBroker):
+class PausedAltogether(SecondBroker):
     """Settles nothing either."""
 
     def turn(self, turn: Turn) -> Answer:
@@ -161,14 +161,14 @@ class PausedAltogether(MemoryBroker):
         return super().turn(turn)
 
 
-class PausedForProducers(MemoryBroker):
+class PausedForProducers(SecondBroker):
     """Drops what is enqueued meanwhile."""
 
     def enqueue(self, jobs: Sequence[NewJob]) -> None:
         super().enqueue([new for new in jobs if new.queue not in self._queues or not self._queues[new.queue].paused])
 
 
-class RestlessPause(MemoryBroker):
+class RestlessPause(SecondBroker):
     """Tells those who wait that a paused queue has work."""
 
     def wait(self, queues: Collection[str], timeout_s: float) -> set[str]:
@@ -176,7 +176,7 @@ class RestlessPause(MemoryBroker):
         return due or super().wait(queues, timeout_s)
 
 
-class NobodyIsWoken(MemoryBroker):
+class NobodyIsWoken(SecondBroker):
     """Resumes in silence: whoever waits for a queue that was paused waits on. (Not for long, for the test's sake.)"""
 
     def wait(self, queues: Collection[str], timeout_s: float) -> set[str]:
@@ -189,7 +189,7 @@ class NobodyIsWoken(MemoryBroker):
         return super().pause(queue)
 
 
-class PausingMakesQueues(MemoryBroker):
+class PausingMakesQueues(SecondBroker):
     """Takes a mistyped name for a new queue."""
 
     def pause(self, queue: str) -> bool:
@@ -197,7 +197,7 @@ class PausingMakesQueues(MemoryBroker):
         return super().pause(queue)
 
 
-class DeclaringResumes(MemoryBroker):
+class DeclaringResumes(SecondBroker):
     """Forgets a pause when a worker starts."""
 
     def declare(self, queue: str, shards: int) -> int:
@@ -205,7 +205,7 @@ class DeclaringResumes(MemoryBroker):
         return super().declare(queue, shards)
 
 
-class PausedResharding(MemoryBroker):
+class PausedResharding(SecondBroker):
     """Does not tell those who wait that there is something to be moved."""
 
     def wait(self, queues: Collection[str], timeout_s: float) -> set[str]:
@@ -219,7 +219,7 @@ SEEN = {
     TheKeyIsBlamed: "test_what_is_not_held_is_not_blamed",
     DeathIsAFailure: "test_a_death_changes_nothing_else",
     LeavingTwiceCountsTwice: "test_a_repeated_leave_counts_once",
-    TheDeadAreBlamed: "test_the_death_of_one_that_was_declared_dead_counts_for_nothing",
+    TheDeadAreBlamed: "test_a_worker_that_was_declared_dead_leaves_nothing_behind",
     FailuresForgive: "test_a_failure_keeps_the_deaths",
     SettledWithoutTheDeath: "test_a_run_that_died_in_a_process_of_its_own_is_settled_with_a_death",
     BuriedWithoutTheDeath: "test_a_job_buried_for_its_deaths_is_shown_with_all_of_them",

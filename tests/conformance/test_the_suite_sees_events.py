@@ -9,27 +9,27 @@ import msgspec
 import pytest
 
 from laneway.broker import Answer, Turn
-from laneway.brokers.memory import MemoryBroker
-from laneway.brokers.memory.job import MemoryJob
-from laneway.brokers.memory.queue import MemoryQueue
 from laneway.clock import Clock
 from laneway.errors import EnqueueError
 from laneway.events.event import Subscription
 from laneway.jobs.data import NewJob
 from laneway.jobs.settlement import Settlement
 from tests.conformance.suite_check import check_seen
+from tests.support.second_broker import SecondBroker
+from tests.support.second_broker.job import MemoryJob
+from tests.support.second_broker.queue import MemoryQueue
 
 pytestmark = pytest.mark.conformance
 
 
-class LosesFilters(MemoryBroker):
+class LosesFilters(SecondBroker):
     """Keeps who wants an event, and not which."""
 
     def subscribe(self, subscription: Subscription) -> bool:
         return super().subscribe(msgspec.structs.replace(subscription, filter=None))
 
 
-class TheFirstFilterStays(MemoryBroker):
+class TheFirstFilterStays(SecondBroker):
     """Takes a subscription with another filter for the one that it has."""
 
     def subscribe(self, subscription: Subscription) -> bool:
@@ -37,7 +37,7 @@ class TheFirstFilterStays(MemoryBroker):
         return False if there else super().subscribe(subscription)
 
 
-class AlwaysNew(MemoryBroker):
+class AlwaysNew(SecondBroker):
     """Says of every subscription that it was not there."""
 
     def subscribe(self, subscription: Subscription) -> bool:
@@ -45,7 +45,7 @@ class AlwaysNew(MemoryBroker):
         return True
 
 
-class FiltersByTheLetter(MemoryBroker):
+class FiltersByTheLetter(SecondBroker):
     """Compares filters as they were written."""
 
     written: dict[tuple[str, str], str]
@@ -60,7 +60,7 @@ class FiltersByTheLetter(MemoryBroker):
         return self.written.get(name) != text or bool(self.written.update({name: text}))
 
 
-class WholeNumbersMelt(MemoryBroker):
+class WholeNumbersMelt(SecondBroker):
     """Has every number of a filter be a float."""
 
     def subscriptions(self, topic: str | None = None) -> list[Subscription]:
@@ -71,7 +71,7 @@ class WholeNumbersMelt(MemoryBroker):
         return found
 
 
-class SharesFilters(MemoryBroker):
+class SharesFilters(SecondBroker):
     """Hands out the filter itself."""
 
     given: dict[tuple[str, str], Subscription]
@@ -88,7 +88,7 @@ class SharesFilters(MemoryBroker):
         return [self.given[each.topic, each.queue] for each in super().subscriptions(topic)]
 
 
-class TakesAnyName(MemoryBroker):
+class TakesAnyName(SecondBroker):
     """Checks nothing."""
 
     def subscribe(self, subscription: Subscription) -> bool:
@@ -96,14 +96,14 @@ class TakesAnyName(MemoryBroker):
         return True
 
 
-class TopicsByPrefix(MemoryBroker):
+class TopicsByPrefix(SecondBroker):
     """Finds all topics whose names begin alike."""
 
     def subscriptions(self, topic: str | None = None) -> list[Subscription]:
         return [each for each in super().subscriptions() if topic is None or each.topic.startswith(topic)]
 
 
-class AsTheyCame(MemoryBroker):
+class AsTheyCame(SecondBroker):
     """Shows subscriptions in the order in which they were made."""
 
     def subscriptions(self, topic: str | None = None) -> list[Subscription]:
@@ -111,14 +111,14 @@ class AsTheyCame(MemoryBroker):
         return [found[name] for name in self._subscriptions if name in found]
 
 
-class FirstPageOnly(MemoryBroker):
+class FirstPageOnly(SecondBroker):
     """Reads no further than a page."""
 
     def subscriptions(self, topic: str | None = None) -> list[Subscription]:
         return super().subscriptions(topic)[:100]
 
 
-class OneTopicForAQueue(MemoryBroker):
+class OneTopicForAQueue(SecondBroker):
     """Keeps a queue's last subscription alone."""
 
     def subscribe(self, subscription: Subscription) -> bool:
@@ -128,14 +128,14 @@ class OneTopicForAQueue(MemoryBroker):
         return super().subscribe(subscription)
 
 
-class ForgetsUnsubscribing(MemoryBroker):
+class ForgetsUnsubscribing(SecondBroker):
     """Says that it was done."""
 
     def unsubscribe(self, topic: str, queue: str) -> bool:
         return (topic, queue) in self._subscriptions
 
 
-class EndsTheTopic(MemoryBroker):
+class EndsTheTopic(SecondBroker):
     """Ends the subscriptions of all queues for one of them."""
 
     def unsubscribe(self, topic: str, queue: str) -> bool:
@@ -145,7 +145,7 @@ class EndsTheTopic(MemoryBroker):
         return ended
 
 
-class FiltersComeBack(MemoryBroker):
+class FiltersComeBack(SecondBroker):
     """Remembers the filter of a subscription that was ended."""
 
     ended: dict[tuple[str, str], Any]
@@ -163,7 +163,7 @@ class FiltersComeBack(MemoryBroker):
         return super().subscribe(msgspec.structs.replace(subscription, filter=subscription.filter or before))
 
 
-class ClosingForgets(MemoryBroker):
+class ClosingForgets(SecondBroker):
     """Keeps subscriptions where its connections are."""
 
     def close(self) -> None:
@@ -171,7 +171,7 @@ class ClosingForgets(MemoryBroker):
         super().close()
 
 
-class EmptiesTheQueue(MemoryBroker):
+class EmptiesTheQueue(SecondBroker):
     """Ends the jobs with the subscription."""
 
     def unsubscribe(self, topic: str, queue: str) -> bool:
@@ -180,7 +180,7 @@ class EmptiesTheQueue(MemoryBroker):
         return super().unsubscribe(topic, queue)
 
 
-class OneByOne(MemoryBroker):
+class OneByOne(SecondBroker):
     """Stores copies until one of them is refused."""
 
     def enqueue(self, jobs: Sequence[NewJob]) -> None:
@@ -188,7 +188,7 @@ class OneByOne(MemoryBroker):
             super().enqueue([job])
 
 
-class SkipsTheBad(MemoryBroker):
+class SkipsTheBad(SecondBroker):
     """Stores those that can be, and then complains."""
 
     def enqueue(self, jobs: Sequence[NewJob]) -> None:
@@ -202,7 +202,7 @@ class SkipsTheBad(MemoryBroker):
             raise refused
 
 
-class ByThousands(MemoryBroker):
+class ByThousands(SecondBroker):
     """Checks and stores a thousand at a time."""
 
     def enqueue(self, jobs: Sequence[NewJob]) -> None:
@@ -210,14 +210,14 @@ class ByThousands(MemoryBroker):
             super().enqueue(jobs[start : start + 1_000])
 
 
-class KnownQueuesOnly(MemoryBroker):
+class KnownQueuesOnly(SecondBroker):
     """Drops the copies for queues that nobody has declared."""
 
     def enqueue(self, jobs: Sequence[NewJob]) -> None:
         super().enqueue([job for job in jobs if not job.event or job.queue in self._queues])
 
 
-class OneCopyOfAnEvent(MemoryBroker):
+class OneCopyOfAnEvent(SecondBroker):
     """Takes an event that it has seen for a repeat."""
 
     seen: set[str]
@@ -231,7 +231,7 @@ class OneCopyOfAnEvent(MemoryBroker):
         self.seen.update(job.event for job in jobs)
 
 
-class EveryRepeatIsNew(MemoryBroker):
+class EveryRepeatIsNew(SecondBroker):
     """Stores a copy beside the one that runs."""
 
     def enqueue(self, jobs: Sequence[NewJob]) -> None:
@@ -244,7 +244,7 @@ class EveryRepeatIsNew(MemoryBroker):
         )
 
 
-class TheValueIsTheEvent(MemoryBroker):
+class TheValueIsTheEvent(SecondBroker):
     """Tells events apart by what is in them."""
 
     def enqueue(self, jobs: Sequence[NewJob]) -> None:
@@ -252,7 +252,7 @@ class TheValueIsTheEvent(MemoryBroker):
         super().enqueue([job for job in jobs if first[job.queue, job.body] is job])
 
 
-class OneFailsForAll(MemoryBroker):
+class OneFailsForAll(SecondBroker):
     """Has all copies of an event wait for the one that failed."""
 
     def _settle(self, counted: MemoryQueue, worker: Any, job: MemoryJob, settlement: Settlement, now: float) -> None:
@@ -264,7 +264,7 @@ class OneFailsForAll(MemoryBroker):
                     other.retry_count = job.retry_count
 
 
-class OneSettlesAll(MemoryBroker):
+class OneSettlesAll(SecondBroker):
     """Takes an event for done when one of its copies is."""
 
     def _settle(self, counted: MemoryQueue, worker: Any, job: MemoryJob, settlement: Settlement, now: float) -> None:
@@ -276,7 +276,7 @@ class OneSettlesAll(MemoryBroker):
                 queue.remove(other)
 
 
-class OutboxesForOneQueue(MemoryBroker):
+class OutboxesForOneQueue(SecondBroker):
     """Stores of what a run published the copy of the first queue."""
 
     def _store(self, jobs: Iterable[NewJob], now: float) -> None:
@@ -285,7 +285,7 @@ class OutboxesForOneQueue(MemoryBroker):
         super()._store([job for job in jobs if not job.event or kept[job.event] == job.queue], now)
 
 
-class PublishesForTheRefused(MemoryBroker):
+class PublishesForTheRefused(SecondBroker):
     """Publishes before it looks whether the run still counts."""
 
     def turn(self, turn: Turn) -> Answer:
@@ -294,14 +294,14 @@ class PublishesForTheRefused(MemoryBroker):
         return super().turn(turn)
 
 
-class PausedQueuesMiss(MemoryBroker):
+class PausedQueuesMiss(SecondBroker):
     """Stores nothing for a queue that is paused."""
 
     def enqueue(self, jobs: Sequence[NewJob]) -> None:
         super().enqueue([job for job in jobs if job.queue not in self._queues or not self._queues[job.queue].paused])
 
 
-class TellsOfOneQueue(MemoryBroker):
+class TellsOfOneQueue(SecondBroker):
     """Tells those who wait of the first queue that has something."""
 
     def wait(self, queues: Collection[str], timeout_s: float) -> set[str]:

@@ -9,20 +9,20 @@ import msgspec
 import pytest
 
 from laneway.broker import Answer, ReshardProgress, Turn
-from laneway.brokers.memory import MemoryBroker
-from laneway.brokers.memory.job import MemoryJob, PayloadList
-from laneway.brokers.memory.queue import MemoryQueue
 from laneway.clock import Clock
 from laneway.jobs.data import NewJob
 from laneway.jobs.merge import HEAD
 from laneway.jobs.settlement import Settlement
 from laneway.jobs.shards import shard_of
 from tests.conformance.suite_check import check_seen
+from tests.support.second_broker import SecondBroker
+from tests.support.second_broker.job import MemoryJob, PayloadList
+from tests.support.second_broker.queue import MemoryQueue
 
 pytestmark = pytest.mark.conformance
 
 
-class TheLargerScoreStays(MemoryBroker):
+class TheLargerScoreStays(SecondBroker):
     """Merges the wrong way round."""
 
     def _store(self, jobs: Iterable[NewJob], now: float) -> None:
@@ -34,7 +34,7 @@ class TheLargerScoreStays(MemoryBroker):
                 pile.move(entry, new.score)
 
 
-class EnqueueingMovesTheTime(MemoryBroker):
+class EnqueueingMovesTheTime(SecondBroker):
     """Has a collecting job run as soon as any of its payloads would."""
 
     def _store(self, jobs: Iterable[NewJob], now: float) -> None:
@@ -45,7 +45,7 @@ class EnqueueingMovesTheTime(MemoryBroker):
             queue.set_due(queue.by_key[new.key], min(at, queue.by_key[new.key].perform_at))
 
 
-class RunsBeside(MemoryBroker):
+class RunsBeside(SecondBroker):
     """Hands out what came while its key was being run."""
 
     def _store(self, jobs: Iterable[NewJob], now: float) -> None:
@@ -56,14 +56,14 @@ class RunsBeside(MemoryBroker):
             queue.lanes.put(queue.by_key[new.key])
 
 
-class EqualCallsAreOne(MemoryBroker):
+class EqualCallsAreOne(SecondBroker):
     """Tells calls apart by what is in them."""
 
     def enqueue(self, jobs: Sequence[NewJob]) -> None:
         super().enqueue([msgspec.structs.replace(job, identity=job.body) for job in jobs])
 
 
-class TheTimeIsTheScore(MemoryBroker):
+class TheTimeIsTheScore(SecondBroker):
     """Takes the time for an order of arrival."""
 
     def _store(self, jobs: Iterable[NewJob], now: float) -> None:
@@ -72,7 +72,7 @@ class TheTimeIsTheScore(MemoryBroker):
         )
 
 
-class QuietForEver(MemoryBroker):
+class QuietForEver(SecondBroker):
     """Lets every payload put its job off."""
 
     def enqueue(self, jobs: Sequence[NewJob]) -> None:
@@ -81,7 +81,7 @@ class QuietForEver(MemoryBroker):
             super().enqueue([msgspec.structs.replace(job, quiet=quiet)])
 
 
-class HeadsAreOvertaken(MemoryBroker):
+class HeadsAreOvertaken(SecondBroker):
     """Puts a call that failed back where its due time says."""
 
     def _settle(self, counted: MemoryQueue, worker: Any, job: MemoryJob, settlement: Settlement, now: float) -> None:
@@ -91,7 +91,7 @@ class HeadsAreOvertaken(MemoryBroker):
                 job.payloads.move(entry, entry.perform_at)
 
 
-class EnqueueingWakesTheResting(MemoryBroker):
+class EnqueueingWakesTheResting(SecondBroker):
     """Forgets that a key rests after a failure."""
 
     def _settle(self, counted: MemoryQueue, worker: Any, job: MemoryJob, settlement: Settlement, now: float) -> None:
@@ -99,14 +99,14 @@ class EnqueueingWakesTheResting(MemoryBroker):
         job.not_before = None
 
 
-class AllOrNothing(MemoryBroker):
+class AllOrNothing(SecondBroker):
     """Runs the calls again that were done before the one that failed."""
 
     def _settle(self, counted: MemoryQueue, worker: Any, job: MemoryJob, settlement: Settlement, now: float) -> None:
         super()._settle(counted, worker, job, msgspec.structs.replace(settlement, done=0), now)
 
 
-class FailureIsForEver(MemoryBroker):
+class FailureIsForEver(SecondBroker):
     """Does not let a success reset the count."""
 
     def _settle(self, counted: MemoryQueue, worker: Any, job: MemoryJob, settlement: Settlement, now: float) -> None:
@@ -116,7 +116,7 @@ class FailureIsForEver(MemoryBroker):
             job.retry_count = count
 
 
-class DoneWithWhatItNeverSaw(MemoryBroker):
+class DoneWithWhatItNeverSaw(SecondBroker):
     """Removes the key, and with it what came meanwhile."""
 
     def _settle(self, counted: MemoryQueue, worker: Any, job: MemoryJob, settlement: Settlement, now: float) -> None:
@@ -125,7 +125,7 @@ class DoneWithWhatItNeverSaw(MemoryBroker):
         super()._settle(counted, worker, job, settlement, now)
 
 
-class BuryingOverwrites(MemoryBroker):
+class BuryingOverwrites(SecondBroker):
     """Keeps of a dead key what was buried last."""
 
     def _settle(self, counted: MemoryQueue, worker: Any, job: MemoryJob, settlement: Settlement, now: float) -> None:
@@ -133,7 +133,7 @@ class BuryingOverwrites(MemoryBroker):
         super()._settle(counted, worker, job, settlement, now)
 
 
-class BuriesAll(MemoryBroker):
+class BuriesAll(SecondBroker):
     """Buries everything when one payload's retries are used up."""
 
     def _settle(self, counted: MemoryQueue, worker: Any, job: MemoryJob, settlement: Settlement, now: float) -> None:
@@ -141,7 +141,7 @@ class BuriesAll(MemoryBroker):
         super()._settle(counted, worker, job, msgspec.structs.replace(settlement, buried=buried), now)
 
 
-class RevivingOverwrites(MemoryBroker):
+class RevivingOverwrites(SecondBroker):
     """Puts the dead in the place of the queued."""
 
     def revive(self, queue: str, keys: Sequence[str]) -> int:
@@ -151,7 +151,7 @@ class RevivingOverwrites(MemoryBroker):
         return super().revive(queue, keys)
 
 
-class TakenBackWithoutTheRest(MemoryBroker):
+class TakenBackWithoutTheRest(SecondBroker):
     """Restores a dead worker's claim over what came meanwhile."""
 
     def _give_back(self, worker: Any, jobs: Sequence[MemoryJob], *, started: bool = True) -> int:
@@ -160,7 +160,7 @@ class TakenBackWithoutTheRest(MemoryBroker):
         return super()._give_back(worker, jobs, started=started)
 
 
-class RepeatsWithMore(MemoryBroker):
+class RepeatsWithMore(SecondBroker):
     """Answers a repeat with what is there by now."""
 
     def turn(self, turn: Turn) -> Answer:
@@ -171,7 +171,7 @@ class RepeatsWithMore(MemoryBroker):
         return super().turn(turn)
 
 
-class AnybodySettles(MemoryBroker):
+class AnybodySettles(SecondBroker):
     """Looks at the token, and not at who holds it."""
 
     def _still_held(self, worker: Any, settlements: Iterable[Settlement]) -> Any:
@@ -182,7 +182,7 @@ class AnybodySettles(MemoryBroker):
         return super()._still_held(worker, settlements)
 
 
-class CancelsTheKey(MemoryBroker):
+class CancelsTheKey(SecondBroker):
     """Cancels all of a key for one payload of it."""
 
     def cancel(self, queue: str, key: str, identity: str | None = None) -> bool:
@@ -191,7 +191,7 @@ class CancelsTheKey(MemoryBroker):
         return super().cancel(queue, key)
 
 
-class MixesKinds(MemoryBroker):
+class MixesKinds(SecondBroker):
     """Takes any payload for any key."""
 
     def enqueue(self, jobs: Sequence[NewJob]) -> None:
@@ -204,7 +204,7 @@ class MixesKinds(MemoryBroker):
         )
 
 
-class StartsBehind(MemoryBroker):
+class StartsBehind(SecondBroker):
     """Leaves out the value that a listing is to begin with."""
 
     def listing(self, *args: Any, **how: Any) -> Any:
@@ -215,21 +215,21 @@ class StartsBehind(MemoryBroker):
         return page
 
 
-class EpochsAreForOthers(MemoryBroker):
+class EpochsAreForOthers(SecondBroker):
     """Claims whatever the shards have become."""
 
     def turn(self, turn: Turn) -> Answer:
         return super().turn(msgspec.structs.replace(turn, epoch=0))
 
 
-class BatchesOfOne(MemoryBroker):
+class BatchesOfOne(SecondBroker):
     """Takes every job from whichever shard has the most overdue."""
 
     def turn(self, turn: Turn) -> Answer:
         return super().turn(msgspec.structs.replace(turn, batch=1))
 
 
-class ClaimsOnTheMove(MemoryBroker):
+class ClaimsOnTheMove(SecondBroker):
     """Hands out jobs while they are being moved."""
 
     def _claim(self, queue: MemoryQueue, worker: Any, token: int, turn: Turn, now: float) -> None:
@@ -238,7 +238,7 @@ class ClaimsOnTheMove(MemoryBroker):
         queue.resharding = target
 
 
-class ReshardStrands(MemoryBroker):
+class ReshardStrands(SecondBroker):
     """Changes the count and leaves the jobs where they are."""
 
     def reshard(self, queue: str, shards: int, *, limit: int = 1_000) -> ReshardProgress:
@@ -252,7 +252,7 @@ class ReshardStrands(MemoryBroker):
         return step
 
 
-class ReshardForgetsTheMorgue(MemoryBroker):
+class ReshardForgetsTheMorgue(SecondBroker):
     """Moves what is queued alone."""
 
     def reshard(self, queue: str, shards: int, *, limit: int = 1_000) -> ReshardProgress:
@@ -263,7 +263,7 @@ class ReshardForgetsTheMorgue(MemoryBroker):
         return step
 
 
-class ReshardDoesNotWait(MemoryBroker):
+class ReshardDoesNotWait(SecondBroker):
     """Is done while jobs of the old shards still run."""
 
     def reshard(self, queue: str, shards: int, *, limit: int = 1_000) -> ReshardProgress:

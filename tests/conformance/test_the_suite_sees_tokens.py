@@ -10,7 +10,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from laneway.brokers.memory import MemoryBroker
 from laneway.brokers.redis import RedisBroker, script
 from laneway.brokers.redis.client.server import Server
 from laneway.brokers.sqlite import SQLiteBroker
@@ -18,6 +17,7 @@ from laneway.clock import Clock
 from laneway.jobs.data import Kind, StartedRun
 from laneway.jobs.settlement import Settlement
 from tests.conformance.suite_check import check_seen
+from tests.support.second_broker import SecondBroker
 from tests.support.servers import RedisServer
 
 pytestmark = pytest.mark.conformance
@@ -35,7 +35,7 @@ def check(broken: Callable[[Clock], Any], test: str) -> None:
         check_seen(broken, test)
 
 
-class Settles(MemoryBroker):
+class Settles(SecondBroker):
     """Looks at who holds a key, and not at the token."""
 
     def _still_held(self, worker: Any, settlements: Iterable[Settlement]) -> Any:
@@ -45,14 +45,14 @@ class Settles(MemoryBroker):
         return super()._still_held(worker, settlements)
 
 
-class Renews(MemoryBroker):
+class Renews(SecondBroker):
     """Takes any token for that of what is held."""
 
     def renew(self, worker: str, held: Collection[int], before: int) -> None:
         super().renew(worker, [job.token for job in self._workers[worker].claims.values()] if held else [], before)
 
 
-class Blames(MemoryBroker):
+class Blames(SecondBroker):
     """Counts a death under any token."""
 
     def leave(self, worker: str, died: Collection[StartedRun] = ()) -> int:

@@ -39,7 +39,7 @@ def test_the_jobs_of_the_readme_run(tmp_path, monkeypatch):
         exec(compile(block, "README.md", "exec", dont_inherit=True), names)
     app = names["app"]
     assert Worker(app, WorkerOptions(until_empty=True)).run() == 0
-    stats = {each.queue: each for each in app.broker.stats()}
+    stats = {each.queue: each for each in app.broker.inspect.stats()}
     # What the mail enqueues goes to the task's own queue, not to the mail's.
     assert (stats["mail"].processed, stats["default"].processed) == (1, 6)
     assert stats["sync_orders"].processed == 1  # both payloads in one run

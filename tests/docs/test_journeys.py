@@ -27,11 +27,11 @@ from tests.support.servers import RedisServer
 
 #: Files and functions.
 JOURNEYS = {
-    "a plain job on SQLite": (33, 121),
-    "a keyed job on SQLite": (35, 145),
+    "a plain job on SQLite": (34, 121),
+    "a keyed job on SQLite": (36, 145),
     "a keyed job on Redis": (34, 150),
-    "a delayed job on AWS": (52, 279),
-    "an event on SQLite": (37, 131),
+    "a delayed job on AWS": (52, 278),
+    "an event on SQLite": (38, 131),
 }
 #: How often a journey is measured before a count that is not the recorded one is believed.
 TIMES = 5

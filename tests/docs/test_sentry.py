@@ -68,7 +68,7 @@ def test_an_event_is_followed_to_both_listeners_and_an_error_is_reported_there(k
         raise ValueError("no such article")
 
     for listener in app.listeners():
-        app.broker.subscribe(listener.subscription)
+        app.broker.events.subscribe(listener.subscription)
     with sentry_sdk.start_transaction(name="checkout") as checkout:
         app.publish("placed", 7)
     assert Worker(app, WorkerOptions(until_empty=True)).run() == 0

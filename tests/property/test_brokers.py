@@ -16,14 +16,14 @@ import redis
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from laneway.brokers.memory import MemoryBroker
 from laneway.brokers.redis import RedisBroker, repair
 from laneway.brokers.redis.client.server import Server
 from laneway.brokers.redis.settings import RedisSettings
-from laneway.brokers.sqlite import SQLiteBroker
+from laneway.brokers.sqlite import MemoryBroker, SQLiteBroker
 from laneway.clock import Clock
 from laneway.urls import Url
 from tests.support.machine import MakeBroker, broker_machine
+from tests.support.second_broker import SecondBroker
 from tests.support.servers import RedisCluster, RedisServer
 
 pytestmark = pytest.mark.property
@@ -53,8 +53,8 @@ class Wiped(SQLiteBroker):
             tables = db.execute("SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%'")
             for (table,) in tables.fetchall():
                 db.execute(f"UPDATE {table} SET token = 0" if table == "meta" else f"DELETE FROM {table}")
-        self._known = (0, {})
-        self._clock = self._waiting._clock = clock
+        self._store.forget()
+        self._clock = self._store.clock = self._waiting._clock = self.inspect._clock = clock
         return self
 
     def close(self) -> None:
@@ -101,12 +101,16 @@ def emptied_cluster(redis_cluster: RedisCluster) -> Iterator[MakeBroker]:
     cluster.close()
 
 
-def test_the_memory_broker_is_the_model() -> None:
-    hold_against_the_model(MemoryBroker, 200)
+def test_the_second_broker_is_the_model() -> None:
+    hold_against_the_model(SecondBroker, 200)
 
 
 def test_the_sqlite_broker_is_the_model(wiped: Wiped) -> None:
-    hold_against_the_model(wiped.on, 120)
+    hold_against_the_model(wiped.on, 100)
+
+
+def test_the_sqlite_broker_in_memory_is_the_model() -> None:
+    hold_against_the_model(MemoryBroker, 20)
 
 
 def test_the_redis_broker_is_the_model(emptied: MakeBroker) -> None:

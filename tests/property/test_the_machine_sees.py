@@ -10,18 +10,18 @@ from hypothesis.stateful import run_state_machine_as_test
 from msgspec.structs import replace
 
 from laneway.broker import Answer, ReshardProgress, Turn
-from laneway.brokers.memory import MemoryBroker
 from laneway.clock import Clock
 from laneway.events.event import Subscription
 from laneway.jobs.data import Kind, NewJob, StartedRun
 from laneway.jobs.settlement import Settlement
 from tests.support.machine import broker_machine
 from tests.support.reference import Difference
+from tests.support.second_broker import SecondBroker
 
 pytestmark = pytest.mark.property
 
 
-class RepeatIsNew(MemoryBroker):
+class RepeatIsNew(SecondBroker):
     """Takes the repeat of a turn for a new one."""
 
     count = 0
@@ -31,7 +31,7 @@ class RepeatIsNew(MemoryBroker):
         return super().turn(replace(turn, seq=self.count))
 
 
-class OutboxOfTheRefused(MemoryBroker):
+class OutboxOfTheRefused(SecondBroker):
     """Sends what a run enqueued before it looks whether the run still counts."""
 
     def turn(self, turn: Turn) -> Answer:
@@ -40,7 +40,7 @@ class OutboxOfTheRefused(MemoryBroker):
         return super().turn(replace(turn, settlements=[replace(each, outbox=None) for each in turn.settlements]))
 
 
-class SetAsideIsForgotten(MemoryBroker):
+class SetAsideIsForgotten(SecondBroker):
     """Removes the key when its run is done, and with it whatever came meanwhile."""
 
     def turn(self, turn: Turn) -> Answer:
@@ -57,7 +57,7 @@ class SetAsideIsForgotten(MemoryBroker):
                     self.cancel(queue, key, payload.identity)
 
 
-class BehindTheFailedIsForgotten(MemoryBroker):
+class BehindTheFailedIsForgotten(SecondBroker):
     """Settles a part of a key's calls as if there were no more."""
 
     def turn(self, turn: Turn) -> Answer:
@@ -65,7 +65,7 @@ class BehindTheFailedIsForgotten(MemoryBroker):
         return super().turn(replace(turn, settlements=ends))
 
 
-class DeathIsAFailure(MemoryBroker):
+class DeathIsAFailure(SecondBroker):
     """Drops what a dead worker was running."""
 
     def reclaim(self) -> int:
@@ -79,7 +79,7 @@ class DeathIsAFailure(MemoryBroker):
         return count
 
 
-class EnqueueingMakesDue(MemoryBroker):
+class EnqueueingMakesDue(SecondBroker):
     """Moves a queued job when a payload is added to it."""
 
     def enqueue(self, jobs: Sequence[NewJob]) -> None:
@@ -89,7 +89,7 @@ class EnqueueingMakesDue(MemoryBroker):
                 self.run_now(job.queue, [job.key])
 
 
-class TheFirstScoreStays(MemoryBroker):
+class TheFirstScoreStays(SecondBroker):
     """Keeps the older of two scores instead of the smaller."""
 
     def enqueue(self, jobs: Sequence[NewJob]) -> None:
@@ -98,21 +98,21 @@ class TheFirstScoreStays(MemoryBroker):
             super().enqueue([replace(job, score=None) if job.identity in known else job])
 
 
-class AnsweredAsTaken(MemoryBroker):
+class AnsweredAsTaken(SecondBroker):
     """Says of every settlement that it was taken."""
 
     def turn(self, turn: Turn) -> Answer:
         return replace(super().turn(turn), refused=[])
 
 
-class DoneTooEarly(MemoryBroker):
+class DoneTooEarly(SecondBroker):
     """Says that a queue is resharded while it is not."""
 
     def reshard(self, queue: str, shards: int, *, limit: int = 1_000) -> ReshardProgress:
         return replace(super().reshard(queue, shards, limit=limit), done=True)
 
 
-class ReviveIsLater(MemoryBroker):
+class ReviveIsLater(SecondBroker):
     """Revives with the time that the job had."""
 
     def revive(self, queue: str, keys: Sequence[str]) -> int:
@@ -124,21 +124,21 @@ class ReviveIsLater(MemoryBroker):
         return count
 
 
-class DeadByHearsay(MemoryBroker):
+class DeadByHearsay(SecondBroker):
     """Ends a lease that was renewed meanwhile."""
 
     def declare_dead(self, worker: str, counter: int) -> bool:
         return super().declare_dead(worker, self.leases().get(worker, (0, 0.0))[0])
 
 
-class DeathsAreForgotten(MemoryBroker):
+class DeathsAreForgotten(SecondBroker):
     """Gives back, and counts nothing."""
 
     def leave(self, worker: str, died: Collection[StartedRun] = ()) -> int:
         return super().leave(worker)
 
 
-class HearsayIsBelieved(MemoryBroker):
+class HearsayIsBelieved(SecondBroker):
     """Counts a death under any token."""
 
     def leave(self, worker: str, died: Collection[StartedRun] = ()) -> int:
@@ -146,7 +146,7 @@ class HearsayIsBelieved(MemoryBroker):
         return super().leave(worker, [replace(each, token=held.get(each.key, each.token)) for each in died])
 
 
-class RevivedWithDeaths(MemoryBroker):
+class RevivedWithDeaths(SecondBroker):
     """Keeps the deaths of what comes back from the morgue."""
 
     def revive(self, queue: str, keys: Sequence[str]) -> int:
@@ -163,7 +163,7 @@ class RevivedWithDeaths(MemoryBroker):
         return count
 
 
-class PauseIsForShow(MemoryBroker):
+class PauseIsForShow(SecondBroker):
     """Hands out what is due all the same."""
 
     def turn(self, turn: Turn) -> Answer:
@@ -175,7 +175,7 @@ class PauseIsForShow(MemoryBroker):
             self._queues[turn.queue].paused = paused
 
 
-class RestlessPause(MemoryBroker):
+class RestlessPause(SecondBroker):
     """Tells those who wait of a paused queue."""
 
     def wait(self, queues: Collection[str], timeout_s: float) -> set[str]:
@@ -183,14 +183,14 @@ class RestlessPause(MemoryBroker):
         return super().wait(queues, timeout_s) | paused
 
 
-class UnsubscribingIsForgotten(MemoryBroker):
+class UnsubscribingIsForgotten(SecondBroker):
     """Says that it was done."""
 
     def unsubscribe(self, topic: str, queue: str) -> bool:
         return (topic, queue) in self._subscriptions
 
 
-class TheFirstFilterStays(MemoryBroker):
+class TheFirstFilterStays(SecondBroker):
     """Takes a subscription with another filter for the one that it has."""
 
     def subscribe(self, subscription: Subscription) -> bool:
@@ -198,7 +198,7 @@ class TheFirstFilterStays(MemoryBroker):
         return there or super().subscribe(subscription)
 
 
-class SomeCopiesOnly(MemoryBroker):
+class SomeCopiesOnly(SecondBroker):
     """Stores of an event the copy for the first queue."""
 
     def enqueue(self, jobs: Sequence[NewJob]) -> None:
@@ -206,7 +206,7 @@ class SomeCopiesOnly(MemoryBroker):
         super().enqueue([job for job in jobs if not job.event or first[job.event] == job.queue])
 
 
-class RunsPublishToOne(MemoryBroker):
+class RunsPublishToOne(SecondBroker):
     """Stores of what a run has published one copy."""
 
     def turn(self, turn: Turn) -> Answer:
@@ -218,7 +218,7 @@ class RunsPublishToOne(MemoryBroker):
         return [job for job in jobs if not job.event or first[job.event] == job.queue]
 
 
-class Early(MemoryBroker):
+class Early(SecondBroker):
     """Hands out what is almost due."""
 
     def __init__(self, clock: Clock) -> None:
@@ -266,7 +266,7 @@ BROKEN = (
 
 
 @pytest.mark.parametrize("broken", BROKEN)
-def test_a_broken_broker_is_told_from_the_model(broken: type[MemoryBroker]) -> None:
+def test_a_broken_broker_is_told_from_the_model(broken: type[SecondBroker]) -> None:
     with pytest.raises(Difference):
         run_state_machine_as_test(
             broker_machine(broken),

@@ -12,16 +12,31 @@ from pathlib import Path
 import pytest
 
 from tests.support.servers import LOGGED, RedisServer, servers
-from tests.support.simulator import Connect, SimulationReport, in_memory, main, on_redis, on_sqlite, simulate
+from tests.support.simulator import (
+    Connect,
+    SimulationReport,
+    in_memory,
+    main,
+    on_redis,
+    on_second_broker,
+    on_sqlite,
+    simulate,
+)
 
 pytestmark = pytest.mark.simulation
 
 MANY = os.environ.get("LANEWAY_SEEDS")
-#: One on Redis takes as long as ten others.
-SEEDS = {"memory": 30, "sqlite": 30, "valkey": 6, "redis": 2}
+#: One on Redis takes as long as two on SQLite, and as long as twenty on the second broker.
+SEEDS = {"second": 30, "sqlite": 20, "memory": 10, "valkey": 6, "redis": 2}
+#: Those that need no server.
+LOCAL: dict[str, Callable[[Path], Connect]] = {
+    "sqlite": on_sqlite,
+    "memory": lambda path: in_memory(),
+    "second": lambda path: on_second_broker(),
+}
 
 
-@pytest.fixture(params=["sqlite", "memory", *servers()])
+@pytest.fixture(params=[*LOCAL, *servers()])
 def seeds(request: pytest.FixtureRequest) -> range:
     """How many; the broker is their parameter."""
     return range(int(MANY or SEEDS[request.param]))
@@ -35,7 +50,7 @@ def run(request: pytest.FixtureRequest, seeds: range, tmp_path: Path) -> Iterato
     def connect(name: str) -> Connect:
         if server is not None:
             return on_redis(f"{server.url}?prefix={name}")
-        return in_memory() if broker == "memory" else on_sqlite(tmp_path / f"{name}.db")
+        return LOCAL[broker](tmp_path / f"{name}.db")
 
     yield lambda seed, name="jobs": simulate(seed, connect(f"{name}-{seed}"), steps=300)
     if server is not None:

@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 
 from laneway.broker import Answer, Broker, ReshardProgress, Turn
-from laneway.brokers.memory import MemoryBroker
 from laneway.clock import Clock
 from laneway.jobs.data import Kind, NewJob, StartedRun
 from laneway.jobs.settlement import Settlement, done
 from laneway.worker.lease.holdings import Holdings
 from laneway.worker.lease.lease import LeaseObserver
+from tests.support.second_broker import SecondBroker
 from tests.support.simulated_workers import SimulatedLane, SimulatedWorker
-from tests.support.simulator import SimulationReport, in_memory, simulate
+from tests.support.simulator import SimulationReport, on_second_broker, simulate
 
 pytestmark = pytest.mark.simulation
 
@@ -33,7 +33,7 @@ def first_finding(phrase: str, run: Callable[[int], SimulationReport]) -> str | 
 # -- brokers -------------------------------------------------------------------------------------------
 
 
-class TokenUnchecked(MemoryBroker):
+class TokenUnchecked(SecondBroker):
     """Completes by id alone."""
 
     def _still_held(self, worker: Any, settlements: Iterable[Settlement]) -> Any:
@@ -47,7 +47,7 @@ class TokenUnchecked(MemoryBroker):
         return super()._still_held(worker, settlements)
 
 
-class SetAsideIsForgotten(MemoryBroker):
+class SetAsideIsForgotten(SecondBroker):
     """Drops what comes while the key is being run."""
 
     def enqueue(self, jobs: Sequence[NewJob]) -> None:
@@ -57,14 +57,14 @@ class SetAsideIsForgotten(MemoryBroker):
         return job.queue not in self.queues() or self.status(job.queue, job.key) != "running"
 
 
-class MergeDropsThePayload(MemoryBroker):
+class MergeDropsThePayload(SecondBroker):
     """Keeps one payload of a key: the first."""
 
     def enqueue(self, jobs: Sequence[NewJob]) -> None:
         super().enqueue([job for job in jobs if self.status(job.queue, job.key) in ("gone", "cancelled", "dead")])
 
 
-class HeadIsNotKept(MemoryBroker):
+class HeadIsNotKept(SecondBroker):
     """Puts a failed call behind those that have not failed."""
 
     def turn(self, turn: Turn) -> Answer:
@@ -86,7 +86,7 @@ class HeadIsNotKept(MemoryBroker):
         return answer
 
 
-class ReshardingStrands(MemoryBroker):
+class ReshardingStrands(SecondBroker):
     """Takes the first step for the last."""
 
     def reshard(self, queue: str, shards: int, *, limit: int = 1_000) -> ReshardProgress:
@@ -97,7 +97,7 @@ class ReshardingStrands(MemoryBroker):
         return step
 
 
-class ReclaimingForgets(MemoryBroker):
+class ReclaimingForgets(SecondBroker):
     """Drops what a dead worker was running."""
 
     def reclaim(self) -> int:
@@ -109,14 +109,14 @@ class ReclaimingForgets(MemoryBroker):
         return count
 
 
-class RenewingGivesBackAll(MemoryBroker):
+class RenewingGivesBackAll(SecondBroker):
     """Takes back claims that their worker knows of."""
 
     def renew(self, worker: str, held: Collection[int], before: int) -> None:
         super().renew(worker, (), before + 1)
 
 
-class BuryingLoses(MemoryBroker):
+class BuryingLoses(SecondBroker):
     """Takes what is to be buried for done."""
 
     def turn(self, turn: Turn) -> Answer:
@@ -127,7 +127,7 @@ class BuryingLoses(MemoryBroker):
         return answer
 
 
-class NeighboursAreBlamed(MemoryBroker):
+class NeighboursAreBlamed(SecondBroker):
     """Counts a death for all that a process held."""
 
     def leave(self, worker: str, died: Collection[StartedRun] = ()) -> int:
@@ -137,7 +137,7 @@ class NeighboursAreBlamed(MemoryBroker):
         return super().leave(worker, blamed)
 
 
-class PauseIsForShow(MemoryBroker):
+class PauseIsForShow(SecondBroker):
     """Hands out what is due all the same."""
 
     def turn(self, turn: Turn) -> Answer:
@@ -148,7 +148,7 @@ class PauseIsForShow(MemoryBroker):
             self._queues[turn.queue].paused = paused
 
 
-class PausedForEver(MemoryBroker):
+class PausedForEver(SecondBroker):
     """Does not resume."""
 
     def resume(self, queue: str) -> bool:
@@ -280,4 +280,4 @@ WORKERS = {
 
 @pytest.mark.parametrize(("broken", "phrase"), WORKERS.items(), ids=[broken.__name__ for broken in WORKERS])
 def test_a_broken_worker_is_seen(broken: type[SimulatedWorker], phrase: str) -> None:
-    assert first_finding(phrase, lambda seed: simulate(seed, in_memory(), steps=200, worker=broken)) is not None
+    assert first_finding(phrase, lambda seed: simulate(seed, on_second_broker(), steps=200, worker=broken)) is not None

@@ -7,6 +7,7 @@ The oracles:
 - `model_operate`: the model, continued: cancel, reschedule, revive, bury, delete, status
 - `model_events`: the model of subscriptions and of the copies of an event
 - `reference`: ReferenceBroker, a whole broker made of the model
+- `second_broker/`: SecondBroker, a second implementation of the contract, which tests of the oracles break on purpose
 - `machine`: BrokerMachine, the Hypothesis state machine that compares a broker with the model
 - `machine_operate`: the steps of an operator
 - `machine_events`: the steps of subscribers and publishers
@@ -20,6 +21,8 @@ The oracles:
 - `checkers`: what must be true of a history; where a broker says that payloads are
 - `scenarios`: scenarios that must hold on every broker, run with a real worker
 - `node_checks`: checks for workers of several nodes, each with its own shards
+- `findings`: the texts of findings, for tests that compare sentences
+- `feature_table`: the table of features in the docs, made from the capabilities
 - `journey`: Journey traces the files and functions that one job takes from enqueue to settled
 
 Servers and networks:

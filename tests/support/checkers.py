@@ -144,7 +144,7 @@ def snapshot(broker: Broker, names: Iterable[tuple[str, str]]) -> Snapshot:
     """
     places: dict[str, set[str]] = {"waiting": set(), "running": set(), "dead": set()}
     for queue, key in names:
-        for view in broker.find(queue, key):
+        for view in broker.inspect.find(queue, key):
             place = view.status if view.status in ("running", "dead") else "waiting"
             places[place].update(payload.identity for payload in view.payloads)
     return Snapshot(*(frozenset(places[place]) for place in ("waiting", "running", "dead")))

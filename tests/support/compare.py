@@ -78,7 +78,7 @@ def compare_key(broker: Broker, reference: ReferenceBroker, queue: str, key: str
     """`find` of a key."""
     state, known = reference.state(queue, key), reference.queues[queue]
     expected = views(queue, key, state, known, now)
-    found = [_comparable(view, known) for view in broker.find(queue, key)]
+    found = [_comparable(view, known) for view in broker.inspect.find(queue, key)]
     same(f"find({queue!r}, {key!r})", found, expected)
 
 
@@ -109,8 +109,8 @@ def _comparable(view: JobView, known: QueueState) -> JobView:
 def compare_stats(broker: Broker, reference: ReferenceBroker, now: float) -> None:
     """The numbers of every queue, the queues themselves, and the leases."""
     expected = [stats(reference, queue, now) for queue in sorted(reference.queues)]
-    same("stats", broker.stats(), expected)
-    same("queues", broker.queues(), {name: queue.shards for name, queue in sorted(reference.queues.items())})
+    same("stats", broker.inspect.stats(), expected)
+    same("queues", broker.inspect.queues(), {name: queue.shards for name, queue in sorted(reference.queues.items())})
     living = {name: worker for name, worker in reference.workers.items() if worker.lives}
     same("leases", broker.leases(), {name: (worker.counter, worker.lease_s) for name, worker in living.items()})
 
@@ -164,7 +164,7 @@ def compare_listing(
     shown: list[JobView] = []
     after: str | None = None
     while True:
-        page = broker.listing(queue, which, order=order, reverse=reverse, start=start, after=after, limit=limit)
+        page = broker.inspect.listing(queue, which, order=order, reverse=reverse, start=start, after=after, limit=limit)
         shown += [_comparable(view, known) for view in page.jobs]
         after = page.after
         if after is None or len(shown) > len(expected) + limit:

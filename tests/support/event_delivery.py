@@ -78,7 +78,7 @@ def hearing(url: str, folder: Path, *, fails: bool = False) -> Iterator[tuple[La
         def subscribed() -> bool:
             dead = [each.log() for each in listening if not each.alive()]
             assert not dead, "\n".join(dead)
-            return len(app.broker.subscriptions(topic)) == 2
+            return len(app.broker.events.subscriptions(topic)) == 2
 
         wait_until(subscribed, lambda: "\n".join(each.log() for each in listening))
         yield app, listening

@@ -36,7 +36,7 @@ class EventSteps:
 
     def _write(self, subscription: Subscription) -> None:
         expected = self.reference.subscriptions.subscribe(subscription)
-        same(f"subscribe({subscription})", self.broker.subscribe(subscription), expected)
+        same(f"subscribe({subscription})", self.broker.events.subscribe(subscription), expected)
 
     def _subscribe(self, how: Choices, more: Choices) -> Iterable[Name]:
         subscription = Subscription(how.of(TOPICS), how.of(QUEUES), how.of(FILTERS))
@@ -51,7 +51,7 @@ class EventSteps:
         topic, queue = how.of(there or [(topic, queue) for topic in TOPICS for queue in (*QUEUES, "nowhere")])
         note(("unsubscribe", topic, queue))
         expected = self.reference.subscriptions.unsubscribe(topic, queue)
-        same(f"unsubscribe({topic!r}, {queue!r})", self.broker.unsubscribe(topic, queue), expected)
+        same(f"unsubscribe({topic!r}, {queue!r})", self.broker.events.unsubscribe(topic, queue), expected)
         self._compare_subscriptions()
         return ()
 
@@ -64,9 +64,9 @@ class EventSteps:
     def _copies(self, choices: Choices) -> list[NewJob]:
         """What is to be stored for an event, by what the broker says of its subscriptions."""
         topic = choices.of(TOPICS)
-        found = self.broker.subscriptions(topic)
+        found = self.broker.events.subscriptions(topic)
         same(f"subscriptions({topic!r})", found, self.reference.subscriptions.shown(topic))
         return copies(found, choices.of(EVENTS), choices.of(COUNTRIES))
 
     def _compare_subscriptions(self) -> None:
-        same("subscriptions()", self.broker.subscriptions(), self.reference.subscriptions.shown())
+        same("subscriptions()", self.broker.events.subscriptions(), self.reference.subscriptions.shown())

@@ -75,7 +75,7 @@ class OperateSteps:
         keys = [key for name, key in EVERYWHERE if name == queue] if how.below(4) == 3 else [key]
         note((verb, queue, keys))
         expected = self.reference.act_on_all(queue, keys, step)
-        same(f"{verb}({queue!r}, {keys})", getattr(self.broker, verb)(queue, keys), expected)
+        same(f"{verb}({queue!r}, {keys})", getattr(self.broker.operate, verb)(queue, keys), expected)
         return [(queue, key) for key in keys]
 
     def _pause(self, how: Choices, more: Choices) -> Iterable[Name]:
@@ -88,7 +88,7 @@ class OperateSteps:
     def _set_paused(self, verb: str, queue: str) -> Iterable[Name]:
         note((verb, queue))
         expected = self.reference.set_paused(queue, paused=verb == "pause")
-        same(f"{verb}({queue!r})", getattr(self.broker, verb)(queue), expected)
+        same(f"{verb}({queue!r})", getattr(self.broker.operate, verb)(queue), expected)
         return ()
 
     def _reshard(self, how: Choices, more: Choices) -> Iterable[Name]:
@@ -98,7 +98,7 @@ class OperateSteps:
     def _move(self, queue: str, shards: int, limit: int) -> Iterable[Name]:
         note(("reshard", queue, shards, limit))
         try:
-            step = self.broker.reshard(queue, shards, limit=limit)
+            step = self.broker.shards.reshard(queue, shards, limit=limit)
         except ConfigError:
             step = None
         self.reference.reshard(queue, shards, step)

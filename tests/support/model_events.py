@@ -6,7 +6,7 @@ It uses none of the core's filters. It knows only the filters that the state mac
 from __future__ import annotations
 
 from laneway.events.event import FilterPolicy, Subscription, copy_key
-from laneway.jobs.data import NewJob
+from laneway.jobs.data import EventCopy, NewJob
 
 
 class Subscriptions:
@@ -44,7 +44,7 @@ def copies(subscriptions: list[Subscription], id: str, country: str | None) -> l
             queue=each.queue,
             key=copy_key(id, each.queue),
             body=f'{{"event":"{id}"}}',
-            event=id,
+            event=EventCopy(id),
             headers=None if country is None else {"country": country},
         )
         for each in subscriptions

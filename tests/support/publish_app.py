@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from laneway import Context, Laneway
-from laneway.brokers.memory import MemoryBroker
+from laneway.broker import Capabilities
+from laneway.brokers.sqlite import MemoryBroker
 from laneway.events.event import Subscription
 from laneway.jobs.data import Claim, JobView, Kind, NewJob, Payload
 
@@ -28,14 +29,17 @@ class Recording(MemoryBroker):
 class Relaying(Recording):
     """Makes the copies itself, as SNS does; it only keeps what it is handed."""
 
-    relays = True
-    derives_ids = True
+    capabilities = Capabilities(shared=False, relays=True, derives_ids=True)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.events.subscriptions = self._no_subscriptions
 
     def enqueue(self, jobs):
         self.handed.append([*jobs])
 
-    def subscriptions(self, topic=None):
-        raise AssertionError("nobody needs to know")
+    def _no_subscriptions(self, topic=None):
+        raise AssertionError("a broker that relays is not asked for subscriptions")
 
 
 def app_on(broker: MemoryBroker, **options: Any) -> Laneway:
@@ -45,13 +49,13 @@ def app_on(broker: MemoryBroker, **options: Any) -> Laneway:
 def heard(broker: MemoryBroker) -> Laneway:
     """An app to whose event `placed` the queues a and b have subscribed."""
     for queue in "ab":
-        broker.subscribe(Subscription(TOPIC, queue))
+        broker.events.subscribe(Subscription(TOPIC, queue))
     return app_on(broker)
 
 
 def copies(app: Laneway) -> list[JobView]:
-    queues = sorted(app.broker.queues())
-    return [job for queue in queues for job in app.broker.listing(queue, "queued").jobs]
+    queues = sorted(app.broker.inspect.queues())
+    return [job for queue in queues for job in app.broker.inspect.listing(queue, "queued").jobs]
 
 
 def context_of(app: Laneway, kind: Kind = Kind.PLAIN) -> Context:

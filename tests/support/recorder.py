@@ -11,7 +11,6 @@ from collections.abc import Callable
 from typing import Any
 
 from laneway.broker import Answer, Broker, Turn
-from laneway.capabilities import is_remote
 from laneway.jobs.data import Kind
 from laneway.jobs.settlement import Settlement
 from tests.support.history import HistoryEvent, What
@@ -74,9 +73,8 @@ class RecordingBroker:
 
     def __init__(self, broker: Broker, ledger: Ledger) -> None:
         self.inner = broker
-        self.max_body = broker.max_body
-        self.shared = broker.shared
-        self.remote = is_remote(broker)
+        self.capabilities = broker.capabilities
+        self.operate = RecordingOperate(broker, ledger)
         self._ledger = ledger
 
     def turn(self, turn: Turn) -> Answer:
@@ -84,13 +82,24 @@ class RecordingBroker:
         self._ledger.turned(turn, answer)
         return answer
 
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.inner, name)
+
+
+class RecordingOperate:
+    """The operate tier of a RecordingBroker."""
+
+    def __init__(self, broker: Broker, ledger: Ledger) -> None:
+        self._inner = broker.operate
+        self._ledger = ledger
+
     def pause(self, queue: str) -> bool:
         self._ledger.paused.add(queue)
-        return self.inner.pause(queue)
+        return self._inner.pause(queue)
 
     def resume(self, queue: str) -> bool:
         self._ledger.paused.discard(queue)
-        return self.inner.resume(queue)
+        return self._inner.resume(queue)
 
     def __getattr__(self, verb: str) -> Any:
-        return getattr(self.inner, verb)
+        return getattr(self._inner, verb)

@@ -32,14 +32,14 @@ class SimulatedOperator:
             return
         self.paused.add(queue)
         try:
-            self.broker.pause(queue)
+            self.broker.operate.pause(queue)
         except BrokerAwayError:
             pass  # it may be paused or not
 
     def resume(self, queue: str) -> None:
         """Have a queue go on; no answer: another time."""
         try:
-            self.broker.resume(queue)
+            self.broker.operate.resume(queue)
         except BrokerAwayError:
             return
         self.paused.discard(queue)

@@ -309,7 +309,7 @@ class Resharder:
             self.under_way = self._chance.choice((ORDERS, GATHER)), self._chance.randint(1, 5)
         queue, shards = self.under_way
         try:
-            step = self.broker.reshard(queue, shards, limit=self._chance.randint(1, 3))
+            step = self.broker.shards.reshard(queue, shards, limit=self._chance.randint(1, 3))
         except BrokerAwayError:
             return
         except ConfigError:

@@ -133,7 +133,7 @@ class Simulation:
         elif happening < 0.94:
             self.operator.act()
         elif happening < 0.95:
-            self.onlooker.revive(ORDERS, [self.chance.choice(KEYS[ORDERS])])
+            self.onlooker.operate.revive(ORDERS, [self.chance.choice(KEYS[ORDERS])])
         else:
             self._lose_something()
 
@@ -214,7 +214,9 @@ class Simulation:
         sure = Snapshot(*(place - unsure for place in (whole.waiting, whole.running, whole.dead)))
         accepted = {job for _, _, job in self.producer.accepted}
         self.findings += conservation(accepted, self.ledger.done, sure)
-        views = [view for queue, keys in KEYS.items() for key in keys for view in self.onlooker.find(queue, key)]
+        views = [
+            view for queue, keys in KEYS.items() for key in keys for view in self.onlooker.inspect.find(queue, key)
+        ]
         self.findings += self.supervisor.unexplained(views)
         return whole
 
@@ -249,7 +251,7 @@ class Simulation:
         accepted = [AcceptedCall(*each) for each in self.producer.accepted]
         self.findings += lost(accepted, events, left)
         self.findings += overlap(events) + out_of_order(events) + stale_accepted(events)
-        self.findings += self.ledger.findings + self.onlooker.check()
+        self.findings += self.ledger.findings + [finding.text for finding in self.onlooker.health.check()]
         for broker in (*self._brokers, self.onlooker):
             broker.close()
         return SimulationReport(
@@ -309,14 +311,25 @@ def on_sqlite(path: Path) -> Connect:
 
 
 def in_memory() -> Connect:
-    """One broker in memory, for all."""
-    from laneway.brokers.memory.broker import MemoryBroker
+    """One broker of `memory:`, for all."""
+    from laneway.brokers.sqlite import MemoryBroker
 
+    return _one_for_all(MemoryBroker)
+
+
+def on_second_broker() -> Connect:
+    """One broker of the second implementation, for all."""
+    from .second_broker import SecondBroker
+
+    return _one_for_all(SecondBroker)
+
+
+def _one_for_all(make: Connect) -> Connect:
     brokers: list[Broker] = []
 
     def connect(clock: Clock) -> Broker:
         if not brokers:
-            brokers.append(MemoryBroker(clock))
+            brokers.append(make(clock))
         return brokers[0]
 
     return connect

@@ -69,11 +69,11 @@ class Running:
 
 
 def stats(app: Laneway, queue: str = "default") -> QueueStats:
-    return next(each for each in app.broker.stats() if each.queue == queue)
+    return next(each for each in app.broker.inspect.stats() if each.queue == queue)
 
 
 def dead(app: Laneway, queue: str = "default") -> list[JobView]:
-    return app.broker.listing(queue, "dead").jobs
+    return app.broker.inspect.listing(queue, "dead").jobs
 
 
 class Bench:

@@ -207,11 +207,11 @@ class Site:
 
     def dead(self) -> list[JobView]:
         """What lies in the morgue."""
-        return [job for queue in QUEUES for job in self.broker.listing(queue, "dead").jobs]
+        return [job for queue in QUEUES for job in self.broker.inspect.listing(queue, "dead").jobs]
 
     def left(self) -> int:
         """Jobs that are queued or running."""
-        return sum(stats.length + stats.busy for stats in self.broker.stats())
+        return sum(stats.length + stats.busy for stats in self.broker.inspect.stats())
 
     def repeats(self) -> int:
         """Runs of what had begun before."""
@@ -219,7 +219,7 @@ class Site:
 
     def findings(self) -> list[str]:
         """All that must never be, whatever happened."""
-        return self.broken() + self.broker.check()
+        return self.broken() + [finding.text for finding in self.broker.health.check()]
 
     def broken(self) -> list[str]:
         """The promises that were not kept, as the history has it."""

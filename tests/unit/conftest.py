@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, contextmanager
 import pytest
 
 from laneway import EnqueueError, Laneway
-from laneway.brokers.memory import MemoryBroker
+from laneway.brokers.sqlite import MemoryBroker
 from laneway.jobs.data import JobView
 
 Refused = Callable[..., AbstractContextManager[pytest.ExceptionInfo[EnqueueError]]]
@@ -26,8 +26,10 @@ def stored(app: Laneway) -> Callable[[], list[JobView]]:
     """The jobs in all queues, in the order in which they were enqueued."""
 
     def jobs() -> list[JobView]:
-        queues = sorted(app.broker.queues())
-        return sorted((j for q in queues for j in app.broker.listing(q, "queued").jobs), key=lambda job: job.key)
+        queues = sorted(app.broker.inspect.queues())
+        return sorted(
+            (j for q in queues for j in app.broker.inspect.listing(q, "queued").jobs), key=lambda job: job.key
+        )
 
     return jobs
 
@@ -48,6 +50,6 @@ def refused(app: Laneway) -> Refused:
         for part in sentence:
             assert part in str(caught.value)
         assert str(caught.value).endswith(".")
-        assert [queue for queue in app.broker.stats() if queue.length] == []
+        assert [queue for queue in app.broker.inspect.stats() if queue.length] == []
 
     return refused

@@ -10,8 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from laneway import ConfigError, Laneway, Middleware
-from laneway.brokers.memory import MemoryBroker
-from laneway.brokers.sqlite import SQLiteBroker
+from laneway.brokers.sqlite import MemoryBroker, SQLiteBroker
 from laneway.config import WorkerOptions
 from laneway.urls import URL_VARIABLES, Url, open_broker, resolve_url, without_secrets
 
@@ -122,10 +121,9 @@ def test_no_secret_is_printed(url, printed, monkeypatch):
 
 
 def entry_points(**kinds):
-    def found(*, group, name):
+    def found(*, group):
         assert group == "laneway.brokers"
-        kept = [metadata.EntryPoint(name, value, group) for kind, value in kinds.items() if kind == name]
-        return metadata.EntryPoints(kept)
+        return metadata.EntryPoints([metadata.EntryPoint(kind, value, group) for kind, value in kinds.items()])
 
     return found
 

@@ -8,7 +8,7 @@ import pytest
 
 from laneway import BrokerAwayError, BrokerRefusedError, EnqueueError, Handle, Laneway
 from laneway.broker import Turn
-from laneway.brokers.memory import MemoryBroker
+from laneway.brokers.sqlite import MemoryBroker
 from laneway.clock import ManualClock
 from laneway.jobs.data import WorkerView
 from laneway.jobs.settlement import buried, done

@@ -7,7 +7,7 @@ import logging
 import pytest
 
 from laneway import EnqueueError, Laneway, Middleware
-from laneway.brokers.memory import MemoryBroker
+from laneway.brokers.sqlite import MemoryBroker
 from laneway.middleware import MiddlewareStack, overriding, surround
 
 pytestmark = pytest.mark.unit
@@ -215,7 +215,7 @@ def test_what_a_middleware_made_unfit_is_refused(change, sentence):
     app, noop = app_with(Change(change))
     with pytest.raises(EnqueueError, match=sentence):
         noop.enqueue(1)
-    assert app.broker.stats() == []
+    assert app.broker.inspect.stats() == []
 
 
 def test_what_a_middleware_keeps_back_is_not_stored_and_said_so(caplog):
@@ -228,7 +228,7 @@ def test_what_a_middleware_keeps_back_is_not_stored_and_said_so(caplog):
     with caplog.at_level(logging.WARNING, logger="laneway"):
         noop.enqueue_many([(1,), (2,)])
     assert "did not call on: 2 jobs were not enqueued" in caplog.text
-    assert app.broker.stats() == []
+    assert app.broker.inspect.stats() == []
 
 
 def test_a_middleware_may_take_jobs_out():

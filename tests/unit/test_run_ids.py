@@ -12,7 +12,8 @@ import msgspec
 import pytest
 
 from laneway import Context, Key, Laneway
-from laneway.brokers.memory import MemoryBroker
+from laneway.broker import Capabilities
+from laneway.brokers.sqlite import MemoryBroker
 from laneway.ids import RunIds
 from laneway.jobs.data import Claim, Kind, NewJob, Payload
 
@@ -20,7 +21,7 @@ pytestmark = pytest.mark.unit
 
 
 class Deriving(MemoryBroker):
-    derives_ids = True
+    capabilities = Capabilities(shared=False, derives_ids=True)
 
 
 def app_on(broker: MemoryBroker) -> Laneway:

@@ -9,12 +9,12 @@ from typing import Annotated, Any
 import pytest
 
 from laneway import Key, Laneway
-from laneway.brokers.memory import MemoryBroker
-from laneway.config import CollectOptions, TaskOptions
+from laneway.broker import Capabilities, Feature, Refusal
+from laneway.brokers.sqlite import MemoryBroker
+from laneway.config import TaskOptions
 from laneway.errors import DeclarationError
 from laneway.jobs.data import Kind
-from laneway.unsupported import refusal_for
-from laneway.urls import URL_VARIABLES
+from laneway.urls import URL_VARIABLES, declared_capabilities
 
 pytestmark = pytest.mark.unit
 
@@ -28,14 +28,15 @@ def no_environment(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(variable, raising=False)
 
 
+def no_clock(options: TaskOptions, kind: Kind) -> str | None:
+    return "there is no clock here; leave time_limit out." if options.time_limit else None
+
+
 class Picky(MemoryBroker):
-    """A stranger's broker that does not take tasks with a time limit."""
+    """A third-party broker that does not take tasks with a time limit."""
 
+    capabilities = Capabilities(shared=False, refusal=no_clock)
     closed = False
-
-    @staticmethod
-    def refusal(options: TaskOptions, kind: Kind) -> str | None:
-        return "there is no clock here; leave time_limit out." if options.time_limit else None
 
     def close(self) -> None:
         self.closed = True
@@ -94,14 +95,23 @@ def test_tasks_are_looked_at_again_when_the_broker_is_opened(monkeypatch: pytest
 
 @pytest.mark.parametrize("url", ["sqs://", "SQS://mail?region=eu-central-1", QUEUE_URL, "http://localhost:4566/0/mail"])
 def test_every_url_of_sqs_is_known(url: str):
-    refusal = refusal_for(url)
-    assert refusal is not None
-    assert GATHER in str(refusal(CollectOptions(queue="q"), Kind.COLLECTING))
+    capabilities = declared_capabilities(url)
+    assert capabilities is not None
+    assert GATHER in capabilities.lacks["collecting"]
+    assert capabilities.refusal is not None
 
 
 @pytest.mark.parametrize("url", ["memory:", "sqlite:///sqs.db", "redis://https", "strangers:", "", "no url"])
 def test_no_other_url_is(url: str):
-    assert refusal_for(url) is None
+    capabilities = declared_capabilities(url)
+    assert capabilities is None or (capabilities.refusal, capabilities.lacks) == (None, {})
+
+
+def refusal_of(url: str) -> Refusal:
+    capabilities = declared_capabilities(url)
+    assert capabilities is not None
+    assert capabilities.refusal is not None
+    return capabilities.refusal
 
 
 @pytest.mark.parametrize(
@@ -115,13 +125,10 @@ def test_no_other_url_is(url: str):
         (TaskOptions(queue="q" * 70), Kind.PLAIN, "69 characters or fewer"),
         (TaskOptions(queue="q" * 64), Kind.KEYED, None),
         (TaskOptions(queue="q" * 65), Kind.KEYED, "64 characters or fewer"),
-        (CollectOptions(queue="q"), Kind.COLLECTING, GATHER),
     ],
 )
 def test_what_sqs_refuses(options: TaskOptions, kind: Kind, why: str | None):
-    refusal = refusal_for("sqs://")
-    assert refusal is not None
-    said = refusal(options, kind)
+    said = refusal_of("sqs://")(options, kind)
     assert said is None if why is None else why in str(said)
 
 
@@ -134,10 +141,21 @@ def test_what_sqs_refuses(options: TaskOptions, kind: Kind, why: str | None):
     ],
 )
 def test_a_prefix_counts_too(options: TaskOptions, why: str | None):
-    refusal = refusal_for("sqs://?region=eu-central-1&prefix=shop-")
-    assert refusal is not None
-    said = refusal(options, Kind.PLAIN)
+    said = refusal_of("sqs://?region=eu-central-1&prefix=shop-")(options, Kind.PLAIN)
     assert said is None if why is None else why in str(said)
+
+
+@pytest.mark.parametrize("feature", ["collecting", "events"])
+def test_what_a_broker_lacks_is_refused_with_its_reason(feature: Feature):
+    broker = MemoryBroker()
+    if feature == "events":
+        del broker.events
+    broker.capabilities = Capabilities(shared=False, lacks={feature: "there is no room for it here."})
+    app = Laneway(broker=broker, name="shop")
+    app.task(timed)
+    with pytest.raises(DeclarationError, match=r"^Task \w+: there is no room for it here\.$"):
+        declare(app) if feature == "collecting" else app.listener("placed", source="mail", name="on_placed")(print)
+    assert len(app.registry) == 1
 
 
 def test_a_listeners_queue_with_its_prefix_is_refused_when_it_is_declared():

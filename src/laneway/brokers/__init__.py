@@ -1,9 +1,8 @@
 """The brokers: the stores that keep jobs. `laneway.broker` is their contract.
 
-- `sqlite/`: one file, any number of processes on one machine
+- `sqlite/`: one file, any number of processes on one machine; `memory:`, the same inside one process
 - `redis/`: a Redis or Valkey server, or a Cluster
 - `aws/`: SQS for queues, DynamoDB for delays and state, SNS for events
-- `memory/`: the memory of one process, for tests and trials
 - `shared`: checks and conversions that all brokers use: due times, storable text, filters as text
 - `page_cursor`: sort orders of listings and the text that says where the next page begins
 """

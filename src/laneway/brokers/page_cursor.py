@@ -1,13 +1,12 @@
 """Sort orders of listings, and the cursor: the text that says where the next page begins. No state.
 
-The memory, Redis and AWS brokers use it. They find the next jobs in different ways, but take the same orders, starts
-and cursors. SQLite has a cursor of its own, in `sqlite/inspect.py`.
+Brokers find the next jobs in different ways, but take the same orders, starts and cursors.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -26,7 +25,7 @@ ORDERS: dict[Listing, tuple[Order, ...]] = {
 #: A value of the order, then what decides between equals: due time or burial, arrival, key.
 Position = tuple[Any, float, int, str]
 
-_read = msgspec.json.Decoder(tuple[Order, float | str, float, int, str]).decode
+Place = TypeVar("Place")
 
 
 def check_order(which: Listing, order: Order | None) -> Order:
@@ -53,15 +52,29 @@ def check_start(order: Order, start: float | str | None) -> None:
 
 def write_position(order: Order, position: Position) -> str:
     """A position as a page gives it away."""
-    return msgspec.json.encode((order, *position)).decode()
+    return write_cursor((order, *position))
 
 
 def read_position(order: Order, after: str) -> Position:
     """The position that a page of this order has given away."""
+    sorted_by, value, at, arrival, key = read_cursor(after, tuple[Order, float | str, float, int, str])
+    if sorted_by != order or isinstance(value, str) != (order == "key"):
+        raise _no_cursor(after)
+    return value, at, arrival, key
+
+
+def write_cursor(place: object) -> str:
+    """A place in a listing as text."""
+    return msgspec.json.encode(place).decode()
+
+
+def read_cursor(after: str, kind: type[Place]) -> Place:
+    """The place that `write_cursor` was given, which is of this type."""
     try:
-        sorted_by, value, at, arrival, key = _read(after)
-        if sorted_by == order and isinstance(value, str) == (order == "key"):
-            return value, at, arrival, key
-    except (msgspec.DecodeError, ValueError):
-        pass
-    raise BrokerRefusedError(f"{after!r} is not a position of a listing; take it from the page before.")
+        return msgspec.json.decode(after, type=kind)
+    except ValueError:  # msgspec's errors are among them
+        raise _no_cursor(after) from None
+
+
+def _no_cursor(after: str) -> BrokerRefusedError:
+    return BrokerRefusedError(f"{after!r} is not a position of a listing; take it from the page before.")

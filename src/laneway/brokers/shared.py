@@ -1,4 +1,4 @@
-"""Checks and conversions that all brokers use: due times, storable text, filters as text. No state.
+"""What all brokers use: checks of new jobs, due times, storable text, filters as text, common findings. No state.
 
 It also says how long a broker remembers dead workers and how jobs ended.
 """
@@ -6,23 +6,25 @@ It also says how long a broker remembers dead workers and how jobs ended.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable
 from typing import Any
 
 import msgspec
 
+from ..broker import Capabilities, EmptyMorgueResult, Finding, InspectTier, OperateTier
 from ..config import name_problem
-from ..errors import BrokerError, BrokerRefusedError, ConfigError, EnqueueError
+from ..errors import BrokerRefusedError, ConfigError, EnqueueError, NoQueueError
 from ..events.event import FilterPolicy, Subscription
 from ..jobs.data import Kind, NewJob
+from ..jobs.delay import LONGEST_DELAY_S
 from ..jobs.keys import key_problem, score_problem
 from ..jobs.shards import MAX_SHARDS
 
 REMEMBER_DEAD_S = 3_600.0
 REMEMBER_ENDED_S = 86_400.0
 
-#: The longest delay after a run: 100 years.
-LONGEST_DELAY_S = 100 * 365.25 * 86_400
+#: The longest timeout of a URL.
+MAX_TIMEOUT_S = 3_600
 _PRIORITIES = range(-(2**31), 2**31)
 _PLAIN = Kind.PLAIN
 
@@ -42,9 +44,11 @@ def again_at(now: float, delay_s: float) -> float:
     return now + min(max(delay_s, -LONGEST_DELAY_S), LONGEST_DELAY_S)
 
 
-def check_jobs(jobs: Iterable[NewJob]) -> None:
-    """Refuse what cannot be stored, before any of it is."""
+def check_jobs(jobs: Iterable[NewJob], capabilities: Capabilities | None = None) -> None:
+    """Refuse what cannot be stored, before any of it is. A broker that lacks a kind of job gives its capabilities."""
     for job in jobs:
+        if capabilities is not None:
+            _check_features(job, capabilities)
         due_at(0.0, job.delay_s, job.perform_at)
         if job.priority not in _PRIORITIES:
             raise EnqueueError(
@@ -62,6 +66,14 @@ def check_jobs(jobs: Iterable[NewJob]) -> None:
             ) from None
         if job.kind is not _PLAIN:
             _check_payload(job)
+
+
+def _check_features(job: NewJob, capabilities: Capabilities) -> None:
+    reason = capabilities.lacks_kind(job.kind)
+    if reason is None and job.priority and not capabilities.has("priorities"):
+        reason = capabilities.lacks["priorities"]
+    if reason is not None:
+        raise EnqueueError(f"The job {job.key!r} cannot be enqueued: {reason}", place=(job.queue, job.key))
 
 
 def _check_payload(job: NewJob) -> None:
@@ -97,9 +109,9 @@ def storable(error: str | None) -> str | None:
     return error if error is None else error.encode("utf-8", "backslashreplace").decode()
 
 
-def unknown_queue(name: str) -> BrokerError:
-    """The error for a queue that nobody has declared."""
-    return BrokerRefusedError(f"There is no queue {name!r}; declare it first.")
+def unknown_queue(name: str) -> NoQueueError:
+    """The error for a queue that does not exist."""
+    return NoQueueError(f"There is no queue {name!r}; declare it first.")
 
 
 def another_kind(job: NewJob, kind: Kind) -> EnqueueError:
@@ -109,6 +121,59 @@ def another_kind(job: NewJob, kind: Kind) -> EnqueueError:
         place=(job.queue, job.key),
     )
 
+
+#: Jobs of a queue or a morgue that are handled in one step: short transactions, so that workers get their turns.
+PAGE = 500
+
+
+def empty_by_pages(
+    inspect: InspectTier, operate: OperateTier, queue: str, *, revive: bool, most: int
+) -> Generator[int, None, EmptyMorgueResult]:
+    """Empty a morgue that can be listed, the oldest job first.
+
+    The last burial at the beginning says where it ends, by the broker's own clock. So it ends even if revived jobs are
+    buried again meanwhile.
+    """
+    act = operate.revive if revive else operate.delete_dead
+    last = [job.updated_at for job in inspect.listing(queue, "dead", reverse=True, limit=1).jobs]
+    until = math.inf if not last or last[0] is None else last[0]
+    after, seen = None, 0
+    while seen < most:
+        page = inspect.listing(queue, "dead", after=after, limit=min(PAGE, most - seen))
+        keys = [job.key for job in page.jobs if (job.updated_at or 0.0) <= until]
+        if keys:
+            yield act(queue, keys)
+        seen += len(keys)
+        after = page.after
+        if after is None or len(keys) < len(page.jobs):
+            break
+    return EmptyMorgueResult(seen)
+
+
+# -- findings ------------------------------------------------------------------------------------------
+
+CLAIMS_OF_THE_DEAD = Finding(
+    "problem", "dead-workers", "There are claims of workers that are dead; start a worker, and it takes them over."
+)
+
+
+def being_resharded(queue: str, shards: int, target: int, total: int, moved: int) -> Finding:
+    """The finding for a queue whose shard count is being changed. That takes its time; it is no problem."""
+    return Finding(
+        "note",
+        "resharding",
+        f"The queue {queue} is being resharded from {shards} to {target} ({moved} of {total} jobs have moved), and "
+        f"nothing is claimed meanwhile; a worker goes on with it, or laneway reshard {queue} {target}.",
+        queue,
+    )
+
+
+def mendable(code: str, number: int, what: str) -> Finding:
+    """The finding for something that `repair` mends."""
+    return Finding("problem", code, f"{what}: {number}; mend it with laneway check --repair.")
+
+
+# -- filters -------------------------------------------------------------------------------------------
 
 _read = msgspec.json.Decoder(dict[str, list[Any]]).decode
 

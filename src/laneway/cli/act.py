@@ -8,7 +8,6 @@ between two steps, and then no job is half done.
 
 from __future__ import annotations
 
-import math
 import signal
 import sys
 from collections.abc import Callable, Generator, Iterator, Sequence
@@ -19,17 +18,14 @@ from threading import Event
 import click
 import msgspec
 
-from ..broker import Broker, Listing
-from ..capabilities import EmptyMorgueResult, emptier_of
+from ..broker import Broker, EmptyMorgueResult, Listing
+from ..brokers.shared import PAGE
 from ..errors import BrokerRefusedError, ConfigError
 from ..jobs.data import JobView, Kind
 from . import GAVE_UP, WRONG
 from .listing import find_jobs, not_found_text
 from .output import ProgressBar, clean, count, patience
 from .target import known_queues
-
-#: Jobs handled in one step when all of a queue are meant: short transactions, so that workers get their turns.
-PAGE = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +119,7 @@ def act_on(chosen: JobSelection, act: Callable[[JobView], object], *, done: str)
 def counted(broker: Broker, queue: str | None, what: str) -> dict[str, int]:
     """How many jobs of a kind (a field of QueueStats) each queue has."""
     wanted = known_queues(broker, queue)
-    return {stats.queue: getattr(stats, what) for stats in broker.stats() if stats.queue in wanted}
+    return {stats.queue: getattr(stats, what) for stats in broker.inspect.stats() if stats.queue in wanted}
 
 
 def act_on_all(
@@ -138,7 +134,7 @@ def act_on_all(
         for queue, left in totals.items():
             after = None
             while left > 0:
-                page = broker.listing(queue, which, after=after, limit=min(PAGE, left))
+                page = broker.inspect.listing(queue, which, after=after, limit=min(PAGE, left))
                 if page.jobs:
                     succeeded += act(queue, [job.key for job in page.jobs])
                 bar.advance(len(page.jobs))
@@ -187,15 +183,14 @@ class MorgueBulkAction:
     """One run over the morgue of a queue. `done` is right also when an error has ended it."""
 
     def __init__(self, broker: Broker, queue: str, *, revive: bool, total: int, most: int | None) -> None:
-        own = emptier_of(broker)
-        limit = total if own is None else max(total, LEAST)
+        limit = total if broker.capabilities.has("exact_counts") else max(total, LEAST)
         if most is not None:
             limit = min(limit, most)
         self._total = total
         self._limit = limit
         self._expected = min(total, limit)
-        self._steps = _by_pages(broker, queue, revive, limit) if own is None else own(queue, revive=revive, most=limit)
-        #: What a broker that has a way of its own says when it is through.
+        self._steps = broker.operate.empty_morgue(queue, revive=revive, most=limit)
+        #: The result, once it has ended.
         self._end: EmptyMorgueResult | None = None
         self.done = 0
         self.interrupted = False
@@ -229,23 +224,6 @@ class MorgueBulkAction:
 
     def _noted(self) -> Generator[int, None, None]:
         self._end = yield from self._steps
-
-
-def _by_pages(broker: Broker, queue: str, revive: bool, most: int) -> Generator[int, None, None]:
-    """The oldest first. What was buried last when it began says where it ends, by the broker's own clock."""
-    act = broker.revive if revive else broker.delete_dead
-    last = [job.updated_at for job in broker.listing(queue, "dead", reverse=True, limit=1).jobs]
-    until = math.inf if not last or last[0] is None else last[0]
-    after, left = None, most
-    while left > 0:
-        page = broker.listing(queue, "dead", after=after, limit=min(PAGE, left))
-        keys = [job.key for job in page.jobs if (job.updated_at or 0.0) <= until]
-        if keys:
-            yield act(queue, keys)
-        left -= len(keys)
-        after = page.after
-        if after is None or len(keys) < len(page.jobs):
-            return
 
 
 @contextmanager

@@ -1,37 +1,23 @@
 """The checks of `laneway check`: the app, its broker, stored bodies, and listeners. Reads only.
 
-A `Finding` is a sentence with a level; only the level `problem` makes the check fail. `ListenerAudit` compares
+`examine` gives a `Finding` for each result; only the level `problem` makes the check fail. `ListenerAudit` compares
 listeners with subscriptions: which listener gets no events, and which subscribed queue has no listener.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Collection, Iterable, Iterator
-from pathlib import Path
-from typing import Literal
-
-import msgspec
 
 from ..app import Laneway
-from ..broker import Broker
-from ..capabilities import check_app_on, makes_queues, notes_on, queue_exists
+from ..broker import Broker, Finding
 from ..errors import BrokerRefusedError, LanewayError
 from ..events.event import Subscription
 from ..jobs.data import Kind, QueueStats, WorkerView
 from ..jobs.ticket import Serializer
 from .listing import task_names
 from .output import count
-from .target import database_of, find_queues, is_missing, load_imports
+from .target import find_queues, load_imports, unmade_store
 from .times import span
-
-
-class Finding(msgspec.Struct):
-    """A sentence about the app or its broker. Only a problem makes it unwell."""
-
-    level: Literal["ok", "note", "problem"]
-    text: str
-
 
 Findings = Iterator[Finding]
 
@@ -53,13 +39,13 @@ def is_of_app(app: Laneway, subscriptions: Iterable[Subscription]) -> list[Subsc
 def waiting(broker: Broker, queue: str) -> int:
     """How many jobs are queued there, those included that are not due."""
     _find(broker, queue)
-    return next((stats.length for stats in broker.stats() if stats.queue == queue), 0)
+    return next((stats.length for stats in broker.inspect.stats() if stats.queue == queue), 0)
 
 
 def living(broker: Broker) -> list[WorkerView] | None:
     """The workers that live; None where nobody keeps account of them."""
     try:
-        return [worker for worker in broker.workers() if not worker.dead]
+        return [worker for worker in broker.inspect.workers() if not worker.dead]
     except BrokerRefusedError:
         return None
 
@@ -67,7 +53,7 @@ def living(broker: Broker) -> list[WorkerView] | None:
 def _find(broker: Broker, queue: str) -> None:
     """Look for a queue: else the numbers of the broker may leave it out. Whoever may not look goes without them."""
     try:
-        queue_exists(broker, queue)
+        broker.inspect.exists(queue)
     except BrokerRefusedError:
         pass
 
@@ -92,10 +78,10 @@ class ListenerAudit:
         self._served = None if workers is None else {queue for worker in workers for queue in worker.queues}
         #: Where queues are made by people the broker itself says what its listeners lack, and more of it. Nor does it
         #: know of all workers then.
-        self._says_itself = not makes_queues(broker)
+        self._says_itself = not broker.capabilities.makes_queues
         if app.name is not None or self._listeners or not self._says_itself:
             try:
-                self._stored = broker.subscriptions()
+                self._stored = broker.events.subscriptions()
             except BrokerRefusedError as error:
                 self._unseen = str(error)
         own = {*app.queues()}
@@ -116,7 +102,7 @@ class ListenerAudit:
     def findings(self, target: str, stats: Iterable[QueueStats]) -> Findings:
         """A sentence for each that has no counterpart."""
         if self._unseen and self._listeners:
-            yield Finding("note", f"Subscriptions cannot be looked at: {self._unseen}")
+            yield Finding("note", "unseen-subscriptions", f"Subscriptions cannot be looked at: {self._unseen}")
         elif not self._unseen and not self._says_itself:
             yield from self._unsubscribed(target, self._served or ())
         lengths = {each.queue: each.length for each in stats}
@@ -126,9 +112,11 @@ class ListenerAudit:
             if length := lengths.get(subscription.queue, 0):
                 yield Finding(
                     "note",
+                    "no-listener",
                     f"The queue {subscription.queue} is subscribed to {subscription.topic}, {target} has no listener "
                     f"for it, and no worker serves it; {_wait(length)} there. Start the worker that has the listener; "
                     f"or, if there is none any more, {_ending(target, subscription.queue)}, and then drain it.",
+                    subscription.queue,
                 )
 
     def _unheard_one(self, target: str, subscription: Subscription, length: int) -> Finding:
@@ -138,12 +126,15 @@ class ListenerAudit:
         # With an env of its own only what ends like it is taken for this app's.
         others = "" if self._app.env else " to another environment (env=…, LANEWAY_ENV) or"
         if self._served is not None and queue in self._served:
-            return Finding("note", f"{text}. A worker serves it, so it belongs{others} to another version of the app.")
+            text += f". A worker serves it, so it belongs{others} to another version of the app."
+            return Finding("note", "other-version", text, queue)
         unserved = self._served is not None
         return Finding(
             "problem" if length and unserved else "note",
+            "no-listener",
             f"{text}{', and no worker serves it' if unserved else ''}. Its listener was removed, or it belongs{others} "
-            f"to another version of the app. Only if nobody is to hear it any more, {_ending(target, queue)}.",
+            f"to another version of the app. Only if no app is to get these events any more, {_ending(target, queue)}.",
+            queue,
         )
 
     def _unsubscribed(self, target: str, served: Collection[str]) -> Findings:
@@ -154,20 +145,26 @@ class ListenerAudit:
             if found is None and wanted.queue in served:
                 yield Finding(
                     "problem",
+                    "unsubscribed",
                     f"The listener {listener.name} is not subscribed to {wanted.topic}, though a worker serves its "
                     f"queue {wanted.queue}; its log says why, and laneway subscribe {target} tries again.",
+                    listener.name,
                 )
             elif found is None:
                 yield Finding(
                     "note",
+                    "unsubscribed",
                     f"The listener {listener.name} is not subscribed to {wanted.topic} yet; a worker that serves it "
                     f"does so when it starts, and so does laneway subscribe {target}.",
+                    listener.name,
                 )
             elif found.filter != wanted.filter:
                 yield Finding(
                     "note",
+                    "other-filter",
                     f"The listener {listener.name} is subscribed to {wanted.topic} with another filter than it "
                     f"declares; the next worker that starts writes its own, and so does laneway subscribe {target}.",
+                    listener.name,
                 )
 
 
@@ -185,63 +182,50 @@ def _tasks(app: Laneway, name: str) -> Findings:
     try:
         load_imports(app)
     except LanewayError as error:
-        yield Finding("problem", str(error))
+        yield Finding("problem", "unloadable", str(error), name)
     listeners = [listener.name for listener in app.listeners()]
     tasks = [task.name for task in app.registry if task not in app.listeners()]
     if tasks:
-        yield Finding("ok", f"{name} has {count(len(tasks), 'task')}: {', '.join(tasks)}.")
+        yield Finding("ok", "tasks", f"{name} has {count(len(tasks), 'task')}: {', '.join(tasks)}.", name)
     if listeners:
-        yield Finding("ok", f"{name} has {count(len(listeners), 'listener')}: {', '.join(listeners)}.")
+        text = f"{name} has {count(len(listeners), 'listener')}: {', '.join(listeners)}."
+        yield Finding("ok", "listeners", text, name)
     if tasks or listeners:
         return
     if app.name:
-        yield Finding(
-            "ok", f"{name} has no tasks and no listeners: it can publish, and has nothing for a worker to run."
-        )
+        text = f"{name} has no tasks and no listeners: it can publish, and has nothing for a worker to run."
+        yield Finding("ok", "no-tasks", text, name)
     else:
-        yield Finding("problem", f"{name} has no tasks and no listeners; declare one with @app.task or @app.listener.")
+        text = f"{name} has no tasks and no listeners; declare one with @app.task or @app.listener."
+        yield Finding("problem", "no-tasks", text, name)
 
 
 def _broker(app: Laneway, name: str) -> Findings:
-    place = app.url
     try:
         broker = app.broker
-        if (path := database_of(broker)) and is_missing(path):
-            yield _missing_database(path)
+        if unmade := unmade_store(broker):
+            yield unmade
+            return
+        if not broker.capabilities.has("inspect"):
+            yield Finding("note", "cannot-inspect", broker.capabilities.lacks["inspect"])
             return
         find_queues(app, broker)
-        stored = broker.queues()
-        yield Finding("ok", f"Jobs are kept in {place}; it can be opened.")
-        said = [*broker.check(), *check_app_on(broker, app)]
-        # Being resharded takes its time; it is no illness.
-        changing = {queue: text for text in said for queue in stored if text.startswith(_being_resharded(queue))}
-        yield from (Finding("note" if text in changing.values() else "problem", text) for text in said)
-        yield from (Finding("note", text) for text in notes_on(broker, app))
-        if len(changing) == len(said):
-            yield Finding("ok", "The broker finds nothing wrong with itself.")
+        stored = broker.inspect.queues()
+        yield Finding("ok", "opened", f"Jobs are kept in {app.url}; it can be opened.")
+        said = broker.health.check(app) if broker.capabilities.has("health") else []
+        yield from said
+        if not any(finding.level == "problem" for finding in said):
+            yield Finding("ok", "healthy", "The broker finds nothing wrong with itself.")
         workers = living(broker)
         hearing = ListenerAudit(app, broker, workers)
-        stats = broker.stats()
+        stats = broker.inspect.stats()
         yield from _queues(app, stats, workers, hearing.named)
         yield from _bodies(app, broker, stored)
         yield from hearing.findings(name, stats)
-        yield from _shards(app, {queue: shards for queue, shards in stored.items() if queue not in changing})
+        resharding = {finding.subject for finding in said if finding.code == "resharding"}
+        yield from _shards(app, {queue: shards for queue, shards in stored.items() if queue not in resharding})
     except LanewayError as error:
-        yield Finding("problem", str(error))
-
-
-def _being_resharded(queue: str) -> str:
-    """How a broker's sentence about such a queue begins."""
-    return f"The queue {queue} is being resharded "
-
-
-def _missing_database(path: Path) -> Finding:
-    folder = path.absolute().parent
-    if not folder.is_dir():
-        return Finding("problem", f"There is no folder {folder} for the database {path.name}; make it first.")
-    if not os.access(folder, os.W_OK):
-        return Finding("problem", f"The database {path} cannot be made: the folder {folder} may not be written to.")
-    return Finding("ok", f"There is no database {path} yet; a worker or the first job makes it.")
+        yield Finding("problem", "broker", str(error))
 
 
 def _queues(app: Laneway, stats: list[QueueStats], workers: list[WorkerView] | None, named: set[str]) -> Findings:
@@ -252,28 +236,35 @@ def _queues(app: Laneway, stats: list[QueueStats], workers: list[WorkerView] | N
         if queue.queue not in declared and queue.length:
             yield Finding(
                 "note",
+                "undeclared-queue",
                 f"The queue {queue.queue} holds {count(queue.length, 'job')}, and no task of this app declares it; "
                 f"a worker serves it with -Q {queue.queue}.",
+                queue.queue,
             )
         late = f"the oldest is {span(queue.lag)} late"
-        if queue.paused and queue.lag:  # somebody has said so; it is no illness
+        if queue.paused and queue.lag:  # an operator has paused it, so it is no problem
             yield Finding(
                 "note",
+                "paused",
                 f"The queue {queue.queue} is paused and has jobs that are due; {late}. It goes on with "
                 f"laneway resume {queue.queue}.",
+                queue.queue,
             )
         elif queue.lag and workers is not None and queue.queue not in served:
-            yield Finding("note", f"The queue {queue.queue} has jobs that are due and no worker; {late}.")
+            text = f"The queue {queue.queue} has jobs that are due and no worker; {late}."
+            yield Finding("note", "no-worker", text, queue.queue)
         if queue.dead:
-            yield Finding("note", f"The morgue of {queue.queue} holds {count(queue.dead, 'job')}; see laneway morgue.")
+            text = f"The morgue of {queue.queue} holds {count(queue.dead, 'job')}; see laneway morgue."
+            yield Finding("note", "dead-jobs", text, queue.queue)
         yield from _unserved(queue.queue, queue.shards, workers or ())
 
 
 def _bodies(app: Laneway, broker: Broker, stored: dict[str, int]) -> Findings:
     for name in app.queues():
         if name not in stored:
-            if makes_queues(broker):  # else its absence is among what the broker has said
-                yield Finding("ok", f"The queue {name} does not exist yet; a worker or the first job makes it.")
+            if broker.capabilities.makes_queues:  # else the broker's own check reports it
+                text = f"The queue {name} does not exist yet; a worker or the first job makes it."
+                yield Finding("ok", "no-queue", text, name)
         elif type(app.serializer) is Serializer:  # another one may read what is no ticket to us
             yield from _unknown_tasks(app, broker, name)
 
@@ -288,8 +279,10 @@ def _unserved(queue: str, shards: int, workers: Iterable[WorkerView]) -> Finding
         names = ("shard " if len(left_out) == 1 else "shards ") + ", ".join(map(str, left_out))
         yield Finding(
             "problem",
+            "unserved-shards",
             f"No worker serves {names} of the queue {queue}, though others are served; start one for every node "
             "(LANEWAY_NODES, LANEWAY_NODE), or see to your splitter.",
+            queue,
         )
 
 
@@ -300,16 +293,18 @@ def _shards(app: Laneway, stored: dict[str, int]) -> Findings:
         if task is not None and task.options.shards != shards:
             yield Finding(
                 "note",
+                "shard-count",
                 f"The task {task.name} declares {count(task.options.shards, 'shard')} and its queue {queue} has "
                 f"{shards}, which is what counts; change it with laneway reshard {queue} {task.options.shards}, or "
                 "declare what it has.",
+                queue,
             )
 
 
 def _unknown_tasks(app: Laneway, broker: Broker, queue: str) -> Findings:
     """Jobs for tasks that the app does not have: they can only fail."""
     try:
-        jobs = broker.listing(queue, "queued", limit=SAMPLE).jobs
+        jobs = broker.inspect.listing(queue, "queued", limit=SAMPLE).jobs
     except BrokerRefusedError:
         return  # it does not show what is queued
     if app.registry.listener_of(queue):
@@ -318,12 +313,16 @@ def _unknown_tasks(app: Laneway, broker: Broker, queue: str) -> Findings:
     for name in sorted(names):
         yield Finding(
             "problem",
+            "unknown-task",
             f"The queue {queue} holds jobs for a task {name!r}, which this app does not have; declare it, or give its "
             "successor that name as an alias.",
+            queue,
         )
     if any(job.kind is Kind.COLLECTING for job in jobs) and app.registry.collector_of(queue) is None:
         yield Finding(
             "problem",
+            "no-collecting-task",
             f"The queue {queue} holds collecting jobs, and this app has no collecting task for it; declare one with "
             f"@app.collect(queue={queue!r}).",
+            queue,
         )

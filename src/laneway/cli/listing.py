@@ -236,7 +236,7 @@ def list_jobs(
         names = known_queues(place.broker, queue)
         for name in names:
             try:
-                page = place.broker.listing(
+                page = place.broker.inspect.listing(
                     name, which, order=order, reverse=reverse, start=value, after=after, limit=limit
                 )
             except BrokerRefusedError as error:  # one queue may be listed, and another not
@@ -285,7 +285,7 @@ def find_jobs(broker: Broker, queue: str | None, key: str) -> list[JobView]:
     unseen: BrokerError | None = None
     for name in known_queues(broker, queue):
         try:
-            jobs += broker.find(name, key)
+            jobs += broker.inspect.find(name, key)
         except BrokerRefusedError as error:
             unseen = unseen or error
     if unseen is not None and not jobs:

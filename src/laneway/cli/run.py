@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from .. import logs
-from ..config import StatusPorts, WorkerOptions
+from ..config import MAX_CONCURRENCY, StatusPorts, WorkerOptions
 from ..errors import ConfigError
 from ..logs import FORMATS, Format
 from ..worker.observe.counters import RunCounters
@@ -52,7 +52,7 @@ run_options = options.together(
     click.option(
         "-c",
         "--concurrency",
-        type=click.IntRange(1, 10_000),
+        type=click.IntRange(1, MAX_CONCURRENCY),
         default=DEFAULTS.concurrency,
         show_default=True,
         help="Jobs running at once, sync and async together.",
@@ -212,7 +212,7 @@ def serve(
     """
     process = str(link.number) if link and link.processes > 1 else None
     with log_on_terminal(worker.app.logger, log_format, process):
-        if link is None and worker.app.broker.shared:
+        if link is None and worker.app.broker.capabilities.shared:
             from ..worker.observe.status import shown
             from ..worker.supervisor.supervisor import Supervisor
 

@@ -22,11 +22,10 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from ..app import Laneway
-from ..broker import Broker
-from ..capabilities import queue_exists
+from ..broker import Broker, Finding
 from ..errors import ConfigError
 from ..origin import Origin
-from ..urls import Url, open_broker, resolve_url, without_secrets
+from ..urls import open_broker, resolve_url, without_secrets
 
 if TYPE_CHECKING:
     from ..worker import Worker
@@ -240,15 +239,18 @@ def open_with_app(target: str | None, url: str | None) -> Iterator[BrokerTarget]
     app = None
     if target is not None:
         app = open_target(target, url).app
-        broker, where = app.broker, app.url
+        broker = app.broker
     else:
         text, source = resolve_url(url)
-        if Url.parse(text).scheme == "memory":
-            raise ConfigError("Jobs in memory: are inside the process that made them; give the URL of another broker.")
-        broker, where = open_broker(text, source), without_secrets(text)
+        broker = open_broker(text, source)
+        if not broker.capabilities.shared:
+            raise ConfigError(
+                f"The jobs of {without_secrets(text)} are inside the process that made them; give the URL of a broker "
+                "that processes share."
+            )
     try:
-        if (path := database_of(broker)) and is_missing(path):
-            raise ConfigError(f"There is no database {path} ({where}); a worker or the first job makes it.")
+        if unmade := unmade_store(broker):
+            raise ConfigError(unmade.text)
         if app is not None:
             find_queues(app, broker)
         yield BrokerTarget(broker, app)
@@ -264,37 +266,26 @@ def open_without_app(target: str | None, url: str | None) -> Iterator[Broker]:
 
 
 def find_queues(app: Laneway, broker: Broker) -> None:
-    """Have a broker that cannot list its queues look for those of the app."""
-    if not hasattr(broker, "exists"):
+    """Have a broker that cannot list its queues look for those of the app; it is one that does not make them."""
+    if broker.capabilities.makes_queues:
         return
     with contextlib.suppress(ConfigError):  # what could be loaded is better than nothing; `check` says more
         load_imports(app)
     for queue in app.queues():
-        queue_exists(broker, queue)
+        broker.inspect.exists(queue)
 
 
-def database_of(broker: Broker) -> Path | None:
-    """The file of a SQLite broker."""
-    from ..brokers.sqlite import SQLiteBroker
-
-    return broker.path if isinstance(broker, SQLiteBroker) else None
-
-
-def is_missing(path: Path) -> bool:
-    """Whether there is no such file; what may not be looked at counts as there, and opening it says what is wrong."""
-    try:
-        return not path.exists()
-    except OSError:
-        return False
+def unmade_store(broker: Broker) -> Finding | None:
+    """A finding if the broker's store does not exist yet."""
+    return broker.health.unmade() if broker.capabilities.has("health") else None
 
 
 def known_queues(broker: Broker, wanted: str | None) -> list[str]:
     """Every queue of the broker, or the one that is wanted if it is among them."""
-    queues = list(broker.queues())
     if wanted is None:
-        return queues
-    if wanted not in queues and not queue_exists(broker, wanted):
-        raise ConfigError(unknown_queue(wanted, queues))
+        return list(broker.inspect.queues())
+    if not broker.inspect.exists(wanted):
+        raise ConfigError(unknown_queue(wanted, list(broker.inspect.queues())))
     return [wanted]
 
 

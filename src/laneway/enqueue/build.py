@@ -109,10 +109,9 @@ class Enqueuer(EnqueuePipeline):
                 body=body,
                 delay_s=options.delay_s,
                 perform_at=options.perform_at,
-                group=options.group,
-                cancellable=options.cancellable,
+                hints=options.hints,
             )
-        elif options.group:
+        elif options.hints is not None and options.hints.group:
             raise EnqueueError(f"Task {task.name}: calls with a key are grouped by it; leave group or the key out.")
         else:
             job = NewJob(
@@ -123,7 +122,7 @@ class Enqueuer(EnqueuePipeline):
                 identity=identity or new_id(),
                 delay_s=options.delay_s,
                 perform_at=options.perform_at,
-                cancellable=options.cancellable,
+                hints=options.hints,
             )
         if ids is not None:
             self._identify(job, task, params, ids)

@@ -12,6 +12,7 @@ import msgspec
 from ..config import name_problem
 from ..errors import EnqueueError
 from ..handle import Handle, due
+from ..jobs.data import Hints
 from ..jobs.keys import UNSET, key_text, score_number
 from ..tasks.signature import UnstorableValueError
 
@@ -34,9 +35,7 @@ class EnqueueOptions(msgspec.Struct, frozen=True):
     score: float | None = None
     #: A delay or a time was given, be it 0.
     timed: bool = False
-    #: See NewJob.
-    group: str = ""
-    cancellable: bool = False
+    hints: Hints | None = None
 
     def with_options(
         self,
@@ -66,11 +65,16 @@ class EnqueueOptions(msgspec.Struct, frozen=True):
                 self.key if key is UNSET else key_text(key),
                 self.score if score is None else score_number(score),
                 self.timed or when is not None,
-                self.group if group is None else group,
-                self.cancellable if cancellable is None else cancellable,
+                self._hints_with(group, cancellable),
             )
         except UnstorableValueError as error:
             raise EnqueueError(f"{error}.") from None
+
+    def _hints_with(self, group: str | None, cancellable: bool | None) -> Hints | None:
+        if group is None and cancellable is None:
+            return self.hints
+        hints = self.hints or Hints()
+        return Hints(hints.group if group is None else group, hints.cancellable if cancellable is None else cancellable)
 
 
 class Item:

@@ -16,8 +16,8 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
+from ..broker import complete
 from ..brokers.shared import check_jobs
-from ..capabilities import enable_auto_create
 from ..errors import EnqueueError, LanewayError, report_unstored_items
 from ..handle import Handle, PayloadHandle
 from ..jobs.data import Kind, NewJob
@@ -26,12 +26,12 @@ from ..jobs.shards import DEFAULT_SHARDS
 from ..middleware import Middleware, overriding, surround
 from ..tasks.registry import Registry, owner
 from ..telemetry import Enqueueing, EventsPublished, JobsEnqueued, Telemetry
-from ..unsupported import ensure_supported, refusal_for, refusal_of
-from ..urls import open_broker, resolve_url, without_secrets
+from ..unsupported import ensure_supported
+from ..urls import declared_capabilities, open_broker, resolve_url, without_secrets
 from .options import EnqueueOptions
 
 if TYPE_CHECKING:
-    from ..broker import Broker
+    from ..broker import Broker, CoreBroker
     from ..tasks.task import AnyTask
 
 
@@ -40,10 +40,9 @@ class BrokerHolder:
 
     registry: Registry
 
-    def __init__(self, url: str | None, broker: Broker | None) -> None:
+    def __init__(self, url: str | None, broker: CoreBroker | None) -> None:
         self._given_url = url
-        self._given_broker = broker
-        self._broker = broker
+        self._broker = self._given_broker = None if broker is None else complete(broker)
         self._opening = threading.Lock()
         self._development = False
         #: Queues that were seen to be there.
@@ -79,19 +78,23 @@ class BrokerHolder:
     def development(self, on: bool) -> None:
         changed, self._development = on is not self._development, on
         if changed and self._broker is not None:
-            enable_auto_create(self._broker, on)
+            self._set_auto_create(self._broker)
 
     def _opened(self, url: str, source: str = "the url given") -> Broker:
         """The broker of a URL, if it can serve the tasks that are declared."""
         broker = open_broker(url, source)
         try:
-            ensure_supported(refusal_of(broker), self.registry)
+            ensure_supported(broker.capabilities, self.registry)
         except BaseException:
             broker.close()
             raise
         if self._development:
-            enable_auto_create(broker, True)
+            self._set_auto_create(broker)
         return broker
+
+    def _set_auto_create(self, broker: Broker) -> None:
+        if broker.capabilities.has("health"):
+            broker.health.auto_create = self._development
 
     def use(self, url: str) -> None:
         """Move the app to another broker than the one it was made with: for tests, and for `--url`."""
@@ -107,9 +110,10 @@ class BrokerHolder:
 
     def ensure_supported(self, task: AnyTask) -> None:
         """Raise DeclarationError for a task that the broker cannot serve; for that it need not be opened."""
-        broker = self._broker
-        refusal = refusal_for(resolve_url(self._given_url)[0]) if broker is None else refusal_of(broker)
-        ensure_supported(refusal, [task])
+        if self._broker is not None:
+            ensure_supported(self._broker.capabilities, [task])
+        elif (can := declared_capabilities(resolve_url(self._given_url)[0])) is not None:
+            ensure_supported(can, [task])
 
 
 What = TypeVar("What")
@@ -120,7 +124,7 @@ class EnqueuePipeline(BrokerHolder):
 
     logger: logging.Logger
 
-    def __init__(self, url: str | None, broker: Broker | None, middleware: Sequence[Middleware]) -> None:
+    def __init__(self, url: str | None, broker: CoreBroker | None, middleware: Sequence[Middleware]) -> None:
         super().__init__(url, broker)
         self.telemetry = Telemetry()
         self._enqueueing = self.telemetry.of(Enqueueing)
@@ -177,8 +181,8 @@ class EnqueuePipeline(BrokerHolder):
         if self._published:
             copies: dict[str, list[NewJob]] = {}
             for job in jobs:
-                if job.topic:
-                    copies.setdefault(job.topic, []).append(job)
+                if job.event is not None and job.event.topic:
+                    copies.setdefault(job.event.topic, []).append(job)
             for topic, of_topic in copies.items():
                 made = None if of_topic[0].to_topic else len(of_topic)
                 self.telemetry.emit(EventsPublished(topic, _events_in(of_topic), made))
@@ -192,9 +196,9 @@ class EnqueuePipeline(BrokerHolder):
         """Have whoever listens give jobs headers, before they are stored or held back; once for an event."""
         places: dict[str, list[NewJob]] = {}
         for job in jobs:
-            places.setdefault(job.topic or job.queue, []).append(job)
+            places.setdefault((job.event.topic if job.event else "") or job.queue, []).append(job)
         for place, together in places.items():
-            published = bool(together[0].topic)
+            published = bool(together[0].event_id)
             event = Enqueueing(place, _events_in(together) if published else len(together), {}, published)
             self.telemetry.emit(event)
             if event.headers:
@@ -245,7 +249,7 @@ class EnqueuePipeline(BrokerHolder):
         """See that a broker can store a body with so many bytes beside it; `what` is put together only for an error."""
         if not isinstance(body, str):
             raise EnqueueError(f"{what.format(name)} must be text, not {type(body).__name__}.")
-        limit = self.broker.max_body
+        limit = self.broker.capabilities.max_body
         if len(body) + beside <= limit and body.isascii():
             return
         try:
@@ -260,4 +264,4 @@ class EnqueuePipeline(BrokerHolder):
 
 
 def _events_in(copies: Iterable[NewJob]) -> int:
-    return len({job.event for job in copies})
+    return len({job.event_id for job in copies})

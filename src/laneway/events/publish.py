@@ -13,14 +13,13 @@ from typing import Any
 
 import msgspec
 
-from ..capabilities import relays
 from ..config import name_problem
 from ..enqueue.options import EnqueueOptions
 from ..enqueue.pipeline import EnqueuePipeline
 from ..errors import ConfigError, EnqueueError, LanewayError, report_unstored_items
 from ..handle import Handle
 from ..ids import RunIds, new_id
-from ..jobs.data import NewJob
+from ..jobs.data import EventCopy, NewJob
 from ..tasks.signature import UnstorableValueError, ValueCodec, encode, has_fields
 from ..telemetry import EventsPublished
 from .attributes import bytes_of, checked, texts_of
@@ -98,16 +97,13 @@ class Publisher(EnqueuePipeline):
         bodies = self.bodies(event, values, given, many)
         beside = encode(given).decode() if given else ""  # one value with two attributes is two events, in any order
         found = [new_id() if ids is None else ids(topic, beside, body) for body in bodies]
-        if relays(self.broker):
+        if self.broker.capabilities.relays:
             jobs = [
                 NewJob(
                     queue=topic,
                     key=id,
                     body=body,
-                    event=id,
-                    topic=topic,
-                    to_topic=True,
-                    attributes=given or None,
+                    event=EventCopy(id, topic, to_topic=True, attributes=given or None),
                 )
                 for id, body in zip(found, bodies, strict=True)
             ]
@@ -117,13 +113,12 @@ class Publisher(EnqueuePipeline):
         jobs = [
             NewJob(
                 queue=queue,
-                key=copy_key(id, queue),
+                key=copy_key(event.id, queue),
                 body=body,
-                event=id,
-                topic=topic,
+                event=event,
                 headers={**texts} or None,
             )
-            for id, body in zip(found, bodies, strict=True)
+            for event, body in zip([EventCopy(id, topic) for id in found], bodies, strict=True)
             for queue in queues
         ]
         return EventJobs(topic, found, jobs)
@@ -152,7 +147,7 @@ class Publisher(EnqueuePipeline):
     def _publish(self, events: EventJobs) -> list[str]:
         if events.jobs:
             places = {event: place for place, event in enumerate(events.ids)}
-            items = {id(job): places[job.event] for job in events.jobs}
+            items = {id(job): places[job.event_id] for job in events.jobs}
             try:
                 self.around_enqueue(events.jobs, self.store)
             except LanewayError as error:
@@ -169,7 +164,7 @@ class Publisher(EnqueuePipeline):
 
     def _queues(self, topic: str, attributes: dict[str, Attribute]) -> list[str]:
         """The queues that get an event with these attributes."""
-        subscriptions = self.broker.subscriptions(topic)
+        subscriptions = self.broker.events.subscriptions(topic)
         if not subscriptions and topic not in self._unheard:
             self._unheard.add(topic)
             self.logger.warning(
@@ -233,9 +228,7 @@ class EventSender:
     def _send(self, values: Iterable[Any], attributes: Attributes | None, many: str = "") -> list[Handle]:
         given = checked(attributes, f"Event {self.event}")
         bodies = self._app.bodies(self.event, values, given, many)
-        texts, options = texts_of(given), self._sending
-        # Of a broker that takes them beside the body, it also says that the body is a value and no ticket.
-        beside = given if relays(self._app.broker) else None
+        texts, options, event = texts_of(given), self._sending, EventCopy(attributes=given)
         return self._app.send(
             [
                 NewJob(
@@ -244,10 +237,9 @@ class EventSender:
                     body=body,
                     delay_s=options.delay_s,
                     perform_at=options.perform_at,
-                    group=options.group,
-                    cancellable=options.cancellable,
+                    hints=options.hints,
                     headers={**texts} or None,
-                    attributes=beside,
+                    event=event,
                 )
                 for body in bodies
             ]

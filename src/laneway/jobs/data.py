@@ -57,6 +57,30 @@ class Debounce(msgspec.Struct, frozen=True):
     max_size: int | None = None
 
 
+class Hints(msgspec.Struct, frozen=True):
+    """What SQS alone makes use of. Other brokers do not read it."""
+
+    #: The tenant, or whatever else must not crowd out the rest: SQS fair queues go by it.
+    group: str = ""
+    #: It must be possible to cancel the job: on SQS that keeps even a short delay in the table.
+    cancellable: bool = False
+
+
+class EventCopy(msgspec.Struct, frozen=True):
+    """Says that the body of a job is the value of an event, and no ticket. It is not stored."""
+
+    #: The id of the event. Copies of one event are stored together: all or none. Where a broker cannot do that in one
+    #: step, a crash may store one of them again, and loses none. Empty: the value was sent to one queue.
+    id: str = ""
+    #: The topic that the event was published to.
+    topic: str = ""
+    #: The job's queue is the name of the topic: the broker makes the copies itself (`Capabilities.relays`).
+    to_topic: bool = False
+    #: What was published beside the event, for the filters of a broker that makes the copies. Other brokers find it in
+    #: the headers.
+    attributes: Attributes | None = None
+
+
 class NewJob(msgspec.Struct, kw_only=True):
     """A job to be stored, or one more payload for it. `delay_s` counts from the broker's now; `perform_at` is stored
     as given."""
@@ -76,25 +100,24 @@ class NewJob(msgspec.Struct, kw_only=True):
     priority: int = 0
     expires: float | None = None
     headers: Headers | None = None
-    #: The tenant, or whatever else must not crowd out others: SQS fair queues go by it, other brokers do not.
-    group: str = ""
-    #: It must be possible to cancel it: on SQS that keeps even a short delay in the table.
-    cancellable: bool = False
-    #: The id of the event that it is a copy of. Copies of one event are stored together: all or none. Where a broker
-    #: cannot do that in one step, a crash may store one of them again, and loses none.
-    event: str = ""
-    #: What that event was published to. For those on the way to the broker: it is not stored.
-    topic: str = ""
-    #: `queue` is the name of a topic: the broker itself makes the copies, for whoever has subscribed (see `relays`).
-    to_topic: bool = False
-    #: What was published beside the event, for the filters of a broker that makes the copies itself; for all others it
-    #: has gone into the headers. Not None, even if there is nothing: the body is an event's value and no ticket.
-    attributes: Attributes | None = None
+    hints: Hints | None = None
+    #: Of the value of an event.
+    event: EventCopy | None = None
 
     @property
     def timed(self) -> bool:
-        """Whether somebody said when it is due; otherwise it is due when it arrives."""
+        """Whether it was given a time; otherwise it is due when it arrives."""
         return self.perform_at is not None or self.delay_s > 0
+
+    @property
+    def event_id(self) -> str:
+        """The event that it is a copy of; empty: none."""
+        return "" if self.event is None else self.event.id
+
+    @property
+    def to_topic(self) -> bool:
+        """Whether its queue is a topic; see `EventCopy`."""
+        return self.event is not None and self.event.to_topic
 
 
 class Claim(msgspec.Struct, array_like=True, gc=False):

@@ -11,6 +11,7 @@ from datetime import datetime, timedelta
 
 from ..errors import EnqueueError
 
+#: 100 years.
 LONGEST_DELAY_S = 100 * 365.25 * 86_400
 #: Unix seconds from here on are milliseconds by mistake.
 LATEST_TIME = 1e11

@@ -13,13 +13,14 @@ from typing import Annotated, Any
 
 import msgspec
 
-from ..broker import MAX_KEY
 from ..errors import DeclarationError
 from ..tasks.signature import UnstorableValueError
 from .merge import LARGEST_SCORE
 
 #: Stands for a key that was not given: None would be one that somebody forgot to fill in.
 UNSET = msgspec.UNSET
+#: The longest key in bytes.
+MAX_KEY = 512
 
 #: How an object without a text of its own is shown: by where it lies in memory, which is elsewhere next time.
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+>")

@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from ..capabilities import duties_of, holders_keep, is_remote
 from ..clock import Clock
 from ..config import WorkerOptions
 from ..jobs.data import StartedRun
@@ -22,7 +21,7 @@ from .duties import Duties
 from .fetch import shards
 from .fetch.bus import Bus
 from .fetch.fetcher import Fetcher
-from .fetch.prefetch import Lane, ahead_of, weight_of
+from .fetch.prefetch import Lane
 from .fetch.shards import ShardAssignment
 from .fetch.waker import Waker
 from .isolation.execute import IsolatedExecutor
@@ -69,8 +68,8 @@ class Assembly:
         splitter = options.splitter or app.splitter or shards.splitter_from_environment() or shards.default_splitter
         scheduler = options.scheduler or app.scheduler or shards.lag
         shares = {name: ShardAssignment(app, name, splitter, scheduler) for name in self.queues}
-        ahead_s, weight = ahead_of(app.broker), weight_of(app.broker)
-        self._lanes = [Lane(name, options.concurrency, ahead_s, weight) for name in self.queues]
+        can = app.broker.capabilities
+        self._lanes = [Lane(name, options.concurrency, can.ahead_s, can.weight) for name in self.queues]
         self.bus = Bus(self._lanes, options.concurrency, clock.monotonic)
         self.bus.on_room = self._wake_fetchers
         self.loop = AsyncLoop(self.bus, fatal)
@@ -81,8 +80,7 @@ class Assembly:
         held_under = lambda: membership.held_under  # noqa: E731 - and so does this
         self.hooks = Hooks(app, clock)
         refusals = OutboxRefusals(app, self.hooks.notify_error)
-        #: Whether nobody but this process keeps what it holds.
-        keeps = holders_keep(app.broker)
+        keeps = can.holders_keep
         self.fetchers = [
             Fetcher(
                 app,
@@ -104,7 +102,7 @@ class Assembly:
             for lane in self._lanes
         ]
         self.waker = Waker(app, self.fetchers, self.outage)
-        self.duties = Duties(app, duties_of(app.broker, self.queues), fatal)
+        self.duties = Duties(app, app.broker.health.duties(self.queues) if can.has("health") else (), fatal)
         self.subscribing = SubscriptionDuty(app, self.queues, write=options.subscribe)
         #: On its own, because it begins before the others.
         self.subscriptions = Duties(app, [self.subscribing] if self.subscribing.is_needed else [], fatal)
@@ -118,7 +116,7 @@ class Assembly:
             worker_id=worker_id,
             lost=lease_lost,
             sweeps=link is None,
-            ended_in_time=link is not None and is_remote(app.broker),
+            ended_in_time=link is not None and can.remote,
             keeps=keeps,
             renewed=self._renewed if keeps else lambda: None,
         )

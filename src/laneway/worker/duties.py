@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from ..capabilities import Duty, UrgentDuty
+from ..broker import Duty, UrgentDuty
 from ..errors import BrokerError
 from ..telemetry import DutyBack, DutyFailed
 from .fetch.fetcher import FIRST_BACKOFF_S

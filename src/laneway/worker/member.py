@@ -34,7 +34,7 @@ KNOWN_S = 0.5
 def is_forgotten(broker: Broker, lost: str) -> bool:
     """Whether the broker has never heard of a worker that it refuses: the dead it remembers for an hour."""
     try:
-        known = call_with_deadline(broker.workers, timeout_s=KNOWN_S)
+        known = call_with_deadline(broker.inspect.workers, timeout_s=KNOWN_S)
     except Exception:
         return False  # what is usual
     return all(view.id != lost for view in known)

@@ -15,14 +15,14 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from ..capabilities import gather_of, is_undelivered, makes_queues
-from ..errors import LanewayError
+from ..errors import ConfigError, LanewayError
 from ..telemetry import WorkerStopped, WorkerStopping, WorkerWaiting
 from .process.channel import LeaveMessage
 from .run.run import Run
 
 if TYPE_CHECKING:
     from ..broker import Broker
+    from ..config import WorkerOptions
     from ..jobs.data import JobView, QueueStats
     from .assembly import Assembly
 
@@ -91,7 +91,13 @@ LOOK_S, LOOK_SELDOM_S = 0.05, 1.0
 
 def look_s(broker: Broker) -> float:
     """Seconds between two looks."""
-    return LOOK_S if gather_of(broker).count <= 1 else LOOK_SELDOM_S
+    return LOOK_S if broker.capabilities.settle_batch.count <= 1 else LOOK_SELDOM_S
+
+
+def check_until_empty(broker: Broker, options: WorkerOptions) -> None:
+    """Raise ConfigError if a worker is to stop when its queues are empty, and the broker cannot tell."""
+    if options.until_empty and not broker.capabilities.has("inspect"):
+        raise ConfigError(f"until_empty cannot be used on this broker. {broker.capabilities.lacks['inspect']}")
 
 
 def is_empty(broker: Broker, served: Served, unfinished: Callable[[], bool]) -> bool:
@@ -102,7 +108,9 @@ def is_empty(broker: Broker, served: Served, unfinished: Callable[[], bool]) -> 
     try:
         before = _idle(broker, served, unfinished)
         # What was in one shard when the others were looked at may have got into another one since, by a run.
-        return before is not None and not is_undelivered(broker, served) and before == _idle(broker, served, unfinished)
+        if before is None or broker.inspect.undelivered(served):
+            return False
+        return before == _idle(broker, served, unfinished)
     except LanewayError:
         return False  # the fetchers say that it is away
 
@@ -114,8 +122,8 @@ def _idle(broker: Broker, served: Served, unfinished: Callable[[], bool]) -> lis
     """
     if unfinished():
         return None
-    queues = [stats for stats in broker.stats() if stats.queue in served]
-    if len(queues) < len(served) and not makes_queues(broker):
+    queues = [stats for stats in broker.inspect.stats() if stats.queue in served]
+    if len(queues) < len(served) and not broker.capabilities.makes_queues:
         return None  # one is missing, which the fetchers say: when it has been made there may be something in it
     if not all(_is_idle(broker, stats, served[stats.queue]) for stats in queues):
         return None
@@ -128,16 +136,16 @@ def _is_idle(broker: Broker, stats: QueueStats, shards: Collection[int] | None) 
     if shards is None or not (due or stats.busy):
         return not (due or stats.busy)
     # In this order: what another worker claims in between is seen running.
-    if due and any(shard in shards for shard in broker.lags(stats.queue)):
+    if due and any(shard in shards for shard in broker.inspect.lags(stats.queue)):
         return False
     return not shards or not any(job.shard in shards for job in _running(broker, stats.queue))
 
 
 def _running(broker: Broker, queue: str) -> Iterator[JobView]:
-    page = broker.listing(queue, "running")
+    page = broker.inspect.listing(queue, "running")
     yield from page.jobs
     while page.after is not None:
-        page = broker.listing(queue, "running", after=page.after)
+        page = broker.inspect.listing(queue, "running", after=page.after)
         yield from page.jobs
 
 

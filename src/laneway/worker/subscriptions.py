@@ -15,7 +15,6 @@ import time
 from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING
 
-from ..capabilities import provide
 from ..errors import BrokerAwayError, LanewayError, NoQueueError
 from ..events.event import Subscription
 from ..telemetry import Subscribed, SubscriptionFailed
@@ -45,7 +44,7 @@ class SubscriptionDuty:
         self._lock = threading.Lock()
         self._left = dict(self._all)
         #: Whether the broker is still to be told to make what is missing.
-        self._provides = app.development
+        self._provides = app.development and app.broker.capabilities.has("health")
         #: The kind of error that was told, for each queue; under "" when something could not be made.
         self._told: dict[str, type[Exception]] = {}
         #: What was said of things that are otherwise than they should be.
@@ -87,11 +86,11 @@ class SubscriptionDuty:
     def _look(self) -> None:
         """Find out which are gone, with a read for each topic. What cannot be looked at is written, or told."""
         self._look_at = time.monotonic() + LOOK_AGAIN_S
-        self._provides = self._app.development
+        self._provides = self._app.development and self._app.broker.capabilities.has("health")
         there: set[tuple[str, str]] = set()
         try:
             for topic in dict.fromkeys(each.topic for each in self._all.values()):
-                there |= {(each.topic, each.queue) for each in self._app.broker.subscriptions(topic)}
+                there |= {(each.topic, each.queue) for each in self._app.broker.events.subscriptions(topic)}
         except LanewayError:
             pass
         with self._lock:
@@ -101,7 +100,7 @@ class SubscriptionDuty:
         if not self._provides:
             return
         try:
-            for provided in provide(self._app.broker, self._app, self._queues):
+            for provided in self._app.broker.health.provide(self._app, self._queues):
                 if provided.made:
                     self._app.logger.info("%s", provided.text)
                 elif provided.text not in self._warned:
@@ -132,7 +131,7 @@ class SubscriptionDuty:
 
     def _write(self, subscription: Subscription) -> LanewayError | None:
         try:
-            made = self._app.broker.subscribe(subscription)
+            made = self._app.broker.events.subscribe(subscription)
         except LanewayError as error:
             return error
         with self._lock:

@@ -27,7 +27,7 @@ from .member import is_forgotten
 from .process.channel import LeaveMessage, SupervisorLink
 from .run.decide import describe
 from .run.run import Run
-from .shutdown import StopState, end, is_empty, look_s
+from .shutdown import StopState, check_until_empty, end, is_empty, look_s
 from .signals import handle_signals, restore_signals, show_stacks
 
 if TYPE_CHECKING:
@@ -68,6 +68,7 @@ class Worker:
 
     def run(self) -> int:
         """Run until told to stop. 0: everything was finished or given back; 1: jobs were abandoned, or it died."""
+        check_until_empty(self.app.broker, self.options)
         arm_failpoints()
         before = handle_signals(self._stopping.signalled, self._show_stacks)
         for number in self.told:

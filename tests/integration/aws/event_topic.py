@@ -9,7 +9,7 @@ from typing import Any
 
 from laneway.brokers.aws.broker import AWSBroker
 from laneway.events.event import Attributes
-from laneway.jobs.data import NewJob
+from laneway.jobs.data import EventCopy, NewJob
 from tests.support.aws.brokers import opened
 from tests.support.aws.endpoints import Place
 
@@ -22,7 +22,9 @@ def event(
     id: str, body: str = '{"id":7}', *, topic: str = TOPIC, beside: Attributes | None = None, **fields: Any
 ) -> NewJob:
     """What the core hands over for one that is published."""
-    return NewJob(queue=topic, key=id, body=body, event=id, to_topic=True, attributes=beside, **fields)
+    return NewJob(
+        queue=topic, key=id, body=body, event=EventCopy(id, topic, to_topic=True, attributes=beside), **fields
+    )
 
 
 def hear(place: Place, *queues: str, raw: bool = True) -> None:

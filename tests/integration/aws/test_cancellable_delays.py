@@ -12,7 +12,7 @@ from laneway.brokers.aws.dynamodb.forward import ForwardResult
 from laneway.brokers.aws.dynamodb.poller import Poller
 from laneway.clock import ManualClock
 from laneway.errors import BrokerAwayError
-from laneway.jobs.data import Kind, NewJob
+from laneway.jobs.data import Hints, Kind, NewJob
 from tests.support.aws.delay_table import Waiters, waiting
 from tests.support.aws.endpoints import Place
 
@@ -38,7 +38,7 @@ def job(id: str, delay_s: float, *, cancellable: bool = True, key: str = "") -> 
     ticket = '{"_job_class":"Send","_job_params":null}'
     if key:
         return NewJob(queue="q", key=key, identity=id, body=ticket, kind=Kind.KEYED, delay_s=delay_s)
-    return NewJob(queue="q", key=id, body=ticket, delay_s=delay_s, cancellable=cancellable)
+    return NewJob(queue="q", key=id, body=ticket, delay_s=delay_s, hints=Hints(cancellable=cancellable))
 
 
 # -- to the end ----------------------------------------------------------------------------------------
@@ -255,7 +255,7 @@ def broker(fake: Place, clock: ManualClock) -> Iterator[AWSBroker]:
 
 
 def test_a_broker_tells_the_pollers_of_its_workers(broker: AWSBroker) -> None:
-    pollers = [duty for _ in range(2) for duty in broker.duties(["q"]) if isinstance(duty, Poller)]
+    pollers = [duty for _ in range(2) for duty in broker.health.duties(["q"]) if isinstance(duty, Poller)]
     asked = [Asked(poller) for poller in pollers]
     for poller in pollers:
         poller.round()

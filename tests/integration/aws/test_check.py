@@ -19,6 +19,7 @@ from laneway.cli.findings import examine
 from laneway.clock import ManualClock
 from tests.support.aws.brokers import TABLE, opened, ready, turn_on_ttl
 from tests.support.aws.endpoints import Place
+from tests.support.findings import check_texts
 
 WORKS_ON_TABLES = ACTIONS["worker"][2]
 QUERIES_INDEX = ("dynamodb:Query", INDEX)
@@ -42,15 +43,15 @@ def test_what_was_created_is_well(aws: Place) -> None:
         list(Creation(broker).carry_out(needs_of(app)))
     with opened(aws) as broker:
         app = shop(broker)
-        assert broker.exists("q")
-        assert broker.check() == []
-        assert broker.check_app(app) == []
+        assert broker.inspect.exists("q")
+        assert broker.health.check() == []
+        assert broker.health.check(app) == []
 
 
 def test_checking_leaves_everything_as_it_was(aws: Place) -> None:
     with ready(aws) as broker:
         aws.sqs_client.send_message(QueueUrl=aws.queue_url("q"), MessageBody="{}")
-        broker.check()
+        broker.health.check()
     assert aws.counts("q") == (1, 0, 0)
     assert aws.counts("q.fifo") == aws.counts("q-deadletter") == (0, 0, 0)
     [message] = aws.receive_all("q")
@@ -61,10 +62,10 @@ def test_checking_leaves_everything_as_it_was(aws: Place) -> None:
 def test_what_tasks_need_and_is_missing(fake: Place) -> None:
     with opened(fake, table=None) as broker:
         app = shop(broker)
-        plain, keyed = broker.check_app(app)
+        plain, keyed = check_texts(broker, app)
         assert plain.startswith("There is no SQS queue q, which the plain jobs of send go to")
         assert keyed.startswith("There is no FIFO queue q.fifo, which the keyed jobs of sync go to")
-        assert broker.check() == []
+        assert broker.health.check() == []
 
 
 def test_dangerous_settings_are_told(aws: Place) -> None:
@@ -73,7 +74,7 @@ def test_dangerous_settings_are_told(aws: Place) -> None:
     aws.create_queue("q-deadletter.fifo", MessageRetentionPeriod=60)
     with opened(aws) as broker:
         broker.declare("q", 1)
-        said = [*broker.check(), *broker.check_app(shop(broker))]
+        said = check_texts(broker, shop(broker))
     assert [sentence for sentence in said if "q forgets messages after 1 days" in sentence]
     assert [sentence for sentence in said if "q-deadletter.fifo forgets messages" in sentence]
     assert [sentence for sentence in said if "q.fifo has no redrive policy" in sentence]
@@ -91,7 +92,7 @@ def test_more_runs_than_sqs_allows_receives_are_told(fake: Place) -> None:
         @app.task(queue="q", max_retry_count=1_000)
         def send(to: str) -> None: ...
 
-        [sentence] = broker.check_app(app)
+        [sentence] = check_texts(broker, app)
         assert sentence == (
             "The SQS queue q moves a message to its dead letters after 1000 receives, and a job of send may be run "
             "1001 times; SQS allows a maxReceiveCount of 1000 at most: set max_retry_count to 998 or less."
@@ -102,15 +103,15 @@ def test_missing_dead_letters_are_told(fake: Place) -> None:
     fake.create_queue("q", MessageRetentionPeriod=1_209_600)
     with opened(fake, table=None) as broker:
         broker.declare("q", 1)
-        [sentence] = broker.check()
+        [sentence] = check_texts(broker)
     assert "has no dead-letter queue" in sentence
 
 
 def test_tables_that_are_no_waiter_tables_are_told(aws: Place) -> None:
     with ready(aws) as broker:
-        assert ["time to live" in sentence for sentence in broker.check()] == [True]
+        assert ["time to live" in sentence for sentence in check_texts(broker)] == [True]
         turn_on_ttl(aws)
-        assert broker.check() == []
+        assert broker.health.check() == []
     aws.dynamodb_client.delete_table(TableName=TABLE)
     aws.dynamodb_client.create_table(
         TableName=TABLE,
@@ -126,7 +127,7 @@ def test_tables_that_are_no_waiter_tables_are_told(aws: Place) -> None:
     )
     with opened(aws) as broker:
         broker.declare("q", 1)
-        [sentence] = broker.check()
+        [sentence] = check_texts(broker)
     assert "index" in sentence
 
 
@@ -134,7 +135,7 @@ def test_a_smaller_limit_than_the_urls_is_told(fake: Place) -> None:
     fake.create_with_dead_letters("q", MaximumMessageSize=262_144, MessageRetentionPeriod=1_209_600)
     with opened(fake, table=None, max_body=1_048_576) as broker:
         broker.declare("q", 1)
-        [sentence] = broker.check()
+        [sentence] = check_texts(broker)
     assert "takes messages of 262,144 bytes at most" in sentence
 
 
@@ -155,13 +156,13 @@ def test_what_is_not_allowed_is_told(fake: Place, monkeypatch: pytest.MonkeyPatc
         sqs, dynamodb = broker.clients.sqs, broker.clients.dynamodb
         monkeypatch.setattr(broker.clients, "sqs", denying(sqs, "send_message_batch", "receive_message"))
         monkeypatch.setattr(broker.clients, "dynamodb", denying(dynamodb, "update_item", "query"))
-        said = broker.check()
+        said = check_texts(broker)
         assert said[0].startswith("These credentials may not do sqs:SendMessage, sqs:ReceiveMessage on q,")
         assert any("may not do sqs:SendMessage on q-deadletter," in sentence for sentence in said)
         assert any("dynamodb:UpdateItem, dynamodb:Query, " in sentence for sentence in said)
         assert all(sentence.endswith(".") for sentence in said)
         monkeypatch.setattr(broker.clients, "sqs", denying(sqs, "get_queue_attributes"))
-        assert any("sqs:GetQueueAttributes on q," in sentence for sentence in broker.check())
+        assert any("sqs:GetQueueAttributes on q," in sentence for sentence in check_texts(broker))
 
 
 @pytest.mark.parametrize(("action", "on"), [*sorted((action, "") for action in WORKS_ON_TABLES), QUERIES_INDEX])
@@ -190,7 +191,7 @@ def test_a_clock_that_is_wrong_is_told(moto: Place) -> None:
     moto.create_with_dead_letters("q", MessageRetentionPeriod=1_209_600)
     broker = AWSBroker(moto.settings(), clock=ManualClock(), inline=True)
     broker.declare("q", 1)
-    [sentence] = broker.check()
+    [sentence] = check_texts(broker)
     broker.close()
     assert "clock" in sentence
     assert "behind that of AWS" in sentence
@@ -202,5 +203,5 @@ def test_dead_letters_that_are_gone_are_told(fake: Place) -> None:
     fake.sqs_client.delete_queue(QueueUrl=fake.queue_url("graves"))
     with opened(fake, table=None) as broker:
         broker.declare("q", 1)
-        [sentence] = broker.check()
+        [sentence] = check_texts(broker)
     assert "no dead-letter queue" in sentence

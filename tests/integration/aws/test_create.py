@@ -59,7 +59,7 @@ def test_all_that_is_missing_is_made(aws: Place) -> None:
     assert expiry["AttributeName"] == "expires_at"
     with opened(aws, default="shop", prefix="x-") as broker:  # it is one of ours
         assert broker.tables.of("mail") is not None
-        assert broker.queues() == {"default": 1}
+        assert broker.inspect.queues() == {"default": 1}
 
 
 def test_making_it_again_changes_nothing(aws: Place) -> None:

@@ -48,7 +48,7 @@ def test_all_that_a_listener_needs_is_made(aws: Place) -> None:
             f"The SNS topic {TOPIC} was allowed to send to the SQS queue {QUEUE}.",
             f"The SQS queue {QUEUE} was subscribed to {TOPIC}.",
         ]
-        assert broker.subscriptions() == [Subscription(TOPIC, QUEUE, GERMAN)]
+        assert broker.events.subscriptions() == [Subscription(TOPIC, QUEUE, GERMAN)]
         [tie] = broker.ties.of(TOPIC)
         assert broker.ties.terms(tie).raw
     redrive = json.loads(attributes(aws, QUEUE)["RedrivePolicy"])
@@ -74,7 +74,7 @@ def test_making_it_again_changes_nothing(aws: Place) -> None:
         before = attributes(aws, QUEUE)
     with opened(aws) as broker:
         assert set(levels(create(broker, shop(broker, GERMAN)))) == {"exists"}
-        assert broker.subscriptions() == [Subscription(TOPIC, QUEUE, GERMAN)]
+        assert broker.events.subscriptions() == [Subscription(TOPIC, QUEUE, GERMAN)]
     assert attributes(aws, QUEUE) == before
 
 
@@ -92,7 +92,7 @@ def test_what_is_missing_of_it_is_made(aws: Place) -> None:
     with opened(aws) as broker:
         app = shop(broker)
         create(broker, app)
-        broker.unsubscribe(TOPIC, QUEUE)
+        broker.events.unsubscribe(TOPIC, QUEUE)
         assert levels(create(broker, app)) == ["exists"] * 4 + ["made"]
         aws.sqs_client.set_queue_attributes(QueueUrl=aws.queue_url(QUEUE), Attributes={"Policy": ""})
         assert levels(create(broker, app, dry_run=True)) == ["exists"] * 3 + ["missing", "exists"]
@@ -106,8 +106,8 @@ def test_another_filter_is_told_and_left_alone(aws: Place) -> None:
         steps = create(broker, shop(broker, GERMAN))
         assert levels(steps) == ["exists"] * 5 + ["problem"]
         assert "another filter than its listener declares, and was left as it is" in steps[-1].text
-        assert broker.subscriptions() == [Subscription(TOPIC, QUEUE)]
-        assert broker.subscribe(Subscription(TOPIC, QUEUE, GERMAN))  # as a worker does
+        assert broker.events.subscriptions() == [Subscription(TOPIC, QUEUE)]
+        assert broker.events.subscribe(Subscription(TOPIC, QUEUE, GERMAN))  # as a worker does
         assert set(levels(create(broker, shop(broker, GERMAN)))) == {"exists"}
 
 
@@ -142,14 +142,14 @@ def test_in_development_a_worker_makes_what_its_queues_need(aws: Place) -> None:
 
         for queue in (QUEUE, "mail"):
             broker.declare(queue, 1)
-        assert broker.queues() == {}  # somebody has looked, and found nothing
-        made = broker.provide(app, [QUEUE, "mail"])
+        assert broker.inspect.queues() == {}  # somebody has looked, and found nothing
+        made = broker.health.provide(app, [QUEUE, "mail"])
         assert len(made) == 5 + 4
         assert all(each.made for each in made)
         assert all(each.text.endswith((" was made.", f" {QUEUE}.", f" {TOPIC}.")) for each in made)
-        assert broker.subscriptions() == [Subscription(TOPIC, QUEUE, GERMAN)]
-        assert broker.queues() == {QUEUE: 1, "mail": 1}
-        assert broker.provide(app, [QUEUE, "mail"]) == []
+        assert broker.events.subscriptions() == [Subscription(TOPIC, QUEUE, GERMAN)]
+        assert broker.inspect.queues() == {QUEUE: 1, "mail": 1}
+        assert broker.health.provide(app, [QUEUE, "mail"]) == []
         with pytest.raises(ClientError):
             aws.queue_url("other")
 
@@ -157,15 +157,15 @@ def test_in_development_a_worker_makes_what_its_queues_need(aws: Place) -> None:
 def test_in_development_what_is_otherwise_is_told_and_left(fake: Place) -> None:
     fake.create_with_dead_letters(QUEUE, max_receives=4, MessageRetentionPeriod=1_209_600)
     with opened(fake) as broker:
-        [told] = [each for each in broker.provide(shop(broker), [QUEUE]) if not each.made]
+        [told] = [each for each in broker.health.provide(shop(broker), [QUEUE]) if not each.made]
         assert "after 4 receives, and a job of ship may be run 4 times" in told.text
-        assert broker.provide(shop(broker), [QUEUE]) == [told]
+        assert broker.health.provide(shop(broker), [QUEUE]) == [told]
 
 
 def test_in_development_the_worker_sets_the_filter_and_nothing_else_is_said(fake: Place) -> None:
     with opened(fake) as broker:
         create(broker, shop(broker))
-        assert broker.provide(shop(broker, GERMAN), [QUEUE]) == []
+        assert broker.health.provide(shop(broker, GERMAN), [QUEUE]) == []
 
 
 def test_in_development_a_queue_without_a_redrive_policy_gets_one(aws: Place) -> None:
@@ -173,10 +173,10 @@ def test_in_development_a_queue_without_a_redrive_policy_gets_one(aws: Place) ->
     aws.create_queue(QUEUE, MessageRetentionPeriod=1_209_600)
     with opened(aws, table=None) as broker:
         assert "was left as it is" in create(broker, shop(broker), dry_run=True)[3].text
-        texts = [each.text for each in broker.provide(shop(broker), [QUEUE]) if each.made]
+        texts = [each.text for each in broker.health.provide(shop(broker), [QUEUE]) if each.made]
         assert f"The SQS queue {LETTERS}, for dead letters, was made." in texts
         assert f"The SQS queue {QUEUE} was given a redrive policy, its dead letters in {LETTERS}." in texts
-        assert broker.provide(shop(broker), [QUEUE]) == []
+        assert broker.health.provide(shop(broker), [QUEUE]) == []
     redrive = json.loads(attributes(aws, QUEUE)["RedrivePolicy"])
     assert redrive["deadLetterTargetArn"] == aws.arn(aws.queue_url(LETTERS))
     assert int(redrive["maxReceiveCount"]) == 1_000

@@ -26,16 +26,16 @@ def test_dead_jobs_are_listed_and_stay(aws: Place) -> None:
         broker.enqueue([job(f"j{number:02}", body=f'"{number}"') for number in range(15)])
         bury(ScriptedWorker(broker))
         for _ in range(2):  # looking hides nothing
-            page = broker.listing("q", "dead", order="key")
+            page = broker.inspect.listing("q", "dead", order="key")
             assert keys(page.jobs) == [f"j{number:02}" for number in range(15)]
         view = page.jobs[7]
         assert (view.status, view.error, view.attempt, bodies(view)) == ("dead", "no", 1, ['"7"'])
         assert view.updated_at is not None
         assert numbers(broker).dead == 15
-        assert keys(broker.listing("q", "dead", order="key", start="j10", limit=2).jobs) == ["j10", "j11"]
+        assert keys(broker.inspect.listing("q", "dead", order="key", start="j10", limit=2).jobs) == ["j10", "j11"]
         found, after = [], None
         while True:
-            page = broker.listing("q", "dead", after=after, limit=10)
+            page = broker.inspect.listing("q", "dead", after=after, limit=10)
             found += keys(page.jobs)
             if (after := page.after) is None:
                 break
@@ -47,16 +47,16 @@ def test_revived_jobs_run_again_with_all_their_retries(aws: Place) -> None:
         broker.enqueue([job("a"), job("b"), job("c")])
         hand = ScriptedWorker(broker)
         bury(hand)
-        assert broker.revive("q", ["a", "c", "a", "never"]) == 2
-        assert keys(broker.listing("q", "dead").jobs) == ["b"]
+        assert broker.operate.revive("q", ["a", "c", "a", "never"]) == 2
+        assert keys(broker.inspect.listing("q", "dead").jobs) == ["b"]
         claims = hand.claim(limit=10)
         assert sorted(keys(claims)) == ["a", "c"]
         assert {(claim.retry_count, claim.attempt, claim.deaths, claim.error) for claim in claims} == {(-1, 2, 0, "no")}
         hand.settle(*map(done, claims))
         # By the process that buried them, and the same again: each is a version of its own.
-        assert broker.revive("q", ["b"]) == 1
+        assert broker.operate.revive("q", ["b"]) == 1
         bury(hand)
-        assert broker.revive("q", ["b"]) == 1
+        assert broker.operate.revive("q", ["b"]) == 1
         hand.settle(done(hand.one()))
         assert numbers(broker).dead == numbers(broker).length == 0
 
@@ -70,8 +70,8 @@ def test_revived_calls_go_back_to_their_key_in_order(aws: Place) -> None:
         # More than SQS hands out of one group.
         assert (view.size, bodies(view)) == (12, [f"c{number:02}" for number in range(12)])
         assert (view.kind, view.error) == (Kind.KEYED, "no")
-        assert broker.revive("q", ["k"]) == 1
-        assert broker.listing("q", "dead").jobs == []
+        assert broker.operate.revive("q", ["k"]) == 1
+        assert broker.inspect.listing("q", "dead").jobs == []
         ran = []
         while claims := hand.claim(limit=10):
             ran += [body for claim in claims for body in bodies(claim)]
@@ -97,9 +97,9 @@ def test_dead_jobs_are_deleted_for_good(aws: Place) -> None:
     with ready(aws) as broker:
         broker.enqueue([job("a"), job("b"), call("k", "x")])
         bury(ScriptedWorker(broker))
-        assert broker.delete_dead("q", ["a", "k", "never"]) == 2
-        assert keys(broker.listing("q", "dead").jobs) == ["b"]
-        assert broker.revive("q", ["a"]) == 0
+        assert broker.operate.delete_dead("q", ["a", "k", "never"]) == 2
+        assert keys(broker.inspect.listing("q", "dead").jobs) == ["b"]
+        assert broker.operate.revive("q", ["a"]) == 0
 
 
 def test_what_sqs_itself_has_moved_there_says_so(fake: Place) -> None:
@@ -112,9 +112,9 @@ def test_what_sqs_itself_has_moved_there_says_so(fake: Place) -> None:
     assert "Messages" not in answer
     with opened(fake, table=None) as broker:
         broker.declare("q", 1)
-        [view] = broker.listing("q", "dead").jobs
+        [view] = broker.inspect.listing("q", "dead").jobs
         assert "SQS itself moved it here" in (view.error or "")
-        assert broker.revive("q", [view.key]) == 1
+        assert broker.operate.revive("q", [view.key]) == 1
         claim = ScriptedWorker(broker).one()
         assert (claim.key, bodies(claim), claim.error) == (view.key, bodies(view), None)
 
@@ -127,9 +127,9 @@ def test_what_others_have_put_there_is_kept_whole(aws: Place) -> None:
     )
     with opened(aws, table=None) as broker:
         broker.declare("q", 1)
-        [view] = broker.listing("q", "dead").jobs
+        [view] = broker.inspect.listing("q", "dead").jobs
         assert (view.error, bodies(view)) == (None, ["anything"])
-        assert broker.revive("q", [view.key]) == 1
+        assert broker.operate.revive("q", [view.key]) == 1
         [message] = aws.receive_all("q")
         assert message["MessageAttributes"]["trace"] == attribute
         assert json.loads(message["MessageAttributes"]["laneway"]["StringValue"])["id"] == view.key
@@ -146,10 +146,10 @@ def test_a_shared_dead_letter_queue_is_told_apart(aws: Place) -> None:
             broker.enqueue([job(f"of-{name}", queue=name)])
             hand = ScriptedWorker(broker, f"w-{name}")
             hand.settle(buried(hand.one(queue=name), "no"), queue=name)
-        assert keys(broker.listing("q", "dead").jobs) == ["of-q"]
-        assert keys(broker.listing("other", "dead").jobs) == ["of-other"]
-        assert broker.revive("other", ["of-q"]) == 0
-        assert broker.revive("q", ["of-q"]) == 1
+        assert keys(broker.inspect.listing("q", "dead").jobs) == ["of-q"]
+        assert keys(broker.inspect.listing("other", "dead").jobs) == ["of-other"]
+        assert broker.operate.revive("other", ["of-q"]) == 0
+        assert broker.operate.revive("q", ["of-q"]) == 1
         assert hand.claim(queue="other") == []
 
 
@@ -163,12 +163,12 @@ def test_a_job_that_was_buried_twice_is_revived_once(aws: Place) -> None:
         ]
         note = {"DataType": "String", "StringValue": letter["MessageAttributes"]["laneway"]["StringValue"]}
         aws.sqs_client.send_message(QueueUrl=url, MessageBody=letter["Body"], MessageAttributes={"laneway": note})
-        [view] = broker.listing("q", "dead").jobs
+        [view] = broker.inspect.listing("q", "dead").jobs
         assert view.size == 1
-        assert broker.delete_dead("q", ["a"]) == 1
+        assert broker.operate.delete_dead("q", ["a"]) == 1
         assert numbers(broker).dead <= 1  # the search ended with the first
-        broker.delete_dead("q", ["a"])
-        assert broker.listing("q", "dead").jobs == []
+        broker.operate.delete_dead("q", ["a"])
+        assert broker.inspect.listing("q", "dead").jobs == []
 
 
 def test_more_than_one_look_can_hold_is_left(fake: Place, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -176,7 +176,7 @@ def test_more_than_one_look_can_hold_is_left(fake: Place, monkeypatch: pytest.Mo
     with ready(fake) as broker:
         broker.enqueue([job(f"j{number}") for number in range(35)])
         bury(ScriptedWorker(broker))
-        assert len(broker.listing("q", "dead", limit=100).jobs) == 20
+        assert len(broker.inspect.listing("q", "dead", limit=100).jobs) == 20
         assert numbers(broker).dead == 35
 
 
@@ -194,7 +194,7 @@ def test_a_revival_whose_answers_are_lost_loses_nothing(fake: Place) -> None:
 
         broker.clients.sqs = lose  # type: ignore[method-assign]  # the network
         with pytest.raises(BrokerAwayError):
-            broker.revive("q", ["a"])
+            broker.operate.revive("q", ["a"])
         broker.clients.sqs = ask  # type: ignore[method-assign]
-        assert keys(broker.listing("q", "dead").jobs) == ["a"]
+        assert keys(broker.inspect.listing("q", "dead").jobs) == ["a"]
         assert keys(ScriptedWorker(broker, "w-2").claim()) == ["a"]

@@ -8,10 +8,9 @@ from typing import Any
 
 import pytest
 
-from laneway.brokers.aws.sqs.dead_letters import DeadLetterMorgue
 from laneway.clock import ManualClock
 from laneway.errors import BrokerError, EnqueueError
-from laneway.jobs.data import Kind, NewJob
+from laneway.jobs.data import Hints, Kind, NewJob
 from tests.support.aws.delay_table import Waiters, waiting
 from tests.support.aws.endpoints import Place
 from tests.support.aws.servers import FakeServer
@@ -102,7 +101,9 @@ def test_any_delay_of_a_keyed_call_is_spent_in_the_table_and_needs_one(waiters: 
 
 
 def test_a_short_delay_is_spent_in_the_table_only_if_it_must_be_possible_to_cancel_it(waiters: Waiters) -> None:
-    waiters.sender.enqueue([job("a", delay_s=60), job("b", delay_s=60, cancellable=True), job("c", delay_s=901)])
+    waiters.sender.enqueue(
+        [job("a", delay_s=60), job("b", delay_s=60, hints=Hints(cancellable=True)), job("c", delay_s=901)]
+    )
     assert waiters.waiting_ids() == ["b", "c"]
 
 
@@ -198,11 +199,8 @@ def test_running_now_sends_plain_jobs_and_all_calls_of_a_key(waiters: Waiters) -
 def test_failed_jobs_are_buried_or_deleted_and_others_left_alone(waiters: Waiters, server: FakeServer) -> None:
     waiters.table().put([waiting(id, NOW + DAY_S, retry_count=3, error="Boom") for id in ("a", "b", "c")])
     waiters.table().put([waiting("fresh", NOW + DAY_S)])
-    morgue = DeadLetterMorgue(
-        waiters.clients, waiters.channels, waiters.tables, waiters.sender, waiters.settings, waiters.clock
-    )
     acting = waiters.acting()
-    assert acting.bury_failed("q", ["a", "b", "fresh", "none"], morgue) == 2
+    assert acting.bury_failed("q", ["a", "b", "fresh", "none"]) == 2
     assert acting.delete_failed("q", ["c", "fresh", "none"]) == 1
     assert waiters.waiting_ids() == ["fresh"]
     letters = server.receive_all("q-deadletter")
@@ -216,11 +214,8 @@ def test_a_job_that_cannot_be_buried_stays(fake: Place, clock: ManualClock) -> N
     waiters.make_queues("q")
     waiters.make_table()
     waiters.table().put([waiting("a", NOW + DAY_S, retry_count=3, error="Boom")])
-    morgue = DeadLetterMorgue(
-        waiters.clients, waiters.channels, waiters.tables, waiters.sender, waiters.settings, waiters.clock
-    )
     with pytest.raises(BrokerError, match="laneway aws create"):
-        waiters.acting().bury_failed("q", ["a"], morgue)
+        waiters.acting().bury_failed("q", ["a"])
     item = waiters.table().get("a")
     assert item is not None
     assert item.claim == ""

@@ -19,7 +19,7 @@ from tests.support.aws.fault_proxy import LOST, FaultProxy
 
 
 def emptied(broker: AWSBroker, *, revive: bool = True, most: int = 1_000, queue: str = "q") -> list[int]:
-    return list(broker.empty_morgue(queue, revive=revive, most=most))
+    return list(broker.operate.empty_morgue(queue, revive=revive, most=most))
 
 
 def test_all_are_put_back_with_all_their_retries(aws: Place) -> None:
@@ -56,7 +56,7 @@ def test_no_more_than_so_many(aws: Place, revive: bool) -> None:
         broker.enqueue([job(f"j{number}") for number in range(15)])
         bury(ScriptedWorker(broker))
         assert sum(emptied(broker, revive=revive, most=12)) == 12
-        assert len(broker.listing("q", "dead").jobs) == 3, "and they can be seen at once"
+        assert len(broker.inspect.listing("q", "dead").jobs) == 3, "and they can be seen at once"
 
 
 def test_what_dies_again_meanwhile_is_left(aws: Place) -> None:
@@ -66,11 +66,11 @@ def test_what_dies_again_meanwhile_is_left(aws: Place) -> None:
         hand = ScriptedWorker(broker)
         bury(hand)
         count = 0
-        for step in broker.empty_morgue("q", revive=True, most=1_000):
+        for step in broker.operate.empty_morgue("q", revive=True, most=1_000):
             count += step
             bury(hand, error="again")
         assert count == 25
-        views = broker.listing("q", "dead").jobs
+        views = broker.inspect.listing("q", "dead").jobs
         assert (len(views), {view.error for view in views}) == (25, {"again"})
 
 
@@ -82,7 +82,7 @@ def test_what_dies_again_is_known_though_clocks_differ(fake: Place, monkeypatch:
         bury(hand)
         now = broker.clock.now
         monkeypatch.setattr(broker.clock, "now", lambda: now() + 3_600)
-        steps = broker.empty_morgue("q", revive=True, most=1_000)
+        steps = broker.operate.empty_morgue("q", revive=True, most=1_000)
         monkeypatch.undo()
         count = 0
         for step in steps:
@@ -144,7 +144,7 @@ def test_letters_of_others_are_given_back(aws: Place) -> None:
             while claims := hand.claim(queue=name, limit=10):
                 hand.settle(*(buried(claim, "no") for claim in claims), queue=name)
         assert sum(emptied(broker, revive=False)) == 12
-        assert len(broker.listing("other", "dead").jobs) == 12
+        assert len(broker.inspect.listing("other", "dead").jobs) == 12
         assert sum(emptied(broker, queue="other")) == 12
 
 
@@ -212,10 +212,10 @@ def test_an_end_between_two_steps_leaves_nothing_half_done(aws: Place) -> None:
         broker.enqueue([job(f"j{number}") for number in range(25)])
         hand = ScriptedWorker(broker)
         bury(hand)
-        steps = broker.empty_morgue("q", revive=True, most=1_000)
+        steps = broker.operate.empty_morgue("q", revive=True, most=1_000)
         assert next(steps) == 10
         steps.close()
-        assert len(broker.listing("q", "dead").jobs) == 15, "and none is hidden"
+        assert len(broker.inspect.listing("q", "dead").jobs) == 15, "and none is hidden"
         assert numbers(broker).length == 10
 
 
@@ -234,5 +234,5 @@ def test_what_was_sent_and_not_deleted_is_in_both_places(fake: Place) -> None:
         with pytest.raises(BrokerAwayError):
             emptied(broker)
         broker.clients.sqs = ask  # type: ignore[method-assign]
-        assert keys(broker.listing("q", "dead").jobs) == ["a"]
+        assert keys(broker.inspect.listing("q", "dead").jobs) == ["a"]
         assert keys(ScriptedWorker(broker, "w-2").claim()) == ["a"]

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from laneway.brokers.aws.sqs.message import SQSQueue, as_it_came, entry_of, read, resend_of, unwrapped
+from laneway.jobs.data import EventCopy
 from laneway.jobs.settlement import buried, done, failed, postponed
 from laneway.testing.conformance.fixtures import ScriptedWorker, bodies, job, keys, numbers
 from tests.integration.aws.event_topic import MAILER, STOCK, TOPIC, TRACE, event, hear, listening, note_in, theirs
@@ -74,9 +75,9 @@ def test_copies_wait_in_one_table_and_are_known_by_their_own_ids(aws: Place) -> 
             hand.settle(failed(hand.one(queue), "no", 5, 5_000.0), queue=queue)
         for queue in (MAILER, STOCK):
             assert broker.status(queue, f"e1@{queue}") == "delayed"
-            (view,) = broker.listing(queue, "delayed").jobs
+            (view,) = broker.inspect.listing(queue, "delayed").jobs
             assert (view.key, bodies(view)) == (f"e1@{queue}", [TRAP])
-        assert broker.run_now(MAILER, [f"e1@{MAILER}"]) == 1
+        assert broker.operate.run_now(MAILER, [f"e1@{MAILER}"]) == 1
         claim = hand.one(MAILER)
         assert (bodies(claim), claim.headers, claim.attempt) == ([TRAP], TRACE, 2)
         hand.settle(done(claim), queue=MAILER)
@@ -132,7 +133,7 @@ def test_more_attributes_than_sqs_takes_come_in_an_envelope_and_stay(aws: Place)
             assert claim.headers == {name: value["StringValue"] for name, value in many.items()}
             hand.settle(failed(claim, "no", 5, 0.0), queue=MAILER)
         hand.settle(buried(hand.one(MAILER), "no"), queue=MAILER)
-        assert broker.revive(MAILER, [key]) == 1
+        assert broker.operate.revive(MAILER, [key]) == 1
         (message,) = aws.receive_all(MAILER)
     found = read(SQSQueue(MAILER, MAILER, ""), message, 0.0, 30.0)
     assert found.attributes == {**many, "blob": {"DataType": "Binary", "BinaryValue": b"\xff\x00"}}
@@ -200,7 +201,7 @@ def test_a_retry_beyond_what_sqs_delays_leaves_the_value_alone(bench: Bench, str
     hear(server, MAILER)
     body = '{"_execute_after":1,"_job_class":"T","a":[1.50]}'
     key = "j1" if straight else f"e1@{MAILER}"
-    new = job("j1", body, queue=MAILER, attributes={}) if straight else event("e1", body)
+    new = job("j1", body, queue=MAILER, event=EventCopy(attributes={})) if straight else event("e1", body)
     rig.enqueue([new])
     hand = rig.hand()
     hand.settle(failed(hand.one(MAILER), "no", 25, 2_000.0), queue=MAILER)
@@ -220,7 +221,7 @@ def test_a_retry_beyond_what_sqs_delays_leaves_the_value_alone(bench: Bench, str
 def test_a_delay_of_what_goes_straight_into_a_queue_leaves_the_value_alone(bench: Bench) -> None:
     rig, server, clock = bench.virtual()
     hear(server, MAILER)
-    rig.enqueue([job("j1", TRAP, queue=MAILER, attributes={}, delay_s=1_000)])
+    rig.enqueue([job("j1", TRAP, queue=MAILER, event=EventCopy(attributes={}), delay_s=1_000)])
     hand = rig.hand()
     clock.advance(901)
     assert hand.claim(queue=MAILER) == []
@@ -264,7 +265,7 @@ def test_dead_letters_keep_what_was_published_beside_them(aws: Place) -> None:
         broker.enqueue([event("e1", beside={"country": "DE"}, headers=TRACE)])
         hand = ScriptedWorker(broker)
         hand.settle(buried(hand.one(MAILER), "no"), queue=MAILER)
-        (view,) = broker.listing(MAILER, "dead").jobs
+        (view,) = broker.inspect.listing(MAILER, "dead").jobs
         assert (view.key, view.error, bodies(view)) == (f"e1@{MAILER}", "no", ['{"id":7}'])
         (letter,) = aws.receive_all(f"{MAILER}-deadletter")
         assert letter["Body"] == '{"id":7}'
@@ -276,7 +277,7 @@ def test_dead_letters_keep_what_was_published_beside_them(aws: Place) -> None:
         aws.sqs_client.change_message_visibility(
             QueueUrl=aws.queue_url(f"{MAILER}-deadletter"), ReceiptHandle=letter["ReceiptHandle"], VisibilityTimeout=0
         )
-        assert other.revive(MAILER, [f"e1@{MAILER}"]) == 1
+        assert other.operate.revive(MAILER, [f"e1@{MAILER}"]) == 1
         claim = ScriptedWorker(other).one(MAILER)
         assert (claim.key, claim.headers, claim.retry_count) == (f"e1@{MAILER}", {"country": "DE", **TRACE}, -1)
         assert numbers(other, MAILER).dead == 0
@@ -294,7 +295,7 @@ def test_what_sqs_itself_has_moved_there_is_the_copy_of_its_queue(fake: FakeServ
             for _ in range(2):  # the second time SQS moves it instead
                 fake.sqs_client.receive_message(QueueUrl=fake.queue_url(queue), VisibilityTimeout=0)
         for queue in (MAILER, STOCK):
-            assert keys(broker.listing(queue, "dead").jobs) == [f"e1@{queue}"]
-        assert broker.revive(STOCK, [f"e1@{STOCK}"]) == 1
+            assert keys(broker.inspect.listing(queue, "dead").jobs) == [f"e1@{queue}"]
+        assert broker.operate.revive(STOCK, [f"e1@{STOCK}"]) == 1
         assert keys(ScriptedWorker(broker).claim(queue=STOCK)) == [f"e1@{STOCK}"]
-        assert keys(broker.listing(MAILER, "dead").jobs) == [f"e1@{MAILER}"]
+        assert keys(broker.inspect.listing(MAILER, "dead").jobs) == [f"e1@{MAILER}"]

@@ -39,7 +39,7 @@ def provide(place: Place, app: Laneway) -> None:
     for listener in app.listeners():
         place.create_with_dead_letters(listener.queue, MessageRetentionPeriod=1_209_600)
         place.create_topic(listener.topic)
-        app.broker.subscribe(listener.subscription)
+        app.broker.events.subscribe(listener.subscription)
 
 
 def test_an_event_is_heard_by_each_listener_and_one_that_fails_retries_alone(aws: Place) -> None:

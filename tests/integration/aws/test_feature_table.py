@@ -1,44 +1,30 @@
-"""Tests the table of features in docs/brokers.md: tries each feature on each broker.
+"""The table of features in docs/brokers.md is made from the capabilities, and what they say is true.
 
-SQS is tried without a table, with a table, and with `records=on`. The Redis column must equal the SQLite column;
-the conformance suite tests Redis itself.
+SQS is tried without a table, with a table, and with `records=on`.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from laneway.broker import Broker
+from laneway.broker import Broker, Feature, complete
 from laneway.brokers.aws.broker import AWSBroker
-from laneway.brokers.memory import MemoryBroker
-from laneway.brokers.sqlite import SQLiteBroker
-from laneway.capabilities import relays
+from laneway.brokers.sqlite import MemoryBroker, SQLiteBroker
 from laneway.errors import LanewayError
 from laneway.events.event import Attribute, FilterPolicy, Subscription, copy_key
 from laneway.events.filters import passes
-from laneway.jobs.data import NewJob
+from laneway.jobs.data import EventCopy, Hints, NewJob
 from laneway.jobs.settlement import buried, done, failed
 from laneway.testing.conformance.fixtures import ScriptedWorker, bodies, call, job, keys, numbers, value
 from tests.support.aws.brokers import opened, ready
 from tests.support.aws.fake.server import FakeServer
+from tests.support.feature_table import BROKERS, feature_table, split_page
 
-PAGE = Path(__file__).parents[3] / "docs" / "brokers.md"
 DAY = 86_400.0
-BROKERS = ("memory", "SQLite", "Redis", "SQS")
-
-
-def rows() -> dict[str, dict[str, str]]:
-    """The table: feature → broker → yes, with the table, or refused."""
-    text = PAGE.read_text(encoding="utf-8")
-    found = re.search(r"^\| feature \|.*\n\|[-|]+\|\n((?:\|.*\n)+)", text, flags=re.MULTILINE)
-    assert found is not None
-    lines = [[cell.strip() for cell in line.strip("|").split("|")] for line in found[1].splitlines()]
-    return {name: dict(zip(BROKERS, cells, strict=True)) for name, *cells in lines}
 
 
 # -- each feature, used --------------------------------------------------------------------------------
@@ -66,11 +52,13 @@ def keyed(broker: Broker) -> None:
 
 def publish(broker: Broker, topic: str, id: str, **attributes: Attribute) -> None:
     """As the core does."""
-    if relays(broker):
-        broker.enqueue([NewJob(queue=topic, key=id, body="7", event=id, to_topic=True, attributes=attributes)])
+    if broker.capabilities.relays:
+        broker.enqueue(
+            [NewJob(queue=topic, key=id, body="7", event=EventCopy(id, topic, to_topic=True, attributes=attributes))]
+        )
         return
-    queues = [each.queue for each in broker.subscriptions(topic) if passes(each.filter, attributes)]
-    broker.enqueue([NewJob(queue=queue, key=copy_key(id, queue), body="7", event=id) for queue in queues])
+    queues = [each.queue for each in broker.events.subscriptions(topic) if passes(each.filter, attributes)]
+    broker.enqueue([NewJob(queue=queue, key=copy_key(id, queue), body="7", event=EventCopy(id)) for queue in queues])
 
 
 def listen(broker: Broker, *filters: FilterPolicy | None) -> None:
@@ -78,7 +66,7 @@ def listen(broker: Broker, *filters: FilterPolicy | None) -> None:
     if isinstance(broker, AWSBroker):
         broker.topics.create("t")
     for number, wanted in enumerate(filters, 1):
-        assert broker.subscribe(Subscription("t", "q" if number == 1 else f"q{number}", wanted))
+        assert broker.events.subscribe(Subscription("t", "q" if number == 1 else f"q{number}", wanted))
 
 
 def events(broker: Broker) -> None:
@@ -95,7 +83,7 @@ def delayed_copies(broker: Broker) -> None:
     publish(broker, "t", "e1")
     hand = ScriptedWorker(broker)
     hand.settle(failed(hand.one(), "no", 5, DAY))
-    assert keys(broker.listing("q", "retries").jobs) == ["e1@q"]
+    assert keys(broker.inspect.listing("q", "retries").jobs) == ["e1@q"]
     assert broker.cancel("q", "e1@q")
     assert numbers(broker).length == 0
 
@@ -106,11 +94,11 @@ def dead_copies(broker: Broker) -> None:
     hand = ScriptedWorker(broker)
     for queue in ("q", "q2"):
         hand.settle(buried(hand.one(queue), "no"), queue=queue)
-        (view,) = broker.listing(queue, "dead").jobs
+        (view,) = broker.inspect.listing(queue, "dead").jobs
         assert (view.key, bodies(view), view.error) == (f"e1@{queue}", ["7"], "no")
-    assert broker.revive("q", ["e1@q"]) == 1
+    assert broker.operate.revive("q", ["e1@q"]) == 1
     assert keys(hand.claim()) == ["e1@q"]
-    assert keys(broker.listing("q2", "dead").jobs) == ["e1@q2"]
+    assert keys(broker.inspect.listing("q2", "dead").jobs) == ["e1@q2"]
 
 
 def collecting(broker: Broker) -> None:
@@ -130,7 +118,7 @@ def keyed_delays(broker: Broker) -> None:
 
 
 def _later(cancellable: bool = True) -> NewJob:
-    return job("later", delay_s=60, cancellable=cancellable)
+    return job("later", delay_s=60, hints=Hints(cancellable=cancellable))
 
 
 def cancelling(broker: Broker) -> None:
@@ -142,7 +130,7 @@ def cancelling(broker: Broker) -> None:
 
 def running_now(broker: Broker) -> None:
     broker.enqueue([_later()])
-    assert broker.run_now("q", ["later"]) == 1
+    assert broker.operate.run_now("q", ["later"]) == 1
     assert keys(ScriptedWorker(broker).claim()) == ["later"]
 
 
@@ -164,27 +152,21 @@ def any_status(broker: Broker) -> None:
 
 def listing_delayed(broker: Broker) -> None:
     broker.enqueue([job("later", delay_s=DAY)])
-    assert keys(broker.listing("q", "delayed").jobs) == ["later"]
+    assert keys(broker.inspect.listing("q", "delayed").jobs) == ["later"]
 
 
 def listing_queued(broker: Broker) -> None:
     broker.enqueue([job("a")])
-    assert keys(broker.listing("q", "queued").jobs) == ["a"]
-
-
-def listing_running(broker: Broker) -> None:
-    broker.enqueue([job("a")])
-    ScriptedWorker(broker).one()
-    assert keys(broker.listing("q", "running").jobs) == ["a"]
+    assert keys(broker.inspect.listing("q", "queued").jobs) == ["a"]
 
 
 def morgue(broker: Broker) -> None:
     broker.enqueue([job("a"), job("b")])
     hand = ScriptedWorker(broker)
     hand.settle(*(buried(claim, "no") for claim in hand.claim()))
-    assert {(view.key, view.error) for view in broker.listing("q", "dead").jobs} == {("a", "no"), ("b", "no")}
-    assert broker.delete_dead("q", ["b"]) == 1
-    assert broker.revive("q", ["a"]) == 1
+    assert {(view.key, view.error) for view in broker.inspect.listing("q", "dead").jobs} == {("a", "no"), ("b", "no")}
+    assert broker.operate.delete_dead("q", ["b"]) == 1
+    assert broker.operate.revive("q", ["a"]) == 1
     assert keys(hand.claim()) == ["a"]
 
 
@@ -200,52 +182,67 @@ def counting(broker: Broker) -> None:
     broker.enqueue([job("a")])
     hand = ScriptedWorker(broker)
     hand.settle(done(hand.one()))
-    for duty in getattr(broker, "duties", lambda queues: [])(["q"]):
+    for duty in broker.health.duties(["q"]):
         duty.round()
     assert numbers(broker).processed == 1
 
 
 def listing_workers(broker: Broker) -> None:
     ScriptedWorker(broker, "w-1")
-    assert [worker.id for worker in broker.workers()] == ["w-1"]
+    assert [worker.id for worker in broker.inspect.workers()] == ["w-1"]
 
 
 def pausing(broker: Broker) -> None:
     broker.enqueue([job("a")])
     hand = ScriptedWorker(broker)
-    assert broker.pause("q")
+    assert broker.operate.pause("q")
     assert hand.claim() == []
-    assert broker.resume("q")
+    assert broker.operate.resume("q")
     assert keys(hand.claim()) == ["a"]
 
 
+def priorities(broker: Broker) -> None:
+    broker.enqueue([job("low", priority=1), job("high", priority=2)])
+    assert keys(ScriptedWorker(broker).claim()) == ["high", "low"]
+
+
+def control_characters(broker: Broker) -> None:
+    broker.enqueue([job("a", "\x01")])
+    assert bodies(ScriptedWorker(broker).one()) == ["\x01"]
+
+
 def sharding(broker: Broker) -> None:
-    assert broker.reshard("q", 7).total == 0
+    assert broker.shards.reshard("q", 7).total == 0
 
 
-FEATURES: dict[str, Callable[[Broker], None]] = {
-    "plain tasks, retries, the outbox": plain,
-    "keyed tasks, in order": keyed,
-    "events: a copy for each listener, filters": events,
-    "copies of an event that are delayed: listed, cancelled": delayed_copies,
-    "dead copies of an event: listed, revived": dead_copies,
-    "collecting tasks": collecting,
-    "delays of plain jobs, of any length": long_delays,
+#: How the features are tried that some broker lacks, or that are what a broker is for. The conformance suite tries all.
+TRIES: dict[Feature, Callable[[Broker], None]] = {
+    "inspect": in_numbers,
+    "operate": morgue,
+    "events": events,
+    "shards": sharding,
+    "keyed": keyed,
+    "collecting": collecting,
+    "priorities": priorities,
+    "queued_jobs": listing_queued,
+    "control_characters": control_characters,
+}
+
+CONDITIONS: dict[str, Callable[[Broker], None]] = {
     "delays of keyed jobs": keyed_delays,
     "cancelling and moving delayed jobs": cancelling,
     "running delayed jobs now": running_now,
+    "listing delayed jobs": listing_delayed,
     "the status of a delayed job": status,
     "the status of any other job": any_status,
-    "listing delayed jobs": listing_delayed,
-    "listing queued jobs": listing_queued,
-    "listing running jobs": listing_running,
-    "the morgue: listing, reviving, deleting": morgue,
-    "queues in numbers": in_numbers,
+    "copies of an event that are delayed: listed, cancelled": delayed_copies,
     "counting what is processed and failed": counting,
     "listing workers": listing_workers,
     "pausing queues": pausing,
-    "shards and resharding": sharding,
 }
+
+#: What every broker does, whatever it lacks.
+ALWAYS = (plain, long_delays, dead_copies)
 
 
 # -- and the table -------------------------------------------------------------------------------------
@@ -259,11 +256,11 @@ def on(name: str, fake: FakeServer, folder: Path) -> Iterator[Broker]:
             fake.create_queues(queue)
         with opened(fake, table=None) as broker:
             broker.declare("q", 5)
-            yield broker
+            yield complete(broker)
         return
     if name in ("SQS with the table", "SQS with records"):
         with ready(fake, "q", "q2", records=name == "SQS with records") as broker:
-            yield broker
+            yield complete(broker)
         return
     other: Broker = MemoryBroker() if name == "memory" else SQLiteBroker(folder / "jobs.db")
     other.declare("q", 5)
@@ -271,38 +268,46 @@ def on(name: str, fake: FakeServer, folder: Path) -> Iterator[Broker]:
     other.close()
 
 
-def outcome(feature: str, name: str, fake: FakeServer, folder: Path) -> str:
-    """How it went. A failed assertion is no refusal, but where nobody keeps count there is nothing to be refused."""
+def outcome(attempt: Callable[[Broker], None], name: str, fake: FakeServer, folder: Path) -> str:
+    """How it went. A failed assertion is no refusal, but without a table nobody keeps count, so nothing is refused."""
     with on(name, fake, folder) as broker:
         try:
-            FEATURES[feature](broker)
+            attempt(broker)
         except LanewayError as error:
-            return "refused" if str(error).endswith(".") else f"refused, and not in a sentence: {error}"
+            return "no" if str(error).endswith(".") else f"no, and not in a sentence: {error}"
         except AssertionError:
-            if feature != "counting what is processed and failed" or name != "SQS":
+            if attempt is not counting or name != "SQS":
                 raise
-            return "refused"
+            return "no"
     return "yes"
 
 
-def test_every_row_is_tried() -> None:
-    assert list(rows()) == list(FEATURES)
-    assert all(cells["Redis"] == cells["SQLite"] for cells in rows().values())  # the conformance suite sees to it
+def test_the_page_has_the_table_that_the_capabilities_give() -> None:
+    assert split_page()[1] == feature_table(), "write it anew with: make feature-table"
 
 
-@pytest.mark.parametrize("feature", FEATURES)
-def test_the_table_is_true(feature: str, fake: FakeServer, tmp_path: Path) -> None:
-    said = rows()[feature]
-    for name in ("memory", "SQLite"):
-        assert outcome(feature, name, fake, tmp_path) == said[name]
-    without = outcome(feature, "SQS", fake, tmp_path)
-    fake.reset()
-    with_table = outcome(feature, "SQS with the table", fake, tmp_path)
-    fake.reset()
-    with_records = outcome(feature, "SQS with records", fake, tmp_path)
-    assert {
-        ("yes", "yes", "yes"): "yes",
-        ("refused", "yes", "yes"): "with the table",
-        ("refused", "refused", "yes"): "with the table and `records=on`",
-        ("refused", "refused", "refused"): "refused",
-    }[without, with_table, with_records] == said["SQS"]
+@pytest.mark.parametrize("feature", TRIES)
+@pytest.mark.parametrize("name", ["memory", "SQLite", "SQS with the table"])
+def test_what_the_capabilities_say_is_true(feature: Feature, name: str, fake: FakeServer, tmp_path: Path) -> None:
+    can = BROKERS[name.partition(" ")[0]]
+    assert outcome(TRIES[feature], name, fake, tmp_path) == ("yes" if can.has(feature) else "no")
+
+
+@pytest.mark.parametrize("attempt", ALWAYS)
+@pytest.mark.parametrize("name", ["memory", "SQLite", "SQS"])
+def test_what_every_broker_does(attempt: Callable[[Broker], None], name: str, fake: FakeServer, tmp_path: Path) -> None:
+    assert outcome(attempt, name, fake, tmp_path) == "yes"
+
+
+def test_every_condition_is_tried() -> None:
+    assert list(CONDITIONS) == list(BROKERS["SQS"].conditions)
+
+
+@pytest.mark.parametrize("what", CONDITIONS)
+def test_a_condition_is_true(what: str, fake: FakeServer, tmp_path: Path) -> None:
+    tries = []
+    for name in ("memory", "SQLite", "SQS", "SQS with the table", "SQS with records"):
+        tries.append(outcome(CONDITIONS[what], name, fake, tmp_path))
+        fake.reset()
+    with_table = {"with the table": "yes", "with the table and `records=on`": "no"}[BROKERS["SQS"].conditions[what]]
+    assert tries == ["yes", "yes", "no", with_table, "yes"]

@@ -38,7 +38,7 @@ def test_what_is_held_stays_hidden_for_as_long_as_it_is_renewed(bench: Bench) ->
     claims = hand.claim(limit=12, max_payloads=2)
     for _ in range(50):
         clock.advance(29)
-        rig.turns.renew()
+        rig.renew()
     assert sum(len(claim.payloads) for claim in other.claim()) == 5  # of which this process knows nothing
     claims += hand.turn(50, *(done(claim) for claim in claims)).claims
     assert hand.settle(*(done(claim) for claim in claims[12:])) == []
@@ -54,7 +54,7 @@ def test_a_renewal_asks_in_tens_and_only_for_what_needs_it(bench: Bench) -> None
     for pause_s, requests in ((4.0, 0), (2.0, 3), (4.0, 0), (2.0, 3)):
         server.requests.clear()
         clock.advance(pause_s)
-        rig.turns.renew()
+        rig.renew()
         assert server.requests["sqs.ChangeMessageVisibilityBatch"] == requests
     clock.advance(25)  # two thirds of the lease and more have been granted
     assert bench.rig(server, clock).hand("worker-2").claim() == []
@@ -68,7 +68,7 @@ def test_a_renewal_that_fails_says_so_and_goes_on_with_the_rest(bench: Bench) ->
     claims = hand.claim()
     clock.advance(20)
     with rig.watched(Lost(2, after=False)), pytest.raises(BrokerAwayError):
-        rig.turns.renew()
+        rig.renew()
     clock.advance(11)
     assert len(hand.settle(*(done(claim) for claim in claims))) in (5, 10)  # those of one batch
 
@@ -89,7 +89,7 @@ def test_what_is_being_deleted_stays_hidden_while_that_takes_long(bench: Bench) 
         hand.turn(0, *(done(claim) for claim in claims))
     for _ in range(5):
         clock.advance(20)
-        rig.turns.renew()
+        rig.renew()
     assert bench.rig(server, clock).hand("worker-2").claim() == []
     assert hand.again().refused == []
     assert (server.counts("q"), server.counts("q.fifo")) == ((0, 0, 0), (0, 0, 0))
@@ -108,7 +108,7 @@ def test_a_renewal_that_is_answered_too_late_does_not_count(bench: Bench) -> Non
             clock.advance(6)
 
     with rig.watched(slow):
-        rig.turns.renew()
+        rig.renew()
     assert keys(bench.rig(server, clock).hand("worker-2").claim()) == ["a"]
     assert hand.settle(done(claim)) == ["a"]
 
@@ -117,7 +117,7 @@ def test_a_worker_with_nothing_in_hand_renews_without_a_request(bench: Bench) ->
     rig, server, _ = bench.virtual()
     rig.hand()
     server.requests.clear()
-    rig.turns.renew()
+    rig.renew()
     assert not server.requests
 
 
@@ -130,11 +130,11 @@ def test_a_job_is_given_up_after_twelve_hours(bench: Bench, caplog: pytest.LogCa
     other = bench.rig(server, clock).hand("worker-2")
     for _ in range(215):
         clock.advance(200)
-        rig.turns.renew()
+        rig.renew()
     assert (other.claim(), sentences(caplog)) == ([], [])
     for _ in range(3):
         clock.advance(100)
-        rig.turns.renew()
+        rig.renew()
     (sentence,) = sentences(caplog)
     assert "the job a of the queue q" in sentence
     assert "12 hours" in sentence
@@ -226,7 +226,7 @@ def test_what_says_the_same_stays_hidden_together_and_one_of_it_goes_on(bench: B
     claims = {claim.key: claim for claim in hand.claim()}
     for _ in range(4):
         clock.advance(15)
-        rig.turns.renew()
+        rig.renew()
     assert server.counts("q") == (0, 6, 0)
     hand.settle(released(claims["a"]), postponed(claims["b"], 5.0), failed(claims["c"], "no", 25, 5.0))
     assert server.counts("q") == (1, 1, 1)
@@ -289,7 +289,7 @@ def test_a_job_whose_time_was_up_and_that_comes_back_to_us_is_ours_again(bench: 
     clock.advance(31)
     assert hand.claim() == []
     clock.advance(20)
-    rig.turns.renew()
+    rig.renew()
     clock.advance(20)
     assert hand.settle(done(claim)) == []
     assert server.counts("q") == (0, 0, 0)

@@ -16,6 +16,7 @@ from laneway.brokers.aws.admin.iam import QueueARNs, Role, policy
 from laneway.brokers.aws.admin.resources import QueueRequirement, needs_of
 from laneway.cli.findings import examine
 from laneway.errors import BrokerError
+from laneway.jobs.data import Hints
 from laneway.testing.conformance.fixtures import call, job
 from tests.support.aws.brokers import TABLE, opened, ready, turn_on_ttl
 from tests.support.aws.endpoints import ACCOUNT, REGION, Place
@@ -46,8 +47,8 @@ def shared(fake: Place) -> Place:
     with ready(fake, "q", "default", "theirs") as broker:
         turn_on_ttl(fake)
         for queue in ("default", "theirs"):
-            broker.pause(queue)
-            broker.enqueue([job(f"job of {queue}", queue=queue, delay_s=0.01, cancellable=True)])
+            broker.operate.pause(queue)
+            broker.enqueue([job(f"job of {queue}", queue=queue, delay_s=0.01, hints=Hints(cancellable=True))])
             broker.enqueue([call("k", f"call of {queue}", queue=queue, delay_s=0.01)])
     return fake
 
@@ -56,13 +57,13 @@ def shared(fake: Place) -> Place:
 def test_queues_of_others_are_left_out(shared: Place, role: Role) -> None:
     with allowed(shared, role, "q") as broker:
         broker.declare("q", 1)
-        assert broker.queues() == {"q": 1}
-        assert [each.queue for each in broker.stats()] == ["q"]
-        assert broker.workers() == []
+        assert broker.inspect.queues() == {"q": 1}
+        assert [each.queue for each in broker.inspect.stats()] == ["q"]
+        assert broker.inspect.workers() == []
     with allowed(shared, role, "q") as broker:  # and without an app, where the table says which queues there are
-        assert broker.queues() == {}
-        assert broker.stats() == []
-        assert broker.workers() == []
+        assert broker.inspect.queues() == {}
+        assert broker.inspect.stats() == []
+        assert broker.inspect.workers() == []
 
 
 def test_a_queue_that_one_may_only_send_to_is_left_out(shared: Place) -> None:
@@ -72,19 +73,19 @@ def test_a_queue_that_one_may_only_send_to_is_left_out(shared: Place) -> None:
         broker.clients.policy["Statement"] += producer.clients.policy["Statement"]
         broker.declare("q", 1)
         broker.enqueue([job("sent", queue="theirs")])
-        assert [each.queue for each in broker.stats()] == ["q"]
+        assert [each.queue for each in broker.inspect.stats()] == ["q"]
 
 
 def test_the_queue_that_the_url_names_is_looked_at(shared: Place) -> None:
     with allowed(shared, "operator", "default", table=None, default="q", names_default=True) as broker:
-        assert broker.queues() == {"default": 1}
+        assert broker.inspect.queues() == {"default": 1}
 
 
 def test_a_queue_of_the_app_that_may_not_be_looked_at_is_an_error(shared: Place) -> None:
     with allowed(shared, "worker", "q") as broker:
         broker.declare("theirs", 1)
         with pytest.raises(Exception, match="sqs:GetQueueUrl"):
-            broker.stats()
+            broker.inspect.stats()
 
 
 def test_a_worker_runs_and_polls_a_table_that_others_use(shared: Place, caplog: pytest.LogCaptureFixture) -> None:
@@ -136,9 +137,9 @@ def test_a_queue_that_nobody_knows_is_told_once_a_process(fake: Place, caplog: p
         for url in urls:
             fake.sqs_client.delete_queue(QueueUrl=url)
         for _ in range(2):  # a worker that is stopped and started again
-            poller, _ = broker.duties(["q"])
+            poller, _ = broker.health.duties(["q"])
             wait_until(lambda poller=poller: poller.round() <= 30)
-            broker.run_now("gone", ["plain"])
+            broker.operate.run_now("gone", ["plain"])
         assert len(caplog.messages) == 1
         assert "laneway delayed -Q gone" in caplog.messages[0]
 
@@ -146,8 +147,8 @@ def test_a_queue_that_nobody_knows_is_told_once_a_process(fake: Place, caplog: p
 def test_the_poller_sends_what_it_may(shared: Place, caplog: pytest.LogCaptureFixture) -> None:
     with allowed(shared, "worker", "q") as broker:
         broker.declare("q", 1)
-        broker.enqueue([job("mine", delay_s=0.01, cancellable=True)])
-        poller, _ = broker.duties(["q"])
+        broker.enqueue([job("mine", delay_s=0.01, hints=Hints(cancellable=True))])
+        poller, _ = broker.health.duties(["q"])
         with caplog.at_level(logging.WARNING):
             wait_until(lambda: poller.round() >= 0 and sum(shared.counts("q")) == 1)
         assert not caplog.messages

@@ -17,7 +17,7 @@ from laneway.brokers.aws.dynamodb.delayed_jobs import Table
 from laneway.brokers.aws.dynamodb.heartbeat import LONGEST_TOLD, MOST_TOLD
 from laneway.brokers.aws.dynamodb.job_history import LONGEST_ID, HistoryRow
 from laneway.errors import BrokerAwayError, BrokerError
-from laneway.jobs.data import Status, WorkerView
+from laneway.jobs.data import Hints, Status, WorkerView
 from laneway.jobs.settlement import buried, done, failed, postponed
 from laneway.testing.conformance.fixtures import ScriptedWorker, call, job, keys, put
 from tests.support.aws.brokers import TABLE, opened, ready, said
@@ -25,6 +25,7 @@ from tests.support.aws.endpoints import Place
 from tests.support.aws.servers import FakeServer, MotoServer
 from tests.support.aws.turn_bench import sentences
 from tests.support.aws.workers import PATIENCE_S, Tally, app_on, running, wait_until
+from tests.support.findings import check_texts
 
 DAY = 86_400.0
 
@@ -101,25 +102,25 @@ def test_a_job_is_queued_runs_and_is_done(aws: Place) -> None:
 
 def test_a_job_waits_is_cancelled_moved_and_deleted(aws: Place) -> None:
     with recording(aws) as broker:
-        broker.enqueue([job("soon", delay_s=60, cancellable=True), job("later", delay_s=DAY)])
+        broker.enqueue([job("soon", delay_s=60, hints=Hints(cancellable=True)), job("later", delay_s=DAY)])
         broker.enqueue([call("k", "x", delay_s=60)])
         assert broker.status("q", "soon") == broker.status("q", "later") == broker.status("q", "k", "x") == "delayed"
         assert broker.cancel("q", "soon")
         assert broker.cancel("q", "k", "x")
         assert broker.status("q", "soon") == status(aws, "k", "x") == "cancelled"
-        assert broker.run_now("q", ["later"]) == 1
+        assert broker.operate.run_now("q", ["later"]) == 1
         assert broker.status("q", "later") == "queued"
         hand = ScriptedWorker(broker)
         hand.settle(failed(hand.one(), "no", 5, 2 * DAY))
         assert broker.status("q", "later") == "delayed"
-        assert broker.delete_failed("q", ["later"]) == 1
+        assert broker.operate.delete_failed("q", ["later"]) == 1
         assert broker.status("q", "later") == "gone"
 
 
 def test_what_has_ended_can_no_longer_be_cancelled_or_moved(aws: Place) -> None:
     """As on every broker the answer is False. What may be in its SQS queue is still an error."""
     with recording(aws) as broker:
-        broker.enqueue([job("cancelled", delay_s=60, cancellable=True), call("k", "x", delay_s=60)])
+        broker.enqueue([job("cancelled", delay_s=60, hints=Hints(cancellable=True)), call("k", "x", delay_s=60)])
         put(broker, "done", "dead")
         hand = ScriptedWorker(broker)
         claims = {claim.key: claim for _ in range(2) for claim in hand.claim(limit=10)}
@@ -129,7 +130,7 @@ def test_what_has_ended_can_no_longer_be_cancelled_or_moved(aws: Place) -> None:
         for where in (("cancelled",), ("k", "x"), ("done",), ("dead",)):
             assert not broker.cancel("q", *where)
             assert not broker.reschedule("q", *where, delay_s=60)
-        assert broker.revive("q", ["dead"]) == 1
+        assert broker.operate.revive("q", ["dead"]) == 1
         with pytest.raises(BrokerError, match="is not in the table"):
             broker.cancel("q", "dead")
 
@@ -144,8 +145,8 @@ def test_a_job_dies_is_revived_and_deleted(aws: Place) -> None:
         assert [broker.status("q", *where) for where in (("a",), ("b",), ("k", "y"))] == ["dead"] * 3
         assert broker.status("q", "k", "x") == "done"
         assert float(rows(aws)["a"]["expires_at"]["N"]) > time.time() + 14 * DAY
-        assert broker.revive("q", ["a", "k"]) == 2
-        assert broker.delete_dead("q", ["b"]) == 1
+        assert broker.operate.revive("q", ["a", "k"]) == 2
+        assert broker.operate.delete_dead("q", ["b"]) == 1
         assert [broker.status("q", *where) for where in (("a",), ("b",), ("k", "y"))] == ["queued", "gone", "queued"]
         revived = {claim.key: claim for _ in range(3) for claim in hand.claim(limit=10)}
         assert broker.status("q", "a") == "running"
@@ -158,9 +159,9 @@ def test_a_failed_job_is_buried_by_hand(fake: Place) -> None:
         put(broker, "a")
         hand = ScriptedWorker(broker)
         hand.settle(failed(hand.one(), "no", 5, DAY))
-        assert broker.bury_failed("q", ["a"]) == 1
+        assert broker.operate.bury_failed("q", ["a"]) == 1
         assert broker.status("q", "a") == "dead"
-        assert broker.revive("q", ["a"]) == 1
+        assert broker.operate.revive("q", ["a"]) == 1
         assert broker.status("q", "a") == "queued"
 
 
@@ -192,7 +193,7 @@ def test_reviving_goes_on_although_the_table_is_away(fake: Place, caplog: pytest
         hand = ScriptedWorker(broker)
         hand.settle(buried(hand.one(), "no"))
         Interference(broker, "dynamodb", "update_item", after=False)
-        assert broker.revive("q", ["a"]) == 1
+        assert broker.operate.revive("q", ["a"]) == 1
         assert ["still kept that they are dead" in each for each in sentences(caplog, logging.WARNING)] == [True]
         assert broker.status("q", "a") == "dead"
         claim = hand.one()
@@ -224,7 +225,7 @@ def test_a_dead_worker_runs_nothing(fake: Place) -> None:
         table.save_worker(view("w-1"), time.time() - 100, ["a"])
         table.save_worker(view("w-2"), time.time(), ["b"])
         assert set(table.running()) == {"b"}
-        assert [worker.dead for worker in broker.workers()] == [True, False]
+        assert [worker.dead for worker in broker.inspect.workers()] == [True, False]
         assert (broker.status("q", "a"), broker.status("q", "b")) == ("queued", "running")
 
 
@@ -342,7 +343,7 @@ def test_what_ended_more_than_a_day_ago_is_not_taken_for_queued(fake: Place) -> 
         broker.leave("worker-1")
         assert broker.status("q", young) == "queued"
         assert broker.status("q", ended) == "done"
-        assert broker.revive("q", [revived]) == 1
+        assert broker.operate.revive("q", [revived]) == 1
         assert broker.status("q", revived) == "queued"
         with pytest.raises(BrokerError) as error:
             broker.status("q", old)
@@ -361,7 +362,7 @@ def test_without_records_nothing_is_written_and_it_is_said_how_to_have_them(fake
         broker.enqueue([job("later", delay_s=DAY)])
         broker.reporter.round()
         assert broker.cancel("q", "later")
-        assert broker.revive("q", ["b"]) == 1
+        assert broker.operate.revive("q", ["b"]) == 1
         assert rows(fake) == {}
         assert not any("running" in item for item in fake.items(TABLE))
         with pytest.raises(BrokerError) as error:
@@ -381,7 +382,7 @@ def test_records_need_the_table(fake: Place, caplog: pytest.LogCaptureFixture) -
         with pytest.raises(BrokerError) as error:
             broker.status("q", "a")
         assert "make the table q with `laneway aws create`" in said(error)
-        assert [each for each in broker.check() if "records=on" in each and "There is no table q" in each]
+        assert [each for each in check_texts(broker) if "records=on" in each and "There is no table q" in each]
         assert ["is not kept" in each for each in sentences(caplog, logging.WARNING)] == [True]
     assert fake.counts("q") == (0, 0, 0)
 

@@ -15,7 +15,7 @@ from laneway.brokers.aws.settings import MAX_NAME
 from laneway.brokers.aws.sqs import send_batch
 from laneway.brokers.aws.sqs.message import ROOM, outgoing_of, size_of
 from laneway.errors import BrokerAwayError, EnqueueError
-from laneway.jobs.data import NewJob
+from laneway.jobs.data import EventCopy, NewJob
 from laneway.jobs.settlement import done
 from laneway.testing.conformance.fixtures import ScriptedWorker, bodies, job, keys
 from tests.integration.aws.event_topic import MAILER, STOCK, TOPIC, TRACE, event, hear, listening, note_in, theirs
@@ -95,9 +95,9 @@ def test_what_is_published_beside_it_are_message_attributes(aws: Place) -> None:
 
 def test_what_goes_straight_into_one_queue_is_written_alike(aws: Place) -> None:
     """As the original's sender does: the same body and attributes, and otherwise a job like any other."""
-    sent = job("j1", '{"id":7}', queue=MAILER, attributes={"n": 1}, headers={"n": "1", **TRACE})
+    sent = job("j1", '{"id":7}', queue=MAILER, event=EventCopy(attributes={"n": 1}), headers={"n": "1", **TRACE})
     with listening(aws) as broker:
-        broker.enqueue([sent, job("j2", "7", queue=MAILER, attributes={}, delay_s=60)])
+        broker.enqueue([sent, job("j2", "7", queue=MAILER, event=EventCopy(attributes={}), delay_s=60)])
     (message,) = aws.receive_all(MAILER)
     assert message["Body"] == '{"id":7}'
     assert theirs(message) == {"n": ("Number", "1"), **{name: ("String", text) for name, text in TRACE.items()}}
@@ -171,7 +171,9 @@ def test_a_time_is_refused(fake: FakeServer) -> None:
         broker.enqueue([event("e1", delay_s=5)])
 
 
-@pytest.mark.parametrize("sent", [event("e1", '"a\uffff"'), job("j1", '"a\uffff"', queue=MAILER, attributes={})])
+@pytest.mark.parametrize(
+    "sent", [event("e1", '"a\uffff"'), job("j1", '"a\uffff"', queue=MAILER, event=EventCopy(attributes={}))]
+)
 def test_a_character_that_sqs_does_not_take_is_told_of_the_value(fake: FakeServer, sent: NewJob) -> None:
     with listening(fake) as broker, pytest.raises(EnqueueError) as refused:
         broker.enqueue([sent])
@@ -262,7 +264,7 @@ def test_a_topic_that_is_missing_is_told_and_made_in_development(aws: Place) -> 
                 broker.enqueue(events)
             assert f"There is no SNS topic {TOPIC} at {aws.endpoint}, so that nothing can be" in str(missing.value)
             assert "create it with `laneway aws create TARGET --publishes EVENT`." in str(missing.value)
-        broker.development = True
+        broker.health.auto_create = True
         broker.enqueue([event("e1")])
         assert broker.topics.exists(TOPIC)
         broker.enqueue([event("e2", topic="another"), event("e3", topic="another")])

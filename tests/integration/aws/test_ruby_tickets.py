@@ -98,7 +98,7 @@ def test_a_body_that_is_no_ticket_is_buried_at_once(aws: MotoServer | FakeServer
         with running(app):
             tally.wait_for(1)
             wait_until(lambda: aws.counts("default") == (0, 0, 0))
-        buried = app.broker.listing("default", "dead").jobs
+        buried = app.broker.inspect.listing("default", "dead").jobs
         assert sorted(job.payloads[0].body for job in buried) == ["no ticket", '{"Records":[]}']
         assert all("The body is not a ticket" in (job.error or "") for job in buried)
 

@@ -27,7 +27,7 @@ from laneway.brokers.aws.sqs.queues import SQSQueues
 from laneway.brokers.aws.sqs.send import MessageSender, TimedMessage
 from laneway.clock import ManualClock, SystemClock
 from laneway.errors import BrokerAwayError, BrokerError, EnqueueError
-from laneway.jobs.data import Kind, NewJob
+from laneway.jobs.data import Hints, Kind, NewJob
 from laneway.jobs.ticket import execute_after
 from tests.support.aws.fault_proxy import ERROR_500, LOST, REQUEST_THROTTLED, RESET, FaultProxy, Partly
 from tests.support.aws.servers import FakeServer, MotoServer, Place
@@ -196,7 +196,7 @@ def test_a_call_that_is_sent_again_is_stored_once_on_a_fifo_queue(aws: AWS) -> N
 
 def test_a_group_for_fair_queues_is_sent_along(aws: AWS) -> None:
     rig = Rig(aws)
-    rig.sender.enqueue([job("k", group="tenant-1")])
+    rig.sender.enqueue([job("k", hints=Hints(group="tenant-1"))])
     (raw,) = aws.receive_all("q")
     assert raw["Attributes"]["MessageGroupId"] == "tenant-1"
 
@@ -220,8 +220,11 @@ def test_a_group_for_fair_queues_is_sent_along(aws: AWS) -> None:
         (job("bad", "b" * 262_144), "bytes with all that travels beside its body"),
         (job("bad", "é" * 131_000), "bytes with all that travels beside its body"),
         (job("bad", headers={"a": "b" * 262_144}), "bytes with all that travels beside its body"),
-        (job("bad", group="ten ant"), "its group must be 1 to 128 letters, digits and punctuation of ASCII on SQS"),
-        (job("bad", group="t" * 129), "its group must be 1 to 128"),
+        (
+            job("bad", hints=Hints(group="ten ant")),
+            "its group must be 1 to 128 letters, digits and punctuation of ASCII on SQS",
+        ),
+        (job("bad", hints=Hints(group="t" * 129)), "its group must be 1 to 128"),
         (job("bad", perform_at=math.nan), "finite"),
         (job("bad", delay_s=math.inf), "finite"),
         (job("bad \ud800"), "half characters"),
@@ -233,7 +236,7 @@ def test_a_group_for_fair_queues_is_sent_along(aws: AWS) -> None:
             "table for the queue q; create one with `laneway aws create`, or use Redis or SQLite.",
         ),
         (
-            job("bad", delay_s=1.0, cancellable=True),
+            job("bad", delay_s=1.0, hints=Hints(cancellable=True)),
             "a delayed job cannot be cancelled on SQS without a DynamoDB table for the queue q; create one",
         ),
     ],
@@ -499,8 +502,8 @@ def test_with_a_table_longer_delays_and_all_of_keyed_calls_wait_there(later: Rig
             job("long", delay_s=900.1, headers={"a": "b"}),
             call("key", "call", delay_s=0.5),
             call("key", "now"),
-            job("kept", delay_s=5.0, cancellable=True),
-            job("at once", cancellable=True),
+            job("kept", delay_s=5.0, hints=Hints(cancellable=True)),
+            job("at once", hints=Hints(cancellable=True)),
         ],
         sent.append,
     )
@@ -516,7 +519,7 @@ def test_with_a_table_longer_delays_and_all_of_keyed_calls_wait_there(later: Rig
     assert items["long"]["sqs_message_body"]["S"] == TICKET
     assert sorted(sent) == list(range(6))
     with pytest.raises(EnqueueError, match="table for the queue other"):
-        rig.sender.enqueue([job("k", queue="other", delay_s=5.0, cancellable=True)])
+        rig.sender.enqueue([job("k", queue="other", delay_s=5.0, hints=Hints(cancellable=True))])
 
 
 def test_a_table_that_fails_is_told(later: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -553,7 +556,7 @@ def test_what_does_not_fit_into_the_table_hops_or_is_refused(fake: FakeServer) -
     assert fake.counts("q")[2] == 1
     for bad in (
         NewJob(queue="q", key="bad", body="b" * 500_000, kind=Kind.KEYED, identity="i", delay_s=1.0),
-        job("bad", "b" * 500_000, delay_s=1.0, cancellable=True),
+        job("bad", "b" * 500_000, delay_s=1.0, hints=Hints(cancellable=True)),
     ):
         with pytest.raises(EnqueueError, match="DynamoDB, where it would wait, takes 400000 at most"):
             rig.sender.enqueue([bad])

@@ -59,7 +59,7 @@ def publish(place: Place, broker: AWSBroker, body: str, **attributes: str) -> No
 
 
 def test_a_queue_is_subscribed_raw_and_its_topic_may_send(aws: Place, broker: AWSBroker) -> None:
-    assert broker.subscribe(WANTED)
+    assert broker.events.subscribe(WANTED)
     told = attributes(aws, broker)
     assert told["RawMessageDelivery"] == "true"
     assert told.get("FilterPolicy", "{}") in ("", "{}")
@@ -71,20 +71,20 @@ def test_a_queue_is_subscribed_raw_and_its_topic_may_send(aws: Place, broker: AW
 
 
 def test_what_is_so_already_is_not_written(aws: Place, broker: AWSBroker) -> None:
-    broker.subscribe(Subscription(TOPIC, QUEUE, GERMAN))
+    broker.events.subscribe(Subscription(TOPIC, QUEUE, GERMAN))
     before = policy_of(aws)
     with opened(aws) as other:
-        assert not other.subscribe(Subscription(TOPIC, QUEUE, GERMAN))
+        assert not other.events.subscribe(Subscription(TOPIC, QUEUE, GERMAN))
         assert not WRITES & set(other.clients.requests)
     assert policy_of(aws) == before
 
 
 def test_a_filter_is_set_changed_and_taken_away(aws: Place, broker: AWSBroker) -> None:
     for wanted in (GERMAN, {"country": ["FR"]}, None):
-        assert broker.subscribe(Subscription(TOPIC, QUEUE, wanted))
-        assert not broker.subscribe(Subscription(TOPIC, QUEUE, wanted))
-        assert broker.subscriptions(TOPIC) == [Subscription(TOPIC, QUEUE, wanted)]
-    assert broker.subscribe(Subscription(TOPIC, QUEUE, {"country": ["FR"]}))
+        assert broker.events.subscribe(Subscription(TOPIC, QUEUE, wanted))
+        assert not broker.events.subscribe(Subscription(TOPIC, QUEUE, wanted))
+        assert broker.events.subscriptions(TOPIC) == [Subscription(TOPIC, QUEUE, wanted)]
+    assert broker.events.subscribe(Subscription(TOPIC, QUEUE, {"country": ["FR"]}))
     for country in ("DE", "FR"):
         publish(aws, broker, f'"{country}"', country=country)
     assert [message["Body"] for message in aws.receive_all(QUEUE)] == ['"FR"']
@@ -92,20 +92,20 @@ def test_a_filter_is_set_changed_and_taken_away(aws: Place, broker: AWSBroker) -
 
 def test_a_subscription_with_an_envelope_stays_as_it_is(aws: Place, broker: AWSBroker) -> None:
     by_hand(aws, broker)
-    assert broker.subscribe(WANTED)  # the policy was missing
-    assert not broker.subscribe(WANTED)
+    assert broker.events.subscribe(WANTED)  # the policy was missing
+    assert not broker.events.subscribe(WANTED)
     assert attributes(aws, broker)["RawMessageDelivery"] == "false"
-    assert broker.subscribe(Subscription(TOPIC, QUEUE, GERMAN))
+    assert broker.events.subscribe(Subscription(TOPIC, QUEUE, GERMAN))
     assert attributes(aws, broker)["RawMessageDelivery"] == "false"
 
 
 def test_a_filter_of_bodies_is_not_ours(aws: Place, broker: AWSBroker) -> None:
     by_hand(aws, broker, FilterPolicy='{"country": ["FR"]}', FilterPolicyScope="MessageBody")
-    assert broker.subscribe(Subscription(TOPIC, QUEUE, {"country": ["FR"]}))
+    assert broker.events.subscribe(Subscription(TOPIC, QUEUE, {"country": ["FR"]}))
     told = attributes(aws, broker)
     assert told.get("FilterPolicyScope", "MessageAttributes") == "MessageAttributes"
     assert json.loads(told["FilterPolicy"]) == {"country": ["FR"]}
-    assert not broker.subscribe(Subscription(TOPIC, QUEUE, {"country": ["FR"]}))
+    assert not broker.events.subscribe(Subscription(TOPIC, QUEUE, {"country": ["FR"]}))
 
 
 def test_a_policy_of_somebody_else_is_kept(aws: Place, broker: AWSBroker) -> None:
@@ -113,7 +113,7 @@ def test_a_policy_of_somebody_else_is_kept(aws: Place, broker: AWSBroker) -> Non
     theirs = {"Sid": "theirs", "Effect": "Allow", "Principal": "*", "Action": "sqs:ReceiveMessage", "Resource": arn}
     policy = json.dumps({"Version": "2012-10-17", "Id": "x", "Statement": [theirs]})
     aws.sqs_client.set_queue_attributes(QueueUrl=aws.queue_url(QUEUE), Attributes={"Policy": policy})
-    broker.subscribe(WANTED)
+    broker.events.subscribe(WANTED)
     found = policy_of(aws)
     assert found["Id"] == "x"
     assert found["Statement"][0] == theirs
@@ -130,52 +130,52 @@ def test_the_policy_of_the_ruby_original_suffices(aws: Place, broker: AWSBroker)
     }
     policy = json.dumps({"Version": "2012-10-17", "Statement": [allowed]})
     aws.sqs_client.set_queue_attributes(QueueUrl=aws.queue_url(QUEUE), Attributes={"Policy": policy})
-    assert broker.subscribe(WANTED)
+    assert broker.events.subscribe(WANTED)
     assert policy_of(aws)["Statement"] == [allowed]
 
 
 def test_unsubscribing_leaves_the_queue_and_its_policy(aws: Place, broker: AWSBroker) -> None:
-    broker.subscribe(WANTED)
-    assert broker.unsubscribe(TOPIC, QUEUE)
-    assert not broker.unsubscribe(TOPIC, QUEUE)
-    assert not broker.unsubscribe("eventboss-shop-never", QUEUE)
-    assert broker.subscriptions(TOPIC) == []
+    broker.events.subscribe(WANTED)
+    assert broker.events.unsubscribe(TOPIC, QUEUE)
+    assert not broker.events.unsubscribe(TOPIC, QUEUE)
+    assert not broker.events.unsubscribe("eventboss-shop-never", QUEUE)
+    assert broker.events.subscriptions(TOPIC) == []
     assert len(policy_of(aws)["Statement"]) == 1
 
 
 def test_one_whose_queue_is_gone_can_be_ended(aws: Place, broker: AWSBroker) -> None:
-    broker.subscribe(WANTED)
+    broker.events.subscribe(WANTED)
     aws.sqs_client.delete_queue(QueueUrl=aws.queue_url(QUEUE))
     with opened(aws) as other:
-        assert other.subscriptions() == [WANTED]
-        assert other.unsubscribe(TOPIC, QUEUE)
+        assert other.events.subscriptions() == [WANTED]
+        assert other.events.unsubscribe(TOPIC, QUEUE)
 
 
 def test_those_of_all_topics_are_those_of_listeners(aws: Place, broker: AWSBroker) -> None:
-    broker.subscribe(WANTED)
+    broker.events.subscribe(WANTED)
     topic = aws.sns_client.create_topic(Name="alarms")["TopicArn"]
     for name in ("pager", "pager.fifo"):
         endpoint = aws.arn(aws.create_queue(name))
         if not name.endswith(".fifo"):
             aws.sns_client.subscribe(TopicArn=topic, Protocol="sqs", Endpoint=endpoint)
     with opened(aws) as other:
-        assert other.subscriptions() == [WANTED]
-        assert other.subscriptions("alarms") == [Subscription("alarms", "pager")]
-        assert other.subscriptions("eventboss-shop-never") == []
+        assert other.events.subscriptions() == [WANTED]
+        assert other.events.subscriptions("alarms") == [Subscription("alarms", "pager")]
+        assert other.events.subscriptions("eventboss-shop-never") == []
         other.declare("pager", 1)
-        assert other.subscriptions() == [Subscription("alarms", "pager"), WANTED]
+        assert other.events.subscriptions() == [Subscription("alarms", "pager"), WANTED]
 
 
 def test_names_have_their_prefix_and_others_are_left_out(aws: Place, broker: AWSBroker) -> None:
-    broker.subscribe(WANTED)
+    broker.events.subscribe(WANTED)
     with opened(aws, prefix="x-") as other:
         aws.create_queue(f"x-{QUEUE}")
         other.topics.create(TOPIC)
-        assert other.subscriptions() == []
-        assert other.subscribe(WANTED)
-        assert other.subscriptions() == other.subscriptions(TOPIC) == [WANTED]
-        assert other.unsubscribe(TOPIC, QUEUE)
-    assert broker.subscriptions() == [WANTED]
+        assert other.events.subscriptions() == []
+        assert other.events.subscribe(WANTED)
+        assert other.events.subscriptions() == other.events.subscriptions(TOPIC) == [WANTED]
+        assert other.events.unsubscribe(TOPIC, QUEUE)
+    assert broker.events.subscriptions() == [WANTED]
 
 
 def test_all_pages_are_read(aws: Place) -> None:
@@ -193,12 +193,12 @@ def test_all_pages_are_read(aws: Place) -> None:
 def test_a_queue_or_topic_that_is_missing_is_named(aws: Place) -> None:
     with opened(aws) as broker:
         with pytest.raises(MissingError, match=f"no SQS queue {QUEUE} .*`laneway aws create`") as error:
-            broker.subscribe(WANTED)
+            broker.events.subscribe(WANTED)
         said(error)
     aws.create_queue(QUEUE)
     with opened(aws) as broker:
         with pytest.raises(MissingError, match=f"no SNS topic {TOPIC} .*`laneway aws create`") as error:
-            broker.subscribe(WANTED)
+            broker.events.subscribe(WANTED)
         said(error)
         assert "sqs.SetQueueAttributes" not in broker.clients.requests
 
@@ -215,19 +215,19 @@ def restricted(place: Place, *actions: str) -> AWSBroker:
 
 
 def test_whoever_finds_all_in_order_needs_only_look(aws: Place, broker: AWSBroker) -> None:
-    broker.subscribe(Subscription(TOPIC, QUEUE, GERMAN))
+    broker.events.subscribe(Subscription(TOPIC, QUEUE, GERMAN))
     worker = restricted(aws, *LOOKING)
-    assert not worker.subscribe(Subscription(TOPIC, QUEUE, GERMAN))
+    assert not worker.events.subscribe(Subscription(TOPIC, QUEUE, GERMAN))
     assert isinstance(worker.clients, Guarded)
     assert worker.clients.denied == []
 
 
 @pytest.mark.parametrize("lacking", LOOKING)
 def test_whoever_may_not_look_is_told_what_is_needed(aws: Place, broker: AWSBroker, lacking: str) -> None:
-    broker.subscribe(WANTED)
+    broker.events.subscribe(WANTED)
     worker = restricted(aws, *(action for action in LOOKING if action != lacking))
     with pytest.raises(DeniedError, match=lacking) as error:
-        worker.subscribe(WANTED)
+        worker.events.subscribe(WANTED)
     assert "is not subscribed" not in said(error)
 
 
@@ -239,11 +239,11 @@ def test_whoever_may_not_change_it_is_told_what_for(
     aws: Place, broker: AWSBroker, lacking: str, wanted: FilterPolicy | None
 ) -> None:
     if wanted is not None:
-        broker.subscribe(WANTED)
+        broker.events.subscribe(WANTED)
     writing = ("sqs:SetQueueAttributes", "sns:Subscribe", "sns:SetSubscriptionAttributes")
     worker = restricted(aws, *LOOKING, *(action for action in writing if action != lacking))
     with pytest.raises(DeniedError, match=lacking) as error:
-        worker.subscribe(Subscription(TOPIC, QUEUE, wanted))
+        worker.events.subscribe(Subscription(TOPIC, QUEUE, wanted))
     assert said(error).startswith(f"The queue {QUEUE} is not subscribed to {TOPIC} as its listener declares")
 
 
@@ -252,5 +252,5 @@ def test_a_filter_that_cannot_be_written_is_refused_and_nothing_is_changed(fake:
     fake.create_topic(TOPIC)
     with opened(fake, table=None) as broker:
         with pytest.raises(ConfigError, match="cannot be written as JSON"):
-            broker.subscribe(Subscription(TOPIC, QUEUE, {"country": ["\ud800"]}))
-        assert broker.subscribing.access_of(QUEUE).policy is None
+            broker.events.subscribe(Subscription(TOPIC, QUEUE, {"country": ["\ud800"]}))
+        assert broker.events.access_of(QUEUE).policy is None

@@ -29,11 +29,12 @@ def test_a_job_is_claimed_and_is_gone_when_it_is_done(aws: Place, bench: Bench) 
     claim = hand.one()
     assert (claim.key, claim.kind, claim.attempt, claim.retry_count) == ("a", Kind.PLAIN, 1, -1)
     assert (claim.payloads, claim.headers, claim.error) == ([Payload('{"n":1}')], {"h": "1"}, None)
-    assert (rig.turns.holding("q"), rig.turns.is_held("a"), rig.turns.is_held("b")) == (1, True, False)
+    assert (rig.turns.holding("q"), rig.turns.is_held("q", "a"), rig.turns.is_held("q", "b")) == (1, True, False)
+    assert not rig.turns.is_held("other", "a")
     assert aws.counts("q") == (0, 1, 0)
     assert hand.settle(done(claim)) == []
     assert aws.counts("q") == (0, 0, 0)
-    assert (rig.turns.holding("q"), rig.turns.is_held("a")) == (0, False)
+    assert (rig.turns.holding("q"), rig.turns.is_held("q", "a")) == (0, False)
     assert rig.counts == [("q", 1, 0)]
 
 

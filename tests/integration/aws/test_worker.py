@@ -131,9 +131,9 @@ def test_what_a_run_enqueues_is_sent_when_it_succeeds(
             tally.wait_for(1)
             wait_until(lambda: aws.counts("default") == (0, 0, 0) and aws.counts("default-deadletter")[0] == 1)
         assert tally.ran == [2]
-        (buried,) = app.broker.listing("default", "dead").jobs
+        (buried,) = app.broker.inspect.listing("default", "dead").jobs
         assert "nothing of this is sent" in (buried.error or "")
-        assert app.broker.revive("default", [buried.key]) == 1
+        assert app.broker.operate.revive("default", [buried.key]) == 1
         # A receive of the worker's may still have been under way: then it has been given back, in a moment.
         wait_until(lambda: aws.counts("default")[0] == 1)
 

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from laneway.brokers.redis.repair import problems
+from laneway.brokers.redis import repair
+from laneway.brokers.redis.client.server import RedisClient
 from laneway.errors import BrokerAwayError
 from tests.support.redis_fixtures import Opener
 from tests.support.servers import DURABLE, RedisCluster, RedisServer, servers, wait_until
@@ -15,6 +16,10 @@ from tests.support.servers import DURABLE, RedisCluster, RedisServer, servers, w
 pytestmark = pytest.mark.integration
 
 Start = Callable[..., RedisServer]
+
+
+def problems(server: RedisClient) -> list[str]:
+    return [finding.text for finding in repair.problems(server)]
 
 
 @pytest.fixture(params=servers())

@@ -101,7 +101,7 @@ def test_what_a_run_sends_waits_for_a_shard_that_is_away(broker: RedisBroker, de
     assert broker.status("q", name) == "gone"  # it may be on its way
     clock.advance(10)
     broker.reclaim()
-    assert [(view.status, view.perform_at) for view in broker.find("q", name)] == [("delayed", at)]
+    assert [(view.status, view.perform_at) for view in broker.inspect.find("q", name)] == [("delayed", at)]
 
 
 def test_what_cannot_be_stored_any_more_holds_nothing_up(

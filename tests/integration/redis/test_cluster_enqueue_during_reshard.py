@@ -70,7 +70,7 @@ def names(shards: int) -> Iterator[str]:
 
 
 def finish(broker: RedisBroker, queue: str, shards: int) -> None:
-    while not broker.reshard(queue, shards).done:
+    while not broker.shards.reshard(queue, shards).done:
         pass
 
 
@@ -99,12 +99,12 @@ def test_a_parcel_of_which_a_part_is_on_its_way(
     with monkeypatch.context() as mover:
         mover.setattr(transfer, "_run_all", die)
         with pytest.raises(SystemExit):
-            other.reshard("far", 1)
+            other.shards.reshard("far", 1)
     put(broker, "run")
     hand = ScriptedWorker(broker)
     hand.settle(done(hand.one(), [call(first, "one", queue="far"), call(second, "two", queue="far")]))
     finish(other, "far", 1)
-    found = [[payload.identity for payload in other.find("far", name)[0].payloads] for name in (first, second)]
+    found = [[payload.identity for payload in other.inspect.find("far", name)[0].payloads] for name in (first, second)]
     assert found == [["one"], ["before", "two"]]
 
 
@@ -116,7 +116,7 @@ def test_a_turn_is_repeated_when_the_queue_it_sends_to_has_other_shards(
     sent = [job(f"child-{n}", queue="far") for n in range(20)]
     _, turn = leave_behind(broker, sent)
     finish(other, "far", after)
-    assert broker.queues()["far"] == after  # it knows
+    assert broker.inspect.queues()["far"] == after  # it knows
     assert broker.turn(turn).refused == []
     assert numbers(other, "far").length == 20
     assert {other.status("far", each.key) for each in sent} == {"queued"}
@@ -161,7 +161,7 @@ def test_enqueueing_into_a_queue_that_is_moved_is_repeated_after_it_has_moved(
     broker: RedisBroker, other: RedisBroker, echo: Echo
 ) -> None:
     broker.enqueue([*(job(f"plain-{n}") for n in range(3)), call("z", "one")])
-    other.reshard("q", 2, limit=1)  # the last to come is not the first to be moved
+    other.shards.reshard("q", 2, limit=1)  # the last to come is not the first to be moved
     hand = ScriptedWorker(other)
     ran: list[str] = []
 

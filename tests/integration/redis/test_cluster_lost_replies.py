@@ -19,7 +19,7 @@ from laneway.brokers.redis.outbox import ClusterOutbox
 from laneway.clock import ManualClock
 from laneway.errors import BrokerAwayError
 from laneway.events.event import copy_key
-from laneway.jobs.data import NewJob
+from laneway.jobs.data import EventCopy, NewJob
 from laneway.jobs.settlement import buried, done, failed, released
 from laneway.testing.conformance.fixtures import ScriptedWorker, call, job, keys, numbers, places, put, value
 from tests.support.redis_fixtures import Opener
@@ -129,7 +129,7 @@ def test_enqueueing_is_cut(redis_cluster: RedisCluster, open_url: Opener, how: s
     while was_cut:
         scene = Scene(redis_cluster, server)
         _, was_cut = scene.repeat(lambda: scene.broker.enqueue(JOBS), at, how)  # noqa: B023  # it is called at once
-        views = [view for new in {new.key: new for new in JOBS} for view in scene.broker.find("q", new)]
+        views = [view for new in {new.key: new for new in JOBS} for view in scene.broker.inspect.find("q", new)]
         assert {view.status for view in views} == {"queued"}
         assert [payload.body for view in views for payload in view.payloads] == [new.body for new in JOBS]
         scene.drain()
@@ -142,7 +142,10 @@ def outbox() -> list[NewJob]:
     """What a run sends: to its own queue and another, to a key that waits, and to one that runs; and an event."""
     sent = [job(f"child-{n}", f"child-{n}") for n in range(4)]
     sent += [call("keyed-0", "child of 0"), call("keyed-2", "child of 2"), value("values-0", "child of values")]
-    sent += [job(copy_key("event", queue), f"copy for {queue}", queue=queue, event="event") for queue in ("q", "far")]
+    sent += [
+        job(copy_key("event", queue), f"copy for {queue}", queue=queue, event=EventCopy("event"))
+        for queue in ("q", "far")
+    ]
     return [*sent, job("far away", "far away", queue="far")]
 
 
@@ -227,7 +230,7 @@ def leave_behind(scene: Scene) -> None:
         dying.setattr(ClusterOutbox, "deliver", lambda *_: None)  # it dies before that
         scene.broker.turn(turn)
     assert keys_in_outboxes(scene) > 0
-    assert keys(scene.broker.listing("q", "queued").jobs) == []
+    assert keys(scene.broker.inspect.listing("q", "queued").jobs) == []
 
 
 def keys_in_outboxes(scene: Scene) -> int:

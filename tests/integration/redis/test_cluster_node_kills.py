@@ -136,7 +136,7 @@ def test_nodes_are_killed_and_come_back(cluster: RedisCluster, open_url: Opener)
             thread.join()
         total = 2 * journal.accepted.total()  # each sends another
         wait_until(lambda: journal.count() >= total or journal.faults, lambda: f"{journal.count()} of {total}")
-        wait_until(lambda: is_empty(brokers[0]), lambda: str(brokers[0].stats()))
+        wait_until(lambda: is_empty(brokers[0]), lambda: str(brokers[0].inspect.stats()))
     finally:
         stop.set()
         enough.set()

@@ -102,7 +102,7 @@ def test_publishing_is_cut_and_repeated(redis_cluster: RedisCluster, open_url: O
         sweep(other, clock)
         work(other, ran)
         assert ran == Counter(copy.key for copy in ALL)
-        assert not other.undelivered(QUEUES)
+        assert not other.inspect.undelivered(QUEUES)
         at += 1
     assert at > 4
 
@@ -123,14 +123,20 @@ def test_a_worker_delivers_what_a_publisher_left_behind(broker: RedisBroker, clo
     publish_and_die(broker, [*copies("now"), *copies("later", delay_s=60.0)])
     at = clock.now() + 60
     assert lengths(broker) == {}
-    assert [broker.undelivered([queue]) for queue in (*QUEUES, "other", "none")] == [True, True, True, False, False]
+    assert [broker.inspect.undelivered([queue]) for queue in (*QUEUES, "other", "none")] == [
+        True,
+        True,
+        True,
+        False,
+        False,
+    ]
     broker.reclaim()
     assert lengths(broker) == {}, "whoever publishes may be about to deliver it"
     sweep(broker, clock)
     assert lengths(broker) == dict.fromkeys(QUEUES, 2)
-    assert not broker.undelivered(QUEUES)
+    assert not broker.inspect.undelivered(QUEUES)
     assert [only(broker, copy.key, copy.queue).perform_at for copy in copies("later")] == [at] * 3
-    assert broker.check() == []
+    assert broker.health.check() == []
 
 
 def test_others_need_not_wait_for_a_shard_that_is_away(broker: RedisBroker, deaf: Deaf, clock: ManualClock) -> None:
@@ -154,7 +160,7 @@ def test_nobody_gets_a_copy_if_the_outbox_is_away(broker: RedisBroker, deaf: Dea
         broker.enqueue(event)
     deaf.tag = None
     assert lengths(broker) == {}
-    assert not broker.undelivered(QUEUES)
+    assert not broker.inspect.undelivered(QUEUES)
     broker.enqueue(event)
     assert lengths(broker) == dict.fromkeys(QUEUES, 1)
 
@@ -192,7 +198,7 @@ def test_a_copy_whose_key_somebody_else_has_holds_nothing_up(
     with caplog.at_level(logging.WARNING, "laneway"):
         broker.enqueue(event)
     assert lengths(broker) == dict.fromkeys(QUEUES, 1)
-    assert not broker.undelivered(QUEUES)
+    assert not broker.inspect.undelivered(QUEUES)
     assert caplog.text == ""
 
 

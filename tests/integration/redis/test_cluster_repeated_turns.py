@@ -75,7 +75,7 @@ def test_a_turn_that_found_the_queue_resting_claims_nothing_when_it_is_repeated(
     broker: RedisBroker, other: RedisBroker
 ) -> None:
     put(broker, *(f"k{n}" for n in range(9)))
-    other.reshard("q", 2, limit=1)
+    other.shards.reshard("q", 2, limit=1)
     hand = ScriptedWorker(broker)
     assert hand.claim() == []
     finish(other, "q", 2)

@@ -18,6 +18,7 @@ from laneway.brokers.redis.client import server
 from laneway.errors import BrokerAwayError
 from laneway.jobs.settlement import done
 from laneway.testing.conformance.fixtures import ScriptedWorker, call, job, keys, numbers, put
+from tests.support.findings import check_texts
 from tests.support.redis_fixtures import Opener
 from tests.support.servers import SLOTS, RedisCluster, servers
 
@@ -86,9 +87,9 @@ def test_a_shard_rests_while_its_slot_is_moved(cluster: RedisCluster, open_url: 
         lambda: broker.turn(turn),
         lambda: broker.reclaim(),
         lambda: broker.declare("q", 1),
-        lambda: broker.stats(),
+        lambda: broker.inspect.stats(),
         lambda: broker.status("q", "k"),
-        lambda: broker.listing("q", "queued"),
+        lambda: broker.inspect.listing("q", "queued"),
         lambda: broker.cancel("q", "k"),
     ]
     move.begin()
@@ -107,7 +108,7 @@ def test_a_shard_rests_while_its_slot_is_moved(cluster: RedisCluster, open_url: 
     answer = broker.turn(turn)
     assert (answer.refused, len(answer.claims)) == ([], 5)
     assert (numbers(broker).length, numbers(broker).busy, numbers(broker).processed) == (16, 5, 1)
-    assert not [each for each in broker.check() if "mend it" in each]
+    assert not [each for each in check_texts(broker) if "mend it" in each]
 
 
 def test_what_is_about_all_queues_is_never_half_done(cluster: RedisCluster, open_url: Opener) -> None:
@@ -122,7 +123,7 @@ def test_what_is_about_all_queues_is_never_half_done(cluster: RedisCluster, open
         lambda: ScriptedWorker(broker, "worker-2"),
         lambda: broker.renew(hand.name, [], 0),
         lambda: broker.leave(hand.name),
-        lambda: broker.reshard("q", 2),
+        lambda: broker.shards.reshard("q", 2),
         lambda: open_url(cluster.url).wait(["{all}:bell:q", "{all}:bell:far"], 60),
     ]
     before = sorted(move.keys(0))
@@ -136,6 +137,6 @@ def test_what_is_about_all_queues_is_never_half_done(cluster: RedisCluster, open
         move.carry(left[0])
     assert sorted(move.keys(1)) == before
     move.end()
-    assert broker.queues() == {"q": 1}
-    assert [view.id for view in broker.workers()] == [hand.name]
+    assert broker.inspect.queues() == {"q": 1}
+    assert [view.id for view in broker.inspect.workers()] == [hand.name]
     assert keys(hand.claim()) == ["a"]

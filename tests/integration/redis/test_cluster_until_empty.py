@@ -86,7 +86,7 @@ def test_it_goes_on_until_an_event_is_stored_whose_publisher_has_died(
             lambda value, name=name: ran.append(f"{name}: {value}")
         )
     for listener in app.listeners():
-        app.broker.subscribe(listener.subscription)
+        app.broker.events.subscribe(listener.subscription)
     monkeypatch.setattr(outbox, "LEFT_BEHIND_S", 0.3)
 
     def die() -> None:
@@ -106,18 +106,18 @@ def test_whose_worker_goes_on(broker: RedisBroker) -> None:
     put(broker, "a")
     hand = ScriptedWorker(broker)
     claim = hand.one()
-    assert not broker.undelivered(["q", "far", "other"])
+    assert not broker.inspect.undelivered(["q", "far", "other"])
     with pytest.MonkeyPatch.context() as away:
         away.setattr(ClusterOutbox, "deliver", lambda *_: None)
         hand.settle(done(claim, [job("child", queue="far")]))
-    assert [broker.undelivered([queue]) for queue in ("q", "far", "other", "r")] == [True, True, False, False]
+    assert [broker.inspect.undelivered([queue]) for queue in ("q", "far", "other", "r")] == [True, True, False, False]
     with pytest.MonkeyPatch.context() as full:
         full.setattr(outbox, "_MANY", 0)
-        assert broker.undelivered(["other"])
+        assert broker.inspect.undelivered(["other"])
     with pytest.MonkeyPatch.context() as sweeping:
         sweeping.setattr(outbox, "LEFT_BEHIND_S", -1.0)
         broker.reclaim()
-    assert not broker.undelivered(["q", "far", "other"])
+    assert not broker.inspect.undelivered(["q", "far", "other"])
 
 
 @pytest.mark.parametrize(
@@ -145,7 +145,7 @@ def test_what_gets_from_one_shard_into_another_while_it_looks_is_not_missed(
     try:
         seen = iter(looks)
         nothing = QueueStats(queue="default", shards=5)
-        monkeypatch.setattr(app.broker, "stats", lambda: [msgspec.structs.replace(nothing, **next(seen))])
+        monkeypatch.setattr(app.broker.inspect, "stats", lambda: [msgspec.structs.replace(nothing, **next(seen))])
         assert worker.is_empty() == is_empty
         assert next(seen, None) is None
     finally:

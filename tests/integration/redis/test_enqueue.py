@@ -22,7 +22,7 @@ def test_a_server_that_has_forgotten_the_script_is_told_in_order(redis_server: R
         broker.declare("q", shards)
         client.script_flush()
         broker.enqueue([job(name) for name in NAMES])
-        assert keys(broker.listing("q", "queued", limit=20_000).jobs) == NAMES
+        assert keys(broker.inspect.listing("q", "queued", limit=20_000).jobs) == NAMES
         broker.close()
 
 
@@ -32,7 +32,7 @@ def test_a_queue_that_nobody_has_declared_is_filled_in_order(redis_server: Redis
         broker = RedisBroker.of(client)
         broker.enqueue([job("first", queue="another")])  # the script is known
         broker.enqueue([job(name) for name in NAMES])
-        assert keys(broker.listing("q", "queued", limit=20_000).jobs) == NAMES
+        assert keys(broker.inspect.listing("q", "queued", limit=20_000).jobs) == NAMES
         broker.close()
 
 

@@ -21,7 +21,7 @@ def test_a_queue_is_made_again_by_the_next_job(redis_server: RedisServer) -> Non
     put(broker, "lost")
     redis_server.flush()
     put(broker, "a")
-    assert broker.queues() == {"q": 3}
+    assert broker.inspect.queues() == {"q": 3}
     assert keys(ScriptedWorker(broker, "new").claim()) == ["a"]
     broker.close()
 
@@ -47,7 +47,7 @@ def test_two_prefixes_share_a_server_and_nothing_else(redis_server: RedisServer)
     put(mail, "b")
     hand = ScriptedWorker(shop)
     assert keys(hand.claim()) == ["a"]
-    assert (mail.leases(), mail.workers()) == ({}, [])
+    assert (mail.leases(), mail.inspect.workers()) == ({}, [])
     assert keys(ScriptedWorker(mail).claim()) == ["b"]
     for broker in (shop, mail):
         broker.close()

@@ -32,7 +32,7 @@ def broker(redis_server: RedisServer, open_url: Opener, clock: ManualClock) -> I
 def listed(broker: RedisBroker) -> list[str]:
     found, after = [], None
     while True:
-        page = broker.listing("q", "queued", order="key", after=after, limit=700)
+        page = broker.inspect.listing("q", "queued", order="key", after=after, limit=700)
         found += [view.key for view in page.jobs]
         if (after := page.after) is None:
             return found
@@ -41,11 +41,11 @@ def listed(broker: RedisBroker) -> list[str]:
 def test_it_is_made_when_it_is_asked_for(broker: RedisBroker, client: Any) -> None:
     names = sorted(f"k{number}" for number in range(MANY))
     broker.enqueue([job(name, delay_s=float(number % 2)) for number, name in enumerate(names)])
-    broker.listing("q", "queued")
+    broker.inspect.listing("q", "queued")
     assert not client.exists(f"{TAG}:keys")
     assert listed(broker) == names
     assert client.zcard(f"{TAG}:keys") == MANY
-    assert broker.check() == []
+    assert broker.health.check() == []
 
 
 def test_what_comes_and_goes_while_it_is_made_is_in_it_or_not(
@@ -57,7 +57,7 @@ def test_what_comes_and_goes_while_it_is_made_is_in_it_or_not(
     while b"keys_from" in client.hkeys(f"{TAG}:meta") or not steps:
         args = {"which": "queued", "order": "key", "count": 1, "payloads": 1, "bytes": 1, "candidates": 1}
         server.run(load("listing"), [TAG], [broker._layouts.args(**args)])
-        assert broker.check() == []
+        assert broker.health.check() == []
         steps += 1
         claims = hand.claim(limit=40)
         hand.settle(*map(done, claims[::2]), *(failed(claim, "no", 1, 0.0) for claim in claims[1::2]))
@@ -66,7 +66,7 @@ def test_what_comes_and_goes_while_it_is_made_is_in_it_or_not(
         broker.cancel("q", f"k{MANY - steps}")
     assert steps > 4
     assert client.zrange(f"{TAG}:keys", 0, -1) == sorted(client.hkeys(f"{TAG}:jobs"))
-    assert broker.check() == []
+    assert broker.health.check() == []
     assert listed(broker) == [key.decode() for key in sorted(client.hkeys(f"{TAG}:jobs"))]
 
 
@@ -84,5 +84,5 @@ def test_it_is_given_up_when_nobody_has_asked_for_an_hour(broker: RedisBroker, c
     assert not client.exists(f"{TAG}:keys")
     broker.enqueue([job("d"), job("e", delay_s=5.0)])
     assert not client.exists(f"{TAG}:keys")
-    assert broker.check() == []
+    assert broker.health.check() == []
     assert listed(broker) == ["c", "d", "e"]

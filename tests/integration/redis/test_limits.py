@@ -64,7 +64,7 @@ def test_an_event_with_more_copies_than_a_portion_has_jobs_is_stored_in_one_step
     monkeypatch.setattr(enqueue, "CHUNK", 10)
     queues = [f"q{n}" for n in range(30)]
     broker.enqueue([*copies("small", queues[:2]), *copies("large", queues)])
-    assert {stats.queue: stats.length for stats in broker.stats() if stats.length} == {
+    assert {stats.queue: stats.length for stats in broker.inspect.stats() if stats.length} == {
         queue: 2 if queue in queues[:2] else 1 for queue in queues
     }
 
@@ -77,7 +77,7 @@ def test_an_event_that_is_too_large_for_one_step_is_refused(broker: RedisBroker)
     ):
         with pytest.raises(EnqueueError, match=r"The event large has .* or have fewer queues subscribe\."):
             broker.enqueue([*before, *large])
-    assert all(stats.length == 0 for stats in broker.stats())
+    assert all(stats.length == 0 for stats in broker.inspect.stats())
 
 
 def test_a_key_with_many_large_values_is_handed_out_in_portions(broker: RedisBroker) -> None:
@@ -136,4 +136,4 @@ def test_hundreds_of_priorities_are_served_in_their_order(broker: RedisBroker) -
     broker.enqueue([job(str(n), priority=n) for n in range(-300, 300)])
     hand = ScriptedWorker(broker)
     assert keys(hand.claim(limit=1_000)) == [str(n) for n in range(299, -301, -1)]
-    assert broker.check() == []
+    assert broker.health.check() == []

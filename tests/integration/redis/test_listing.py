@@ -7,7 +7,6 @@ from collections.abc import Iterator
 import pytest
 
 from laneway.broker import Broker, Listing, Order
-from laneway.brokers.memory import MemoryBroker
 from laneway.brokers.page_cursor import ORDERS
 from laneway.brokers.redis import RedisBroker
 from laneway.brokers.redis.client.server import Server
@@ -15,6 +14,7 @@ from laneway.clock import ManualClock
 from laneway.jobs.data import Claim, JobView
 from laneway.jobs.settlement import Settlement, buried, done, failed
 from laneway.testing.conformance.fixtures import ScriptedWorker, call, job, keys, value
+from tests.support.second_broker import SecondBroker
 from tests.support.servers import RedisServer, servers
 
 pytestmark = pytest.mark.conformance
@@ -86,9 +86,9 @@ class Counting:
 
 
 @pytest.fixture(scope="module")
-def expected() -> MemoryBroker:
+def expected() -> SecondBroker:
     clock = ManualClock()
-    broker = MemoryBroker(clock)
+    broker = SecondBroker(clock)
     fill(broker, clock)
     return broker
 
@@ -105,31 +105,31 @@ def filled(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     server.end()
 
 
-def test_there_are_many_jobs_in_every_place(expected: MemoryBroker, filled: Counting) -> None:
+def test_there_are_many_jobs_in_every_place(expected: SecondBroker, filled: Counting) -> None:
     """Else the tests below would see nothing. The numbers are those of the memory broker."""
-    (numbers,) = expected.stats()
+    (numbers,) = expected.inspect.stats()
     assert numbers.length + numbers.busy + numbers.dead == 20_000
     assert min(numbers.fresh, numbers.delayed, numbers.retries, numbers.busy, numbers.dead) > 1_000
-    assert filled.broker.stats() == [numbers]
-    assert filled.broker.lags("q") == expected.lags("q")
+    assert filled.broker.inspect.stats() == [numbers]
+    assert filled.broker.inspect.lags("q") == expected.inspect.lags("q")
 
 
 @pytest.mark.parametrize(("which", "order", "reverse"), WAYS)
 def test_the_pages_are_the_sorted_whole(
-    expected: MemoryBroker, filled: Counting, which: Listing, order: Order, reverse: bool
+    expected: SecondBroker, filled: Counting, which: Listing, order: Order, reverse: bool
 ) -> None:
     """In every order and direction: nothing is left out, nothing shown twice, and equals come in their order.
 
     A page costs the server what a page does, wherever it is, and not what all jobs would.
     """
-    everything = expected.listing("q", which, order=order, reverse=reverse, limit=100_000).jobs
-    filled.broker.listing("q", which, order=order, limit=1)  # keys are sorted when somebody first asks for it
+    everything = expected.inspect.listing("q", which, order=order, reverse=reverse, limit=100_000).jobs
+    filled.broker.inspect.listing("q", which, order=order, limit=1)  # keys are sorted when somebody first asks for it
     found: list[JobView] = []
     costs: list[int] = []
     after: str | None = None
     while True:
         before = filled.commands()
-        page = filled.broker.listing("q", which, order=order, reverse=reverse, after=after, limit=PAGE)
+        page = filled.broker.inspect.listing("q", which, order=order, reverse=reverse, after=after, limit=PAGE)
         costs.append(filled.commands() - before - 1)
         assert len(page.jobs) <= PAGE
         found += page.jobs
@@ -143,14 +143,14 @@ def test_the_pages_are_the_sorted_whole(
 
 @pytest.mark.parametrize(("which", "order", "reverse"), WAYS)
 def test_a_listing_begins_anywhere(
-    expected: MemoryBroker, filled: Counting, which: Listing, order: Order, reverse: bool
+    expected: SecondBroker, filled: Counting, which: Listing, order: Order, reverse: bool
 ) -> None:
     """With the value of a job in the middle, which many others may share, or of the last."""
-    everything = expected.listing("q", which, order=order, limit=100_000).jobs
+    everything = expected.inspect.listing("q", which, order=order, limit=100_000).jobs
     for place, limit in ((0, 1), (len(everything) // 2, 1), (len(everything) // 3, 33), (-1, 33)):
         start = getattr(everything[place], order)
-        page = filled.broker.listing("q", which, order=order, reverse=reverse, start=start, limit=limit)
-        right = expected.listing("q", which, order=order, reverse=reverse, start=start, limit=limit)
+        page = filled.broker.inspect.listing("q", which, order=order, reverse=reverse, start=start, limit=limit)
+        right = expected.inspect.listing("q", which, order=order, reverse=reverse, start=start, limit=limit)
         assert page.jobs == right.jobs
         assert (page.after is None) == (right.after is None)
 
@@ -158,7 +158,7 @@ def test_a_listing_begins_anywhere(
 @pytest.mark.parametrize("count", [500, 1_500])
 def test_delayed_jobs_by_key_are_not_looked_for_among_all_others(redis_server: RedisServer, count: int) -> None:
     """Unless they are many themselves. Those that are not delayed stand before all of them, and behind."""
-    counting, expected = Counting(redis_server), MemoryBroker(ManualClock())
+    counting, expected = Counting(redis_server), SecondBroker(ManualClock())
     for broker in (counting.broker, expected):
         broker.declare("q", 1)
         broker.enqueue([job(f"a{n}") for n in range(4_000)])
@@ -171,9 +171,9 @@ def test_delayed_jobs_by_key_are_not_looked_for_among_all_others(redis_server: R
         after: str | None = None
         while after is not None or not found:
             before = counting.scripts()
-            page = counting.broker.listing("q", "delayed", order="key", reverse=reverse, after=after, limit=100)
+            page = counting.broker.inspect.listing("q", "delayed", order="key", reverse=reverse, after=after, limit=100)
             assert counting.scripts() - before <= 2 or count > 1_000  # at first Redis does not know the script
             found += page.jobs
             after = page.after
-        assert found == expected.listing("q", "delayed", order="key", reverse=reverse, limit=10_000).jobs
+        assert found == expected.inspect.listing("q", "delayed", order="key", reverse=reverse, limit=10_000).jobs
     counting.close()

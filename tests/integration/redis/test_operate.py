@@ -35,11 +35,11 @@ def test_any_number_of_keys_may_be_named(broker: RedisBroker) -> None:
     """They go in several calls, and a name that is said twice counts once, or not at all if it is gone by then."""
     names = [f"k{n}" for n in range(3 * CHUNK)]
     put(broker, *names, delay_s=60)
-    assert broker.run_now("q", [*names, *names, "nobody"]) == len(names)
+    assert broker.operate.run_now("q", [*names, *names, "nobody"]) == len(names)
     hand = ScriptedWorker(broker)
     hand.settle(*(buried(claim, "no") for claim in hand.claim(limit=len(names))))
-    assert broker.revive("q", [*names[:-1], *names[:-1], "nobody"]) == len(names) - 1
-    assert broker.delete_dead("q", [*names, *names]) == 1
+    assert broker.operate.revive("q", [*names[:-1], *names[:-1], "nobody"]) == len(names) - 1
+    assert broker.operate.delete_dead("q", [*names, *names]) == 1
 
 
 def test_a_call_that_was_cancelled_beside_a_run_is_still_the_last_that_came(
@@ -54,7 +54,7 @@ def test_a_call_that_was_cancelled_beside_a_run_is_still_the_last_that_came(
     assert broker.cancel("q", "k", "b")
     clock.step(-5)
     calls(broker, "k", "c")
-    assert {view.status: view.perform_at for view in broker.find("q", "k")}["delayed"] == last
+    assert {view.status: view.perform_at for view in broker.inspect.find("q", "k")}["delayed"] == last
 
 
 def test_a_pause_that_was_not_told_to_the_shards_is_told_by_the_next(
@@ -69,10 +69,10 @@ def test_a_pause_that_was_not_told_to_the_shards_is_told_by_the_next(
         layouts.server.run(load("pause"), [layouts.keys.queues], [layouts.args(queue="q", paused=paused)])
 
     die_after_saying(True)
-    assert not broker.pause("q")
+    assert not broker.operate.pause("q")
     assert hand.claim() == []
     die_after_saying(False)
-    assert not broker.resume("q")
+    assert not broker.operate.resume("q")
     assert keys(hand.claim()) == ["a", "b"]
 
 
@@ -80,10 +80,10 @@ def test_shards_are_not_paused_by_somebody_who_remembers_an_older_day(
     broker: RedisBroker, redis_server: RedisServer, open_url: Opener, clock: ManualClock
 ) -> None:
     """Who opens the shards of a queue again, just in case, does not undo what happened since."""
-    broker.pause("q")
+    broker.operate.pause("q")
     layouts = Layouts(open_url(redis_server.url), Keys("laneway"), clock)
     outdated = layouts.get("q")
-    broker.resume("q")
+    broker.operate.resume("q")
     layouts.open(outdated)
     put(broker, "a")
     assert keys(ScriptedWorker(broker).claim()) == ["a"]
@@ -110,10 +110,10 @@ def test_a_full_server_lets_people_make_room(tmp_path: Path, open_url: Opener, c
         put(broker, "refused")
     assert broker.cancel("q", "cancelled")
     assert broker.cancel("q", "less", "a")
-    assert broker.bury_failed("q", ["buried", "values"]) == 2
-    assert broker.delete_failed("q", ["deleted"]) == 1
-    assert broker.revive("q", ["revived"]) == 1
-    assert broker.delete_dead("q", ["gone"]) == 1
+    assert broker.operate.bury_failed("q", ["buried", "values"]) == 2
+    assert broker.operate.delete_failed("q", ["deleted"]) == 1
+    assert broker.operate.revive("q", ["revived"]) == 1
+    assert broker.operate.delete_dead("q", ["gone"]) == 1
     caller.do("CONFIG", "SET", "maxmemory", "0")
     assert places(broker, "less") == {"queued": ["b"]}
     assert places(broker, "values") == {"dead": ["x", "y"]}
@@ -134,15 +134,20 @@ def test_people_act_on_a_cluster(redis_cluster: RedisCluster, open_url: Opener, 
         (tag,) = layouts.get("q").tags_of_key(name)
         layouts.ask("enqueue", tag, jobs=[new_job(job(name, delay_s=60), 1, None)])
     assert not caller.do("EXISTS", layouts.keys.wakeup_list("q"))
-    assert broker.run_now("q", names) == 40
-    assert broker.run_now("q", names) == 40
+    assert broker.operate.run_now("q", names) == 40
+    assert broker.operate.run_now("q", names) == 40
     assert caller.do("LRANGE", layouts.keys.wakeup_list("q"), 0, -1) == [b"1"]
     assert broker.cancel("q", "k0")
     assert broker.reschedule("q", "k1", delay_s=5)
     assert only(broker, "k1").perform_at == clock.now() + 5
     assert (broker.cancel("q", "k0"), broker.reschedule("q", "k0")) == (False, False)
-    assert broker.pause("q")
-    assert not broker.pause("q")
-    assert broker.resume("q")
-    assert broker.revive("q", names) == broker.delete_dead("q", names) == broker.bury_failed("q", names) == 0
+    assert broker.operate.pause("q")
+    assert not broker.operate.pause("q")
+    assert broker.operate.resume("q")
+    assert (
+        broker.operate.revive("q", names)
+        == broker.operate.delete_dead("q", names)
+        == broker.operate.bury_failed("q", names)
+        == 0
+    )
     broker.close()

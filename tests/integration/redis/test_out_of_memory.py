@@ -26,6 +26,7 @@ from laneway.testing.conformance.fixtures import (
     values,
 )
 from laneway.urls import Url
+from tests.support.findings import check_texts
 from tests.support.servers import LOGGED, RedisServer, servers
 from tests.support.worker_fixtures import drain
 
@@ -125,27 +126,27 @@ def test_what_is_buried_and_what_the_dead_held_is_kept(server: RedisServer, brok
     assert broker.reclaim() == 1
     claim = second.one()
     assert broker.leave(second.name, [StartedRun("q", "p", claim.token)]) == 1
-    assert [view.key for view in broker.listing("q", "dead").jobs] == ["bad"]
-    assert [(view.key, view.deaths) for view in broker.listing("q", "queued").jobs] == [("p", 1), ("k", 0)]
-    assert [finding for finding in broker.check() if "memory" not in finding] == []
+    assert [view.key for view in broker.inspect.listing("q", "dead").jobs] == ["bad"]
+    assert [(view.key, view.deaths) for view in broker.inspect.listing("q", "queued").jobs] == [("p", 1), ("k", 0)]
+    assert [finding for finding in check_texts(broker) if "memory" not in finding] == []
 
 
 def test_people_can_pause_a_full_server(server: RedisServer, broker: RedisBroker) -> None:
     put(broker, "p")
     hand = ScriptedWorker(broker)
     fill(server)
-    assert broker.pause("q")
+    assert broker.operate.pause("q")
     assert hand.claim() == []
-    assert broker.resume("q")
+    assert broker.operate.resume("q")
     assert [claim.key for claim in hand.claim()] == ["p"]
 
 
 def test_a_worker_can_subscribe_on_a_full_server(server: RedisServer, broker: RedisBroker) -> None:
     fill(server)
     listener = Subscription("shop-sold", "mail-shop-sold")
-    assert [broker.subscribe(listener), broker.subscribe(listener)] == [True, False]
-    assert broker.subscriptions("shop-sold") == [listener]
-    assert broker.unsubscribe(listener.topic, listener.queue)
+    assert [broker.events.subscribe(listener), broker.events.subscribe(listener)] == [True, False]
+    assert broker.events.subscriptions("shop-sold") == [listener]
+    assert broker.events.unsubscribe(listener.topic, listener.queue)
 
 
 def test_what_a_run_sends_when_there_is_no_room_does_not_get_lost(server: RedisServer, broker: RedisBroker) -> None:
@@ -178,6 +179,6 @@ def test_a_worker_empties_a_full_server(server: RedisServer) -> None:
     fill(server)
     assert drain(app) == 0
     assert ran == set(range(50))
-    (stats,) = app.broker.stats()
+    (stats,) = app.broker.inspect.stats()
     assert (stats.length, stats.busy, stats.dead) == (0, 0, 0)
     app.close()

@@ -72,7 +72,7 @@ def test_what_runs_is_ended_before_others_take_it_over(site: Site, wire: Wire, r
     site.wait_for(4)
     taken_over = site.events("S")[2:4]
     assert {event.pid for event in taken_over} == {second.child()}
-    assert [job.deaths for key in ("k0", "k1") for job in site.broker.find("orders", key)] == [0, 0]
+    assert [job.deaths for key in ("k0", "k1") for job in site.broker.inspect.find("orders", key)] == [0, 0]
     assert first.process.poll() is None
     gate.touch()
     wait_until(lambda: site.left() == 0, site.logs)
@@ -113,7 +113,7 @@ def test_without_anybody_else_it_begins_again_when_the_broker_is_back(site: Site
     wait_until(lambda: len(first.children()) == 1, site.logs)
     wire.mend()
     site.wait_for(2)
-    assert [job.deaths for job in site.broker.find("orders", "k0")] == [0]
+    assert [job.deaths for job in site.broker.inspect.find("orders", "k0")] == [0]
     gate.touch()
     wait_until(lambda: site.left() == 0, site.logs)
     assert first.stop() == 0

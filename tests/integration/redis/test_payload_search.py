@@ -65,7 +65,7 @@ def test_one_of_very_many(broker: RedisBroker, server: Counting, place: int) -> 
     assert server.pages[0] <= 2 * inspect.FEW  # a page may be a little larger
     assert max(server.pages) <= 2 * inspect.MANY
     assert broker.status("q", "k", identity) == "cancelled"
-    assert broker.find("q", "k")[0].size == 2_999
+    assert broker.inspect.find("q", "k")[0].size == 2_999
 
 
 def test_few_are_searched_at_once(broker: RedisBroker, server: Counting) -> None:

@@ -51,7 +51,7 @@ def test_the_same_is_stored_as_with_others(
 ) -> None:
     broker.declare("q", 1)
     if listed:
-        broker.listing("q", "queued", order="key")
+        broker.inspect.listing("q", "queued", order="key")
     broker.enqueue([new(kind, "same"), new(kind, "other")])
     simple = stored(redis_server, "same")
     assert simple[2] is listed
@@ -105,7 +105,7 @@ def test_the_bell_says_whether_something_is_due(
 
 
 def test_nobody_is_told_of_what_is_due_in_a_paused_queue(broker: RedisBroker, redis_server: RedisServer) -> None:
-    broker.pause("q")
+    broker.operate.pause("q")
     broker.enqueue([new(Kind.PLAIN, "one")])
     broker.enqueue([new(Kind.PLAIN, "two"), new(Kind.PLAIN, "three")])
     with redis_server.client() as client:

@@ -66,13 +66,13 @@ def reshard_amid(publisher: RedisBroker, mover: RedisBroker) -> None:
         assert publishing.begun.wait(60)
         before = len(publishing.published)
         for queue, shards in (("mail", 5), ("audit", 1), ("mail", 3)):
-            while not mover.reshard(queue, shards, limit=20).done:
+            while not mover.shards.reshard(queue, shards, limit=20).done:
                 pass
     finally:
         events = publishing.end()
     assert len(events) > before
-    assert mover.queues() == {"audit": 1, "mail": 3, "stock": 2}
-    assert not mover.undelivered(QUEUES)
+    assert mover.inspect.queues() == {"audit": 1, "mail": 3, "stock": 2}
+    assert not mover.inspect.undelivered(QUEUES)
     hand, ran = ScriptedWorker(mover, new_id()), Counter[str]()
     for queue in QUEUES:
         while claims := hand.claim(1_000, queue=queue):
@@ -112,7 +112,7 @@ def test_what_it_left_in_a_shard_holds_that_up_until_it_is_delivered(
     publisher: RedisBroker, mover: RedisBroker, clock: ManualClock
 ) -> None:
     publish_and_die(publisher, EVENT)
-    assert not mover.reshard("q", 3).done
+    assert not mover.shards.reshard("q", 3).done
     sweep(mover, clock)
     finish(mover, "q", 3)
     assert lengths(mover) == {"q": 1, "mail": 1}
@@ -121,11 +121,11 @@ def test_what_it_left_in_a_shard_holds_that_up_until_it_is_delivered(
 def test_what_it_leaves_while_the_shards_are_being_left_lies_in_the_new_ones(
     publisher: RedisBroker, mover: RedisBroker, clock: ManualClock
 ) -> None:
-    mover.reshard("mail", 3)
+    mover.shards.reshard("mail", 3)
     end_with(mover, 3, lambda: publish_and_die(publisher, EVENT))
-    assert mover.queues()["q"] == 3
-    assert mover.check() == []
-    assert mover.undelivered(["q"])
+    assert mover.inspect.queues()["q"] == 3
+    assert mover.health.check() == []
+    assert mover.inspect.undelivered(["q"])
     sweep(mover, clock)
     assert lengths(mover) == {"q": 1, "mail": 1}
-    assert not mover.undelivered(["q"])
+    assert not mover.inspect.undelivered(["q"])

@@ -66,7 +66,7 @@ def test_on_one_server_at_any_moment(redis_server: RedisServer, open_url: Opener
     broker = RedisBroker(open_url(redis_server.url))
     broker.declare(QUEUES[0], 5)
     with publishers.publishing_many(redis_server.url):
-        wait_until(lambda: bool(broker.lags(QUEUES[0])), lambda: "Nothing was published.")
+        wait_until(lambda: bool(broker.inspect.lags(QUEUES[0])), lambda: "Nothing was published.")
     ran = Counter[str]()
     work(broker, ran)
     assert all_or_none(ran, [f"event-{n}" for n in range(MANY)]), "the first of them were there when it was killed"
@@ -86,14 +86,14 @@ def test_on_a_cluster(
         redis_cluster.flush()
         killed = publishers.publish(redis_cluster.url, at, how)
         ran = Counter[str]()
-        left += broker.undelivered(QUEUES)
+        left += broker.inspect.undelivered(QUEUES)
         work(broker, ran)
         with monkeypatch.context() as later:
             later.setattr(outbox, "LEFT_BEHIND_S", -1.0)
             broker.reclaim()
         work(broker, ran)
         seen.add(len(all_or_none(ran, EVENTS)))
-        assert not broker.undelivered(QUEUES)
+        assert not broker.inspect.undelivered(QUEUES)
         at += 1
     assert seen == set(range(len(EVENTS) + 1))
     assert left, "sometimes a worker has to deliver"

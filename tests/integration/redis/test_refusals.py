@@ -87,7 +87,7 @@ def test_a_worker_that_may_not_wait_says_so_and_runs_jobs(user: User, caplog: py
 
 def test_a_database_that_there_is_not(redis_server: RedisServer) -> None:
     broker = RedisBroker.from_url(Url.parse(redis_server.url.removesuffix("/0") + "/99"))
-    sentence = refused(broker.queues)
+    sentence = refused(broker.inspect.queues)
     assert "has no database of the number in the URL; give a smaller one, or 0 and a prefix=…" in sentence
     broker.close()
 
@@ -96,7 +96,7 @@ def test_a_database_of_a_node_of_a_cluster(tmp_path: Path) -> None:
     node = RedisServer.start(servers()["redis"], tmp_path, "--cluster-enabled", "yes")
     broker = RedisBroker.from_url(Url.parse(f"redis://127.0.0.1:{node.port}/1"))
     try:
-        assert "is a node of a Redis Cluster; use a redis+cluster: URL for it" in refused(broker.queues)
+        assert "is a node of a Redis Cluster; use a redis+cluster: URL for it" in refused(broker.inspect.queues)
     finally:
         broker.close()
         node.end()
@@ -104,7 +104,7 @@ def test_a_database_of_a_node_of_a_cluster(tmp_path: Path) -> None:
 
 def test_a_password_for_a_server_that_has_none(redis_server: RedisServer) -> None:
     broker = RedisBroker.from_url(Url.parse(redis_server.url.replace("//", "//:canary@")))
-    sentence = refused(broker.queues)
+    sentence = refused(broker.inspect.queues)
     assert "was given a password and has none for its default user; leave it out of the URL and of LANEWAY_" in sentence
     assert "canary" not in sentence
     broker.close()

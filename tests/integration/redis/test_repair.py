@@ -29,6 +29,7 @@ from laneway.testing.conformance.fixtures import (
     put,
     values,
 )
+from tests.support.findings import check_texts
 from tests.support.servers import RedisServer
 
 #: The shard of everything below, in a queue of one.
@@ -65,7 +66,7 @@ def hand(broker: RedisBroker) -> ScriptedWorker:
     put(broker, "later", delay_s=100)
     calls(broker, "several", "1", "2")
     values(broker, "values", {"a": 1.0, "b": 2.0})
-    broker.listing("q", "queued", order="key")  # there is an index of keys from now on
+    broker.inspect.listing("q", "queued", order="key")  # there is an index of keys from now on
     return hand
 
 
@@ -85,7 +86,7 @@ NAMES += ("later", "several", "values")
 
 
 def everything(broker: RedisBroker) -> dict[str, list[JobView]]:
-    return {name: broker.find("q", name) for name in NAMES}
+    return {name: broker.inspect.find("q", name) for name in NAMES}
 
 
 def remove(index: str, key: str) -> Harm:
@@ -104,7 +105,7 @@ def sentence(what: str, number: int = 1) -> list[str]:
 
 
 def test_all_is_well(broker: RedisBroker, hand: ScriptedWorker) -> None:
-    assert (broker.check(), broker.repair(), broker.check()) == ([], [], [])
+    assert (broker.health.check(), broker.health.repair(), broker.health.check()) == ([], [], [])
 
 
 @pytest.mark.parametrize(
@@ -128,9 +129,9 @@ def test_all_is_well(broker: RedisBroker, hand: ScriptedWorker) -> None:
 def test_jobs_are_put_into_their_indices(broker: RedisBroker, hand: ScriptedWorker, client: Any, harm: Harm) -> None:
     before = everything(broker)
     harm(client)
-    assert broker.check() == sentence("Jobs that are not in all their indices")
-    assert broker.repair() == ["Jobs put into all their indices: 1."]
-    assert (broker.check(), broker.repair()) == ([], [])
+    assert check_texts(broker) == sentence("Jobs that are not in all their indices")
+    assert broker.health.repair() == ["Jobs put into all their indices: 1."]
+    assert (broker.health.check(), broker.health.repair()) == ([], [])
     assert everything(broker) == before
     assert sorted(keys(hand.claim())) == ["ready", "ready-2", "several", "urgent", "values"]
 
@@ -139,36 +140,36 @@ def test_jobs_are_put_into_their_indices(broker: RedisBroker, hand: ScriptedWork
 def test_entries_without_a_job_are_removed(broker: RedisBroker, hand: ScriptedWorker, client: Any, index: str) -> None:
     before = everything(broker)
     client.zadd(f"{TAG}:{index}", {b"0123456789abcdef-nothing": 0})
-    assert broker.check() == sentence("Entries of indices without such a job")
-    assert broker.repair() == ["Entries of indices removed that had no such job: 1."]
-    assert (broker.check(), broker.repair()) == ([], [])
+    assert check_texts(broker) == sentence("Entries of indices without such a job")
+    assert broker.health.repair() == ["Entries of indices removed that had no such job: 1."]
+    assert (broker.health.check(), broker.health.repair()) == ([], [])
     assert everything(broker) == before
 
 
 def test_entries_of_another_time_are_removed(broker: RedisBroker, hand: ScriptedWorker, client: Any) -> None:
     """A job would be handed out by them, too early or twice."""
     client.zadd(f"{TAG}:due", {b"0123456later": 0, b"0123456ready": 0})
-    assert broker.check() == sentence("Entries of indices without such a job", 2)
-    assert len(broker.repair()) == 1
-    assert broker.check() == []
+    assert check_texts(broker) == sentence("Entries of indices without such a job", 2)
+    assert len(broker.health.repair()) == 1
+    assert broker.health.check() == []
     assert "later" not in keys(hand.claim())
 
 
 def test_jobs_without_payloads_are_removed(broker: RedisBroker, hand: ScriptedWorker, client: Any) -> None:
     client.unlink(*(f"{TAG}:{name}" for name in ("p:several", "c:several", "p:values", "dp:dead", "dc:dead", "p:runs")))
-    assert broker.check() == sentence("Jobs without any payload", 4)
-    assert broker.repair() == ["Jobs without any payload removed: 4."]
-    assert (broker.check(), broker.repair()) == ([], [])
-    assert [broker.find("q", name) for name in ("several", "values", "dead")] == [[], [], []]
+    assert check_texts(broker) == sentence("Jobs without any payload", 4)
+    assert broker.health.repair() == ["Jobs without any payload removed: 4."]
+    assert (broker.health.check(), broker.health.repair()) == ([], [])
+    assert [broker.inspect.find("q", name) for name in ("several", "values", "dead")] == [[], [], []]
     assert places(broker, "runs") == {"running": ["1"]}
 
 
 def test_jobs_have_the_payloads_that_there_are(broker: RedisBroker, hand: ScriptedWorker, client: Any) -> None:
     values(broker, "values", {"c": 3.0})
     client.zremrangebyrank(f"{TAG}:p:values", 0, 0)
-    assert broker.check() == sentence("Jobs that are not in all their indices")
-    assert len(broker.repair()) == 1
-    assert broker.check() == []
+    assert check_texts(broker) == sentence("Jobs that are not in all their indices")
+    assert len(broker.health.repair()) == 1
+    assert broker.health.check() == []
     assert (bodies(only(broker, "values")), only(broker, "values").size) == (["b", "c"], 2)
 
 
@@ -185,13 +186,13 @@ def test_payloads_without_a_job_are_put_into_the_morgue(
     broker: RedisBroker, hand: ScriptedWorker, client: Any, table: str, key: str, payloads: list[str]
 ) -> None:
     client.hdel(f"{TAG}:{table}", key)
-    assert sentence("Payloads without a job")[0] in broker.check()
-    assert "Payloads without a job put into the morgue: 1." in broker.repair()
-    broker.repair()
-    assert (broker.check(), broker.repair()) == ([], [])
+    assert sentence("Payloads without a job")[0] in check_texts(broker)
+    assert "Payloads without a job put into the morgue: 1." in broker.health.repair()
+    broker.health.repair()
+    assert (broker.health.check(), broker.health.repair()) == ([], [])
     assert places(broker, key) == {"dead": payloads}
     assert "laneway check --repair" in (only(broker, key).error or "")
-    assert broker.revive("q", [key]) == 1
+    assert broker.operate.revive("q", [key]) == 1
     assert places(broker, key) == {"queued": payloads}
 
 
@@ -203,18 +204,18 @@ def test_what_is_queued_and_runs_is_set_aside(broker: RedisBroker, hand: Scripte
     client.zadd(f"{TAG}:p:several", {b"1234567x": 1.0, b"1234567y": 2.0})
     call_like = client.hgetall(f"{TAG}:c:runs")[b"2"]
     client.hset(f"{TAG}:c:several", mapping={"x": call_like, "y": call_like})
-    assert sentence("Jobs that are not in all their indices")[0] in broker.check()
-    assert "Jobs put into all their indices: 1." in broker.repair()
-    assert (broker.check(), broker.repair()) == ([], [])
+    assert sentence("Jobs that are not in all their indices")[0] in check_texts(broker)
+    assert "Jobs put into all their indices: 1." in broker.health.repair()
+    assert (broker.health.check(), broker.health.repair()) == ([], [])
     assert sorted(places(broker, "several")) == ["queued", "running"]
     assert claimed.key not in keys(hand.claim())
 
 
 def test_claims_of_nobody_are_given_back(broker: RedisBroker, hand: ScriptedWorker, client: Any) -> None:
     client.hdel("{laneway}:leases", hand.name)
-    assert broker.check() == sentence("Jobs claimed by a worker that does not exist", 2)
-    assert broker.repair() == ["Claims of nobody's given back: 2."]
-    assert (broker.check(), broker.repair()) == ([], [])
+    assert check_texts(broker) == sentence("Jobs claimed by a worker that does not exist", 2)
+    assert broker.health.repair() == ["Claims of nobody's given back: 2."]
+    assert (broker.health.check(), broker.health.repair()) == ([], [])
     assert [bodies(only(broker, key)) for key in ("runs", "runs-values")] == [["1", "2", "3"], ["a", "b"]]
     assert numbers(broker).busy == 0
 
@@ -222,18 +223,18 @@ def test_claims_of_nobody_are_given_back(broker: RedisBroker, hand: ScriptedWork
 def test_claims_are_put_into_the_list_of_their_worker(broker: RedisBroker, hand: ScriptedWorker, client: Any) -> None:
     """Or they would not be given back with the others of it."""
     client.unlink(f"{TAG}:w:{hand.name}")
-    assert broker.check() == sentence("Claims that are not in the list of their worker", 2)
-    assert broker.repair() == ["Claims put into the list of their worker: 2."]
-    assert (broker.check(), broker.repair()) == ([], [])
+    assert check_texts(broker) == sentence("Claims that are not in the list of their worker", 2)
+    assert broker.health.repair() == ["Claims put into the list of their worker: 2."]
+    assert (broker.health.check(), broker.health.repair()) == ([], [])
     assert broker.leave(hand.name) == 2
 
 
 def test_claims_of_nobody_in_no_list_are_given_back_too(broker: RedisBroker, hand: ScriptedWorker, client: Any) -> None:
     client.unlink(f"{TAG}:w:{hand.name}")
     client.hdel("{laneway}:leases", hand.name)
-    assert len(broker.check()) == 2
-    assert "Claims of nobody's given back: 2." in broker.repair()
-    assert broker.check() == []
+    assert len(broker.health.check()) == 2
+    assert "Claims of nobody's given back: 2." in broker.health.repair()
+    assert broker.health.check() == []
 
 
 def test_keys_in_a_shard_that_is_not_theirs_are_moved(
@@ -250,15 +251,15 @@ def test_keys_in_a_shard_that_is_not_theirs_are_moved(
             client.copy(key, key.replace(b"laneway:q:1:0", b"laneway:wide:1:0"))
         client.hdel("{laneway:wide:1:0}:jobs", "runs", "runs-values")
         client.unlink("{laneway:wide:1:0}:p:runs", "{laneway:wide:1:0}:c:runs")
-    before = {name: broker.find("q", name) for name in NAMES if not name.startswith("runs")}
+    before = {name: broker.inspect.find("q", name) for name in NAMES if not name.startswith("runs")}
     astray = [name for name in before if shard_of(name, 3)]
-    assert sentence("Jobs in the wrong shard, where no worker looks", len(astray))[0] in broker.check()
-    assert f"Jobs moved to the shard that they belong to: {len(astray)}." in broker.repair()
-    assert (broker.check(), broker.repair()) == ([], [])
+    assert sentence("Jobs in the wrong shard, where no worker looks", len(astray))[0] in check_texts(broker)
+    assert f"Jobs moved to the shard that they belong to: {len(astray)}." in broker.health.repair()
+    assert (broker.health.check(), broker.health.repair()) == ([], [])
     for name, views in before.items():
         for view in views:
             view.queue, view.shard = "wide", shard_of(name, 3)
-        assert broker.find("wide", name) == views
+        assert broker.inspect.find("wide", name) == views
     assert len(other.claim(queue="wide")) >= 5
 
 
@@ -275,10 +276,10 @@ def test_what_is_astray_is_united_with_what_is_there(broker: RedisBroker, redis_
             client.copy(f"{{laneway:wide:1:1}}:{name}", f"{{laneway:wide:1:0}}:{name}", replace=True)
             client.unlink(f"{{laneway:wide:1:1}}:{name}")
     calls(broker, key, "young", queue="wide")
-    assert broker.check()
-    assert broker.repair()
-    assert (broker.check(), broker.repair()) == ([], [])
-    (view,) = broker.find("wide", key)
+    assert broker.health.check()
+    assert broker.health.repair()
+    assert (broker.health.check(), broker.health.repair()) == ([], [])
+    (view,) = broker.inspect.find("wide", key)
     assert (bodies(view), view.retry_count, view.error) == (["old", "older", "young"], 0, "no")
 
 
@@ -287,9 +288,9 @@ def test_what_was_not_brought_to_its_shard_is_brought(broker: RedisBroker, hand:
     before = everything(broker)
     args = broker._layouts.args(limit=10, bytes=1_000_000, only=["several", "dead", "ready"])
     broker._server.run(load("reshard_take"), [TAG], [args])
-    assert broker.check() == sentence("Jobs on their way to their shard that have not arrived", 3)
-    assert broker.repair() == ["Jobs that were on their way brought to their shard: 3."]
-    assert (broker.check(), broker.repair()) == ([], [])
+    assert check_texts(broker) == sentence("Jobs on their way to their shard that have not arrived", 3)
+    assert broker.health.repair() == ["Jobs that were on their way brought to their shard: 3."]
+    assert (broker.health.check(), broker.health.repair()) == ([], [])
     assert everything(broker) == before
 
 
@@ -305,37 +306,37 @@ def test_shards_that_are_left_are_closed(broker: RedisBroker, hand: ScriptedWork
 
     broker._server.run = no_closing  # type: ignore[method-assign]
     with pytest.raises(KeyboardInterrupt):
-        broker.reshard("q", 2)
+        broker.shards.reshard("q", 2)
     broker._server.run = run  # type: ignore[method-assign]
-    assert broker.check() == sentence("Queues whose former shards are not closed")
-    assert broker.repair() == ["Queues whose former shards are closed now: 1."]
-    assert (broker.check(), broker.repair()) == ([], [])
+    assert check_texts(broker) == sentence("Queues whose former shards are not closed")
+    assert broker.health.repair() == ["Queues whose former shards are closed now: 1."]
+    assert (broker.health.check(), broker.health.repair()) == ([], [])
     assert client.ttl(f"{TAG}:meta") > 0
 
 
 def test_a_change_of_shards_that_is_not_finished_is_named(broker: RedisBroker, hand: ScriptedWorker) -> None:
-    broker.reshard("q", 7, limit=1)
-    (problem,) = broker.check()
+    broker.shards.reshard("q", 7, limit=1)
+    (problem,) = check_texts(broker)
     assert problem.startswith("The queue q is being resharded from 1 to 7 (3 of 13 jobs have moved), ")
     assert "laneway reshard q 7" in problem
-    assert broker.repair() == []
+    assert broker.health.repair() == []
 
 
 def test_many_jobs_are_looked_through_in_pages(broker: RedisBroker, hand: ScriptedWorker, client: Any) -> None:
     broker.enqueue([job(str(n), delay_s=float(n % 2)) for n in range(6_000)])
     client.zremrangebyrank(f"{TAG}:keys", 0, 1_999)
     client.ltrim(f"{TAG}:ready", 10, -1)
-    (problem,) = broker.check()
+    (problem,) = check_texts(broker)
     assert int(problem.split(": ")[1].split(";")[0]) > 2_000  # some are in neither
-    broker.repair()
-    assert (broker.check(), broker.repair()) == ([], [])
+    broker.health.repair()
+    assert (broker.health.check(), broker.health.repair()) == ([], [])
 
 
 def test_settings_of_the_server_are_named_too(broker: RedisBroker, client: Any) -> None:
     client.config_set("maxmemory-policy", "allkeys-lru")
     try:
-        (problem,) = broker.check()
+        (problem,) = check_texts(broker)
         assert "noeviction" in problem
-        assert broker.repair() == []
+        assert broker.health.repair() == []
     finally:
         client.config_set("maxmemory-policy", "noeviction")

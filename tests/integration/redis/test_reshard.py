@@ -94,8 +94,8 @@ def mortal(broker: RedisBroker) -> Mortal:
 
 def found(broker: RedisBroker) -> dict[str, list[JobView]]:
     """All jobs of `fill`, without their shards, which must be right."""
-    shards = broker.queues()["q"]
-    views = {name: broker.find("q", name) for name in NAMES}
+    shards = broker.inspect.queues()["q"]
+    views = {name: broker.inspect.find("q", name) for name in NAMES}
     for name in NAMES:
         for view in views[name]:
             assert view.shard == shard_of(name, shards)
@@ -132,7 +132,7 @@ def test_whoever_comes_next_goes_on_after_a_crash_anywhere(
         finish(other, 3, limit=30)
         assert found(other) == before
         assert numbers(other) == counts
-        assert other.check() == []
+        assert other.health.check() == []
         assert not [name for name in stored(redis_server) if "{laneway:q:1:" in name]
         for each in (broker, other):
             each.close()
@@ -150,14 +150,14 @@ def test_what_is_brought_late_is_brought_by_nobody(open_broker: Open, redis_serv
     finish(broker, 5, limit=20)
     late = [command for command in server.sent if command[0] == "EVALSHA"]
     for name in NAMES:
-        broker.delete_dead("q", [name])
+        broker.operate.delete_dead("q", [name])
     claims = hand.claim(epoch=2)
     before, names = found(broker), stored(redis_server)
     server.exchange(late)
     assert found(broker) == before
     assert stored(redis_server) == names
     assert hand.settle(*map(done, claims)) == []
-    assert (broker.check(), broker.queues()) == ([], {"q": 5})
+    assert (broker.health.check(), broker.inspect.queues()) == ([], {"q": 5})
 
 
 def test_two_take_steps_in_turn(open_broker: Open) -> None:
@@ -165,10 +165,10 @@ def test_two_take_steps_in_turn(open_broker: Open) -> None:
     one.declare("q", 3)
     fill(one, ScriptedWorker(one))
     before = found(one)
-    steps = [broker.reshard("q", 7, limit=5) for _ in range(4) for broker in (one, other)]
+    steps = [broker.shards.reshard("q", 7, limit=5) for _ in range(4) for broker in (one, other)]
     assert not steps[-1].done
     assert sorted(step.moved for step in steps) == [step.moved for step in steps]
-    while not one.reshard("q", 7, limit=5).done and not other.reshard("q", 7, limit=5).done:
+    while not one.shards.reshard("q", 7, limit=5).done and not other.shards.reshard("q", 7, limit=5).done:
         pass
     assert (found(one), found(other)) == (before, before)
 
@@ -192,7 +192,7 @@ def test_many_take_steps_at_the_same_time(open_broker: Open) -> None:
         thread.join()
     assert troubles == []
     assert found(brokers[0]) == before
-    assert brokers[0].check() == []
+    assert brokers[0].health.check() == []
 
 
 def die_after_taking(broker: RedisBroker, shards: int) -> None:
@@ -208,7 +208,7 @@ def die_after_taking(broker: RedisBroker, shards: int) -> None:
 
     server.exchange = taking  # type: ignore[method-assign]  # it dies of it
     with pytest.raises(Died):
-        broker.reshard("q", shards)
+        broker.shards.reshard("q", shards)
 
 
 def test_keys_on_their_way_can_be_enqueued_onto_and_acted_upon(open_broker: Open) -> None:
@@ -234,10 +234,10 @@ def test_keys_on_their_way_can_be_enqueued_onto_and_acted_upon(open_broker: Open
     [
         lambda broker: broker.cancel("q", "a", "1"),
         lambda broker: broker.reschedule("q", "a", delay_s=-5),
-        lambda broker: broker.run_now("q", ["a"]) == 1,
-        lambda broker: broker.revive("q", ["dead"]) == 1,
-        lambda broker: broker.delete_dead("q", ["dead"]) == 1,
-        lambda broker: broker.bury_failed("q", ["failed"]) == 1,
+        lambda broker: broker.operate.run_now("q", ["a"]) == 1,
+        lambda broker: broker.operate.revive("q", ["dead"]) == 1,
+        lambda broker: broker.operate.delete_dead("q", ["dead"]) == 1,
+        lambda broker: broker.operate.bury_failed("q", ["failed"]) == 1,
         lambda broker: broker.status("q", "a") == "queued",
         lambda broker: places(broker, "a") == {"queued": ["1", "2"]},
     ],
@@ -254,7 +254,7 @@ def test_keys_on_their_way_are_not_missed(open_broker: Open, act: Callable[[Redi
     die_after_taking(mover, 3)
     assert act(other)
     finish(other, 3)
-    assert other.check() == []
+    assert other.health.check() == []
 
 
 def test_the_outbox_of_a_run_finds_keys_on_their_way(open_broker: Open) -> None:
@@ -278,7 +278,7 @@ def test_a_client_that_knows_of_nothing_is_told(open_broker: Open) -> None:
     put(other, "0")
     hand = ScriptedWorker(other)
     for shards in (3, 5, 1):
-        one.reshard("q", shards, limit=1)
+        one.shards.reshard("q", shards, limit=1)
         put(other, f"during-{shards}")
         calls(other, "key", f"during-{shards}")
         finish(one, shards)
@@ -302,7 +302,7 @@ def test_a_job_enqueued_before_a_shard_is_told_is_not_in_two(open_broker: Open) 
     assert ScriptedWorker(knows).turn(10).resharding == 3
     finish(knows, 3)
     assert bodies(only(knows_not, "key")) == ["1", "2", "3"]
-    assert knows.check() == []
+    assert knows.health.check() == []
 
 
 def test_many_large_payloads_of_a_key_are_moved_in_pieces(open_broker: Open) -> None:
@@ -312,15 +312,15 @@ def test_many_large_payloads_of_a_key_are_moved_in_pieces(open_broker: Open) -> 
         one.enqueue([call(f"keyed-{n}", str(number), body="x" * 1_000) for number in range(450)])
         values(one, f"collecting-{n}", {f"{number:04}" + "x" * 1_000: None for number in range(450)})
     hand = ScriptedWorker(one)
-    before = {key: one.find("q", key) for n in range(3) for key in (f"keyed-{n}", f"collecting-{n}")}
+    before = {key: one.inspect.find("q", key) for n in range(3) for key in (f"keyed-{n}", f"collecting-{n}")}
     die_after_taking(one, 5)
     steps = finish(other, 5)
     assert (steps[-1].total, steps[-1].moved) == (6, 6)
     for key, views in before.items():
         views[0].shard = shard_of(key, 5)
-        assert other.find("q", key) == views
+        assert other.inspect.find("q", key) == views
     assert {len(claim.payloads) for claim in hand.claim(max_payloads=1_000)} == {450}
-    assert other.check() == []
+    assert other.health.check() == []
 
 
 def test_a_repeated_turn_gets_its_answer_in_the_next_epoch_too(open_broker: Open) -> None:
@@ -353,12 +353,12 @@ def test_counts_and_what_was_cancelled_go_along(open_broker: Open) -> None:
     put(broker, "plain\0odd")
     assert [broker.cancel("q", "k", "1"), broker.cancel("q", "plain\0odd")] == [True, True]
     for shards in (5, 2):
-        broker.reshard("q", shards, limit=1)
+        broker.shards.reshard("q", shards, limit=1)
         assert (numbers(broker).processed, numbers(broker).failed) == (1, 1)
         finish(broker, shards)
         assert (numbers(broker).processed, numbers(broker).failed) == (1, 1)
         assert [broker.status("q", "k", "1"), broker.status("q", "plain\0odd")] == ["cancelled", "cancelled"]
-    broker.reshard("q", 4, limit=1)
+    broker.shards.reshard("q", 4, limit=1)
     calls(broker, "k", "1")
     finish(broker, 4)
     assert broker.status("q", "k", "1") == "queued"
@@ -374,7 +374,7 @@ def test_a_full_server_can_be_resharded(redis_server: RedisServer, open_broker: 
     calls(broker, "several", *"abc")
     broker.cancel("q", "0")
     hand = ScriptedWorker(broker)
-    assert not broker.reshard("q", 3, limit=10).done
+    assert not broker.shards.reshard("q", 3, limit=10).done
     with redis_server.client() as client:
         client.config_set("maxmemory", 1)
         try:

@@ -45,7 +45,7 @@ def end_with(mover: RedisBroker, shards: int, then: Callable[[], object]) -> Non
     watched = mover._server
     assert isinstance(watched, Watched)
     watched.then = then
-    while not mover.reshard("q", shards).done:
+    while not mover.shards.reshard("q", shards).done:
         pass
     assert watched.then is None
 
@@ -74,7 +74,7 @@ class Ends:
         hand = ScriptedWorker(broker)
         hand.turn(0)
         if knows:
-            mover.reshard("q", shards, limit=1)
+            mover.shards.reshard("q", shards, limit=1)
             assert hand.turn(0).resharding == shards
         end_with(mover, shards, lambda: hand.turn(1_000, shards=wanted))
         assert hand.again().claims == []

@@ -31,39 +31,39 @@ def broker(redis_server: RedisServer, client: Any) -> Iterator[RedisBroker]:
 
 def test_what_is_stored_is_what_was_said(broker: RedisBroker, client: Any) -> None:
     before = set(client.keys())
-    assert [broker.subscribe(each) for each in (SOME, ALL, OTHER, ALL)] == [True, True, True, False]
-    assert broker.subscriptions() == [OTHER, ALL, SOME]
-    assert broker.subscriptions("shop-sold") == [ALL, SOME]
-    assert broker.subscriptions("shop") == []
+    assert [broker.events.subscribe(each) for each in (SOME, ALL, OTHER, ALL)] == [True, True, True, False]
+    assert broker.events.subscriptions() == [OTHER, ALL, SOME]
+    assert broker.events.subscriptions("shop-sold") == [ALL, SOME]
+    assert broker.events.subscriptions("shop") == []
     for each in (ALL, SOME, OTHER):
-        assert broker.unsubscribe(each.topic, each.queue)
-        assert not broker.unsubscribe(each.topic, each.queue)
-    assert broker.subscriptions() == []
+        assert broker.events.unsubscribe(each.topic, each.queue)
+        assert not broker.events.unsubscribe(each.topic, each.queue)
+    assert broker.events.subscriptions() == []
     assert set(client.keys()) == before, "nothing is left behind"
 
 
 def test_publishing_asks_with_one_command(broker: RedisBroker, client: Any) -> None:
-    broker.subscribe(ALL)
+    broker.events.subscribe(ALL)
     client.config_resetstat()
-    broker.subscriptions("shop-sold")
+    broker.events.subscriptions("shop-sold")
     asked = {name: of["calls"] for name, of in client.info("commandstats").items()}
     assert asked.pop("cmdstat_hgetall") == 1
     assert set(asked) <= {"cmdstat_config|resetstat", "cmdstat_info"}
 
 
 def test_a_filter_that_is_none_is_named(broker: RedisBroker, client: Any) -> None:
-    broker.subscribe(ALL)
+    broker.events.subscribe(ALL)
     client.hset("{laneway}:topic:shop-sold", "mail-shop-sold", "nonsense")
     with pytest.raises(BrokerError, match=r"filter of the queue mail-shop-sold.*subscribe again"):
-        broker.subscriptions("shop-sold")
-    assert broker.subscribe(ALL)
-    assert broker.subscriptions("shop-sold") == [ALL]
+        broker.events.subscriptions("shop-sold")
+    assert broker.events.subscribe(ALL)
+    assert broker.events.subscriptions("shop-sold") == [ALL]
 
 
 def test_on_a_cluster(redis_cluster: RedisCluster, open_url: Opener) -> None:
     broker = RedisBroker(open_url(redis_cluster.url))
     for each in (ALL, SOME, OTHER):
-        assert broker.subscribe(each)
-    assert broker.subscriptions() == [OTHER, ALL, SOME]
-    assert broker.unsubscribe(ALL.topic, ALL.queue)
-    assert broker.subscriptions("shop-sold") == [SOME]
+        assert broker.events.subscribe(each)
+    assert broker.events.subscriptions() == [OTHER, ALL, SOME]
+    assert broker.events.unsubscribe(ALL.topic, ALL.queue)
+    assert broker.events.subscriptions("shop-sold") == [SOME]

@@ -8,12 +8,12 @@ import pytest
 import redis
 
 from laneway.broker import Broker
-from laneway.brokers.memory import MemoryBroker
 from laneway.brokers.redis import RedisBroker
 from laneway.brokers.redis.client.server import Server
 from laneway.clock import ManualClock
 from laneway.jobs.settlement import done
 from laneway.testing.conformance.fixtures import ScriptedWorker, job, keys, put
+from tests.support.second_broker import SecondBroker
 from tests.support.servers import RedisServer
 
 pytestmark = pytest.mark.integration
@@ -72,7 +72,7 @@ def test_the_most_overdue_come_first_also_behind_what_is_gone(
     """Entries of the list that lead nowhere any more, at the head of some shards and amid others."""
     both: list[ScriptedWorker] = []
     other = ManualClock()
-    brokers: list[tuple[Broker, ManualClock]] = [(broker, clock), (MemoryBroker(other), other)]
+    brokers: list[tuple[Broker, ManualClock]] = [(broker, clock), (SecondBroker(other), other)]
     for each, time in brokers:
         each.declare("q", shards)
         for n in range(0, 300, 3):

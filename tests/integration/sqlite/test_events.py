@@ -44,8 +44,8 @@ def test_two_processes_subscribe_at_once(broker: SQLiteBroker, spawn: Spawn) -> 
     script = """
 from laneway.events.event import Subscription
 say("ready"); hear()
-told = [broker.subscribe(Subscription(f"topic-{n}", "shared", {"n": [n]})) for n in range(20)]
-told += [broker.subscribe(Subscription("sold", f"queue-{sys.argv[2]}-{n}")) for n in range(20)]
+told = [broker.events.subscribe(Subscription(f"topic-{n}", "shared", {"n": [n]})) for n in range(20)]
+told += [broker.events.subscribe(Subscription("sold", f"queue-{sys.argv[2]}-{n}")) for n in range(20)]
 import json; say(json.dumps(told))
 """
     processes = [spawn(script, name) for name in range(2)]
@@ -59,8 +59,8 @@ import json; say(json.dumps(told))
     told = [json.loads(process.stdout.readline()) for process in processes if process.stdout is not None]
     assert [sum(column) for column in zip(*(each[:20] for each in told), strict=True)] == [1] * 20
     assert all(all(each[20:]) for each in told)
-    assert len(broker.subscriptions("sold")) == 40
-    assert [broker.subscriptions(f"topic-{n}")[0].filter for n in range(20)] == [{"n": [n]} for n in range(20)]
+    assert len(broker.events.subscriptions("sold")) == 40
+    assert [broker.events.subscriptions(f"topic-{n}")[0].filter for n in range(20)] == [{"n": [n]} for n in range(20)]
 
 
 def test_what_one_process_subscribes_or_ends_another_sees_at_once(broker: SQLiteBroker, spawn: Spawn) -> None:
@@ -68,14 +68,14 @@ def test_what_one_process_subscribes_or_ends_another_sees_at_once(broker: SQLite
     process = spawn("""
 from laneway.events.event import Subscription
 while hear().strip():
-    say(sorted(each.queue for each in broker.subscriptions("sold")))
+    say(sorted(each.queue for each in broker.events.subscriptions("sold")))
 """)
     assert process.stdin is not None
     assert process.stdout is not None
     steps = (
-        (lambda: broker.subscribe(Subscription("sold", "mail")), ["mail"]),
-        (lambda: broker.subscribe(Subscription("sold", "stock")), ["mail", "stock"]),
-        (lambda: broker.unsubscribe("sold", "mail"), ["stock"]),
+        (lambda: broker.events.subscribe(Subscription("sold", "mail")), ["mail"]),
+        (lambda: broker.events.subscribe(Subscription("sold", "stock")), ["mail", "stock"]),
+        (lambda: broker.events.unsubscribe("sold", "mail"), ["stock"]),
     )
     for step, expected in steps:
         assert step()
@@ -99,7 +99,7 @@ for nth in (1, 2, 3):
     assert process.wait() == 0
     broker.enqueue([*copies("e1"), *copies("e2")])
     assert lengths(broker) == dict.fromkeys(QUEUES, 2)
-    assert broker.check() == []
+    assert broker.health.check() == []
 
 
 @forks
@@ -121,7 +121,7 @@ for place, nth in (("inside enqueue", 1), ("inside enqueue", 2), ("inside settle
     hand = ScriptedWorker(broker)
     assert hand.settle(done(hand.one(), copies("e1"))) == []
     assert lengths(broker) == dict.fromkeys(QUEUES, 1)
-    assert broker.check() == []
+    assert broker.health.check() == []
 
 
 @forks

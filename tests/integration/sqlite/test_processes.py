@@ -58,7 +58,7 @@ import json; say(json.dumps(got))
     assert sorted(got) == sorted(expected)
     broker = SQLiteBroker(path)
     assert (numbers(broker).length, numbers(broker).processed) == (0, len(expected))
-    assert (numbers(broker, "children").length, broker.check()) == (len(expected), [])
+    assert (numbers(broker, "children").length, broker.health.check()) == (len(expected), [])
     broker.close()
 
 
@@ -75,7 +75,7 @@ def test_a_job_from_another_process_wakes_a_waiter(broker: SQLiteBroker, spawn: 
 
 def test_a_pause_holds_in_every_process_and_its_end_wakes_them(broker: SQLiteBroker, spawn: Spawn) -> None:
     put(broker, "a")
-    process = spawn("say(broker.pause('q')); hear(); say(broker.resume('q'))")
+    process = spawn("say(broker.operate.pause('q')); hear(); say(broker.operate.resume('q'))")
     assert process.stdout is not None
     assert process.stdin is not None
     assert process.stdout.readline() == "True\n"
@@ -92,15 +92,15 @@ def test_a_priority_from_another_process_is_claimed_and_listed(broker: SQLiteBro
     hand = ScriptedWorker(broker)
     assert hand.claim() == []
     assert spawn("put(broker, 'low', priority=-1); put(broker, 'high', priority=8)").wait() == 0
-    assert sorted(keys(broker.listing("q", "queued").jobs)) == ["high", "low"]
+    assert sorted(keys(broker.inspect.listing("q", "queued").jobs)) == ["high", "low"]
     assert keys(hand.claim()) == ["high", "low"]
 
 
 def test_priorities_added_by_two_brokers_are_both_kept(broker: SQLiteBroker, path: Path) -> None:
     """Each knew of none but its own."""
     other = SQLiteBroker(path)
-    other.queues()
-    broker.queues()
+    other.inspect.queues()
+    broker.inspect.queues()
     put(broker, "a", priority=1)
     put(other, "b", priority=2)
     assert keys(ScriptedWorker(broker).claim()) == ["b", "a"]
@@ -126,7 +126,7 @@ log = [os.open(os.devnull, os.O_WRONLY) for _ in range(20)]
 put(broker, "a")
 os.closerange(3, 256)
 {then}
-for verb in (broker.stats, lambda: put(broker, "b"), lambda: broker.wait(["q"], 0.0)):
+for verb in (broker.inspect.stats, lambda: put(broker, "b"), lambda: broker.wait(["q"], 0.0)):
     try:
         verb()
         say("used it")
@@ -141,7 +141,7 @@ os._exit(0)
     refused = f"This process can no longer use the database {path}: its file descriptors were closed. Restart it."
     assert output.splitlines() == [refused] * 3
     with closing(SQLiteBroker(path)) as broker:
-        assert (keys(broker.listing("q", "queued").jobs), broker.check()) == (["a"], [])
+        assert (keys(broker.inspect.listing("q", "queued").jobs), broker.health.check()) == (["a"], [])
 
 
 def test_a_transaction_whose_descriptors_were_closed_is_not_written(path: Path, spawn: Spawn) -> None:
@@ -192,7 +192,7 @@ os._exit(0)
             assert waiting.stdout.read() == "refused\nTrue\n"
         ending, _ = spawn(script, "ending").communicate()
         assert ending == "refused\nTrue\n"
-        assert (keys(broker.listing("q", "queued").jobs), broker.check()) == (["a"], [])
+        assert (keys(broker.inspect.listing("q", "queued").jobs), broker.health.check()) == (["a"], [])
 
 
 @pytest.mark.parametrize("limit", [64, 150])
@@ -244,7 +244,10 @@ say("stored")
     output, _ = spawn(script).communicate()
     assert output == "stored\n"
     with closing(SQLiteBroker(path)) as broker:
-        assert (sorted(keys(broker.listing("q", "queued").jobs)), broker.check()) == (["a", "b", "c"], [])
+        assert (sorted(keys(broker.inspect.listing("q", "queued").jobs)), broker.health.check()) == (
+            ["a", "b", "c"],
+            [],
+        )
 
 
 def test_a_killed_process_leaves_nothing_half_written(broker: SQLiteBroker, path: Path, spawn: Spawn) -> None:
@@ -260,8 +263,8 @@ with broker._db.write() as db:
     process.kill()
     process.wait()
     put(broker, "a")
-    assert broker.queues() == {"q": 5}
-    assert broker.check() == []
+    assert broker.inspect.queues() == {"q": 5}
+    assert broker.health.check() == []
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork on this system")
@@ -294,7 +297,7 @@ say("done")
     assert sorted(keys(ScriptedWorker(broker).claim())) == sorted(
         ["parent", "after", "last", *(f"child-{n}" for n in range(1, 20))]
     )
-    assert broker.check() == []
+    assert broker.health.check() == []
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork on this system")
@@ -307,7 +310,7 @@ stop = threading.Event()
 def write(name):
     n = 0
     while not stop.is_set():
-        put(broker, f"{name}-{n}"); broker.stats(); broker.wait(["nothing"], 0.001); n += 1
+        put(broker, f"{name}-{n}"); broker.inspect.stats(); broker.wait(["nothing"], 0.001); n += 1
 threads = [threading.Thread(target=write, args=(f"thread-{n}",)) for n in range(3)]
 for thread in threads: thread.start()
 for n in range(20):
@@ -323,7 +326,7 @@ say(len([key for key in keys(ScriptedWorker(broker).claim(limit=10**6)) if key.s
 """)
     assert process.stdout is not None
     assert process.stdout.readline() == "20\n"
-    assert broker.check() == []
+    assert broker.health.check() == []
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork on this system")
@@ -347,7 +350,7 @@ say("done")
 """)
     assert process.stdout is not None
     assert process.stdout.readline() == "done\n"
-    assert broker.stats()[0].length == 2
+    assert broker.inspect.stats()[0].length == 2
 
 
 def test_claims_are_exclusive_between_processes(broker: SQLiteBroker, spawn: Spawn) -> None:
@@ -358,7 +361,7 @@ def test_claims_are_exclusive_between_processes(broker: SQLiteBroker, spawn: Spa
     hand.settle(released(stale))
     assert spawn("assert ScriptedWorker(broker, 'other').one().key == 'a'").wait() == 0
     assert hand.settle(released(stale)) == ["a"]
-    assert broker.find("q", "a")[0].worker == "other"
+    assert broker.inspect.find("q", "a")[0].worker == "other"
 
 
 def test_shards_that_another_process_has_changed_are_seen_by_every_thread(path: Path, monkeypatch) -> None:
@@ -374,11 +377,11 @@ def test_shards_that_another_process_has_changed_are_seen_by_every_thread(path: 
             assert go.wait(LONG_S)
         return found
 
-    monkeypatch.setattr("laneway.brokers.sqlite.broker.queues", slowly)
-    slow = threading.Thread(target=broker.queues, name="slow")
+    monkeypatch.setattr("laneway.brokers.sqlite.store.queues", slowly)
+    slow = threading.Thread(target=broker.inspect.queues, name="slow")
     slow.start()
     assert read.wait(LONG_S)
-    while not other.reshard("q", 2).done:
+    while not other.shards.reshard("q", 2).done:
         pass
     insert = enqueue.insert
 
@@ -389,6 +392,6 @@ def test_shards_that_another_process_has_changed_are_seen_by_every_thread(path: 
 
     monkeypatch.setattr(enqueue, "insert", after_the_slow_one)
     put(broker, *(f"key-{n}" for n in range(20)))
-    assert other.check() == []
+    assert other.health.check() == []
     broker.close()
     other.close()

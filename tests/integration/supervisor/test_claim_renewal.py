@@ -31,7 +31,7 @@ def stuck(site: Site, server: Server) -> tuple[str, int]:
 
 
 def deaths(site: Site, key: str) -> int:
-    return site.broker.find("default", key)[0].deaths
+    return site.broker.inspect.find("default", key)[0].deaths
 
 
 def test_one_that_renews_is_let_run_and_one_that_is_stopped_is_ended(site: Site) -> None:

@@ -41,7 +41,7 @@ def test_a_job_that_turns_its_process_into_something_else_ends_in_the_morgue(sit
     wait_until(lambda: {event.job for event in site.events("E")} == set(good), site.logs)
     assert site.starts()[bad] == 3
     assert server.stop() == 0, server.log()
-    assert (site.processes(), site.broker.check()) == ([], [])
+    assert (site.processes(), site.broker.health.check()) == ([], [])
     assert ("ended because a job had closed its file descriptors" in server.log()) == ("close" in how)
 
 
@@ -51,7 +51,7 @@ def test_a_job_that_closes_descriptors_in_a_process_of_its_own_does_not_damage_t
     wait_until(lambda: [job.key for job in site.dead()] == [bad], site.logs)
     assert site.starts()[bad] == 3
     assert server.stop() == 0, server.log()
-    assert site.broker.check() == []
+    assert site.broker.health.check() == []
 
 
 def test_what_a_job_forks_ends_when_it_is_told_to(site: Site) -> None:

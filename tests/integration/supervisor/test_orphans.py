@@ -60,7 +60,7 @@ def test_an_isolated_process_ends_with_a_child_that_is_killed(site: Site) -> Non
     kill(server.child(), signal.SIGKILL)
     site.wait_for(2)
     assert not alive(run.pid), "before the job runs again"
-    assert site.broker.find("default", run.key)[0].deaths == 0, "it was not its fault"
+    assert site.broker.inspect.find("default", run.key)[0].deaths == 0, "it was not its fault"
 
 
 def test_processes_are_found_whatever_the_names_of_others(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ def test_told_to_stop_while_it_imports_it_ends_with_0(site: Site, processes: int
     server = site.start(IMPORT_S="1")
     wait_until(lambda: imported(site) >= processes, server.log)
     assert server.stop() == 0, server.log()
-    assert site.broker.workers() == []
+    assert site.broker.inspect.workers() == []
 
 
 @pytest.mark.parametrize("name", ["SIGTERM", "SIGINT", "SIGUSR1"])
@@ -33,7 +33,7 @@ def test_told_to_stop_while_idle_it_ends_with_0(site: Site, name: str) -> None:
     server = site.start("-w", "2").serving(2)
     server.signal(name)
     assert server.ends() == 0, server.log()
-    assert site.broker.workers() == []
+    assert site.broker.inspect.workers() == []
     assert site.processes() == []
 
 
@@ -66,7 +66,7 @@ def test_a_second_interrupt_gives_up_and_the_next_worker_need_not_wait(site: Sit
     site.start()
     again = site.wait_for(2)[-1]
     assert (again.job, again.attempt) == (key, 2)
-    assert site.broker.find("default", key)[0].deaths == 0
+    assert site.broker.inspect.find("default", key)[0].deaths == 0
 
 
 def test_a_second_interrupt_does_not_wait_for_a_child_that_cannot_hear(site: Site) -> None:
@@ -85,7 +85,7 @@ def test_a_second_interrupt_does_not_wait_for_a_child_that_cannot_hear(site: Sit
     site.start()
     again = site.wait_for(2)[-1]
     assert (again.job, again.attempt) == (key, 2)
-    assert site.broker.find("default", key)[0].deaths == 0
+    assert site.broker.inspect.find("default", key)[0].deaths == 0
 
 
 def pending(pid: int) -> int:

@@ -40,7 +40,7 @@ def test_no_lost_message_loses_or_repeats_a_job(faulty, fault):
     with Running(app, concurrency=3):
         assert finished.wait(PATIENCE_S)
     assert set(ran.values()) == {1}
-    [stats] = app.broker.stats()
+    [stats] = app.broker.inspect.stats()
     assert (stats.length, stats.busy, stats.processed) == (0, 0, 400)
 
 
@@ -88,7 +88,7 @@ def test_a_job_that_fails_while_the_broker_is_away_is_retried(faulty):
     bad.enqueue()
     with Running(app):
         assert second.wait(PATIENCE_S)
-    assert app.broker.stats()[0].length == 0
+    assert app.broker.inspect.stats()[0].length == 0
 
 
 def test_a_worker_declared_dead_goes_on_under_a_new_id(app):
@@ -179,7 +179,7 @@ def test_what_a_run_enqueued_and_no_broker_can_store_fails_that_run_alone(make_a
     child.enqueue()
     assert drain(app) == 0
     assert ran == [1]
-    [job] = app.broker.find("default", handle.id)
+    [job] = app.broker.inspect.find("default", handle.id)
     assert job.status == "dead"
     assert "What the run sent was refused" in job.error
 

@@ -44,7 +44,7 @@ def test_a_batch_has_keys_of_one_shard_and_no_more_than_its_size(app, drain):
     assert sorted(key for batch in batches for key in batch) == sorted(keys)
     assert all(len({shard_of(key, 3) for key in batch}) == 1 for batch in batches)
     assert max(map(len, batches)) == 4
-    assert app.broker.queues()["sync"] == 3, "the first payload makes the queue as its task is declared"
+    assert app.broker.inspect.queues()["sync"] == 3, "the first payload makes the queue as its task is declared"
 
 
 @dataclass
@@ -154,7 +154,7 @@ def test_only_the_keys_that_it_names_fail(app, drain):
     sync.enqueue_many([("a", 1), ("b", 1), ("c", 1)])
     assert drain(app) == 0
     assert sent == [7]
-    found = {key: app.broker.find("sync", key) for key in "abc"}
+    found = {key: app.broker.inspect.find("sync", key) for key in "abc"}
     assert found["c"] == []
     assert (found["a"][0].retry_count, found["a"][0].error) == (0, "said in words")
     assert found["b"][0].error.startswith("KeyError: 'x'")
@@ -271,7 +271,7 @@ def test_a_queue_without_a_collecting_task_fails_readably(app, drain):
 
     sync.enqueue("a", 1)
     assert drain(app) == 0
-    [job] = app.broker.find("theirs", "a")
+    [job] = app.broker.inspect.find("theirs", "a")
     assert job.retry_count == 0
     assert "no collecting task for the queue theirs" in job.error
 

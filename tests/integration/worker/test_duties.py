@@ -9,8 +9,8 @@ from collections.abc import Callable, Collection, Sequence
 import pytest
 
 from laneway import Laneway, Worker
-from laneway.brokers.memory import MemoryBroker
-from laneway.capabilities import Duty
+from laneway.broker import Duty
+from laneway.brokers.sqlite import MemoryBroker
 from laneway.config import WorkerOptions
 from laneway.errors import BrokerAwayError
 from laneway.telemetry import BrokerAway, DutyBack, DutyFailed
@@ -44,8 +44,9 @@ class WithDuties(MemoryBroker):
         super().__init__()
         self._duties = duties
         self.asked: list[list[str]] = []
+        self.health.duties = self._note_queues  # type: ignore[method-assign]
 
-    def duties(self, queues: Collection[str]) -> Sequence[Duty]:
+    def _note_queues(self, queues: Collection[str]) -> Sequence[Duty]:
         self.asked.append(sorted(queues))
         return self._duties
 

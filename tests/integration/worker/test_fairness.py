@@ -9,7 +9,7 @@ import pytest
 
 from laneway import Laneway
 from laneway.broker import Answer, Turn
-from laneway.brokers.memory import MemoryBroker
+from laneway.brokers.sqlite import MemoryBroker
 from laneway.worker.fetch.prefetch import STALL_S
 from tests.support.worker_fixtures import PATIENCE_S, Running
 

@@ -39,7 +39,7 @@ def test_an_on_start_that_fails_ends_the_start_and_is_told(make_app):
     with pytest.raises(RuntimeError, match="no database"):
         worker.start()
     assert [str(error) for error in told] == ["no database"]
-    assert app.broker.workers() == []
+    assert app.broker.inspect.workers() == []
     assert worker.stop()
 
 

@@ -223,9 +223,9 @@ def test_a_call_that_fails_there_stays_the_head_and_what_was_done_is_not_repeate
     keyed.enqueue("a", 3)
     assert drain(app) == 0
     assert noted() == ["ran a 1", "ran a 2"]
-    [job] = app.broker.find("default", "a")
+    [job] = app.broker.inspect.find("default", "a")
     assert (job.size, job.retry_count) == (2, 0)
-    app.broker.run_now("default", ["a"])
+    app.broker.operate.run_now("default", ["a"])
     assert drain(app) == 0
     assert noted() == ["ran a 1", "ran a 2", "ran a 2", "ran a 3"]
 
@@ -253,7 +253,7 @@ def test_stopping_waits_for_what_runs_there(app):
     waits.enqueue(1)
     with Running(app) as worker:
         wait_for(pids)
-        assert worker.app.broker.stats()[0].busy == 1
+        assert worker.app.broker.inspect.stats()[0].busy == 1
         note("go on")
     assert "ended 1" in noted()
     assert stats(app).processed == 1
@@ -270,9 +270,9 @@ def test_giving_up_ends_what_runs_there_and_gives_it_back(app, drain):
     assert not worker.stop(0)
     assert not any(map(is_there, began()))
     assert handle.status() == "gone", "the call that had succeeded is settled"
-    jobs = app.broker.listing("default", "queued").jobs
+    jobs = app.broker.inspect.listing("default", "queued").jobs
     assert [(job.status, job.retry_count) for job in jobs] == [("queued", -1)] * 2
-    assert not app.broker.workers()
+    assert not app.broker.inspect.workers()
     note("go on")
     assert drain(app) == 0
     assert {"ended 1", "ended 2"} <= set(noted())
@@ -353,10 +353,19 @@ def test_an_app_that_no_module_has_is_refused_with_the_task_named(tmp_path):
     hidden.close()
 
 
-def test_jobs_in_memory_are_refused(app):
+def test_jobs_in_memory_run_in_the_worker_which_warns_once(app, caplog):
     app.use("memory:")
-    with pytest.raises(ConfigError, match=r"Task where runs in another process.*inside this one; give the app another"):
-        Worker(app).start()
+    with Running(app, concurrency=2):
+        where.enqueue(1)
+        where.enqueue(2)
+        wait_for(lambda: len(pids()) == 2)
+    assert set(pids()) == {os.getpid()}
+    warnings = [record.getMessage() for record in caplog.records if "does not enforce" in record.getMessage()]
+    assert len(warnings) == 1
+    assert warnings[0].startswith(
+        "the jobs of memory: are inside this process, so the worker does not enforce isolation"
+    )
+    assert "where" in warnings[0]
 
 
 def test_a_process_that_cannot_start_gives_its_jobs_back_and_is_not_tried_on_and_on(app, monkeypatch, caplog):
@@ -367,7 +376,7 @@ def test_a_process_that_cannot_start_gives_its_jobs_back_and_is_not_tried_on_and
     where.using(delay=0.2).enqueue(2)
     wait_for(lambda: stats(app).delayed == 2)
     assert handle.status() == "delayed"
-    [job, _] = app.broker.listing("default", "queued").jobs
+    [job, _] = app.broker.inspect.listing("default", "queued").jobs
     assert job.retry_count == -1
     assert [record.getMessage() for record in caplog.records if "cannot be had" in record.getMessage()] == [
         "an isolated process cannot be had: RuntimeError: there is no bank to talk to; its jobs are given back, and it "

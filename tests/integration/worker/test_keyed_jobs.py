@@ -136,10 +136,10 @@ def test_a_failing_head_blocks_its_key_and_only_that(app, drain):
     assert drain(app) == 0
     assert [number for key, number in seen if key == "a"] == [1, 2]
     assert [number for key, number in seen if key == "b"] == [1, 2, 3]
-    [queued] = app.broker.find("default", "a")
+    [queued] = app.broker.inspect.find("default", "a")
     assert (queued.retry_count, queued.size, queued.status) == (0, 2, "delayed")
     assert queued.error.startswith("ValueError: not now")
-    assert app.broker.find("default", "b") == []
+    assert app.broker.inspect.find("default", "b") == []
     assert (stats(app).processed, stats(app).failed) == (2, 1)
 
 
@@ -222,7 +222,7 @@ def test_a_postponed_call_rests_its_key_without_counting(app, drain):
     work.enqueue_many([("a", number) for number in (1, 2, 3)])
     assert drain(app) == 0
     assert seen == [("a", 1), ("a", 2)]
-    [queued] = app.broker.find("default", "a")
+    [queued] = app.broker.inspect.find("default", "a")
     assert (queued.retry_count, queued.size, queued.status) == (-1, 2, "delayed")
     assert stats(app).failed == 0
 
@@ -234,7 +234,7 @@ def test_retry_after_says_when(app, drain):
 
     work.enqueue("a")
     assert drain(app) == 0
-    [queued] = app.broker.find("default", "a")
+    [queued] = app.broker.inspect.find("default", "a")
     assert queued.retry_count == 0
     assert queued.status == "delayed"
 
@@ -348,7 +348,7 @@ def test_a_call_that_cannot_be_read_fails_like_any_other(app, drain):
     assert ran == [1]
     [error] = errors
     assert "There is no task named 'gone'" in error
-    [queued] = app.broker.find("default", "a")
+    [queued] = app.broker.inspect.find("default", "a")
     assert (queued.retry_count, queued.size) == (0, 2), "an unknown task has the usual retries, and blocks its key"
 
 
@@ -364,7 +364,7 @@ def test_an_empty_body_counts_as_done(app, drain):
     app.broker.enqueue(jobs)
     assert drain(app) == 0
     assert ran == [1, 3]
-    assert app.broker.find("default", "a") == []
+    assert app.broker.inspect.find("default", "a") == []
 
 
 def test_max_payloads_bounds_a_claim(app, drain):

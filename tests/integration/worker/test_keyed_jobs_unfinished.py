@@ -32,7 +32,7 @@ def test_stopping_gives_back_the_calls_that_have_not_begun(app):
     go.set()
     stopper.join(PATIENCE_S)
     assert seen == [(0, 1)]
-    [queued] = app.broker.find("default", "a")
+    [queued] = app.broker.inspect.find("default", "a")
     assert queued.size == 4
     assert [payload.attempt for payload in queued.payloads] == [0] * 4, "what never began is not counted"
     assert (queued.retry_count, queued.status) == (-1, "queued")
@@ -105,7 +105,7 @@ def test_what_is_not_an_exception_ends_the_worker_after_the_calls_that_succeeded
     work.enqueue_many([("a", 1), ("a", 2), ("a", 3)])
     assert drain(app) == 1
     assert seen == [1, 2], "the key is not claimed again by a worker that is ending"
-    [job] = app.broker.find("default", "a")
+    [job] = app.broker.inspect.find("default", "a")
     assert (job.status, job.size, job.retry_count) == ("queued", 2, -1)
     assert drain(app) == 0
     assert seen == [1, 2, 2, 3]
@@ -125,7 +125,7 @@ def test_what_is_not_an_exception_in_the_first_call_leaves_the_claim_to_others(a
     work.enqueue_many([("a", 1), ("a", 2)])
     assert drain(app) == 1
     assert seen == [(1, 1)]
-    assert app.broker.find("default", "a")[0].retry_count == -1
+    assert app.broker.inspect.find("default", "a")[0].retry_count == -1
     assert drain(app) == 0
     assert [number for number, _ in seen] == [1, 1, 2]
 
@@ -144,4 +144,4 @@ def test_a_worker_that_is_ending_claims_nothing_more(app, drain):
     work.enqueue_many([("a", 0), ("a", 1)])
     assert drain(app, concurrency=1) == 1
     assert seen == ["a", "a"]
-    assert app.broker.find("default", "late")[0].status == "queued"
+    assert app.broker.inspect.find("default", "late")[0].status == "queued"

@@ -31,7 +31,7 @@ def app(make_app) -> Laneway:
 def subscribe(app: Laneway) -> None:
     """What a worker does when it starts, or `laneway subscribe`; here it is to be so before the first event."""
     for listener in app.listeners():
-        app.broker.subscribe(listener.subscription)
+        app.broker.events.subscribe(listener.subscription)
 
 
 def test_each_gets_the_value_as_it_takes_it(app, drain):
@@ -252,7 +252,7 @@ def test_a_value_runs_no_task_where_its_listener_is_missing(make_app, drain, sen
     drain(app, queues=[queue])
     assert ran == []
     assert seen == ["retry", "retry"]
-    waiting = app.broker.listing(queue, "retries").jobs
+    waiting = app.broker.inspect.listing(queue, "retries").jobs
     assert len(waiting) == 2
     for job in waiting:
         assert f"There is no listener for the queue {queue} in this app; declare it with @app" in (job.error or "")

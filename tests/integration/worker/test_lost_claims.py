@@ -144,7 +144,7 @@ def run_all(app: Laneway, once: Once, done: threading.Event, **options) -> None:
     with running:
         assert once.happened.wait(PATIENCE_S)
         assert done.wait(PATIENCE_S)
-    assert [stats for stats in app.broker.stats() if stats.length or stats.busy] == []
+    assert [stats for stats in app.broker.inspect.stats() if stats.length or stats.busy] == []
 
 
 @pytest.mark.parametrize("kind", KINDS)

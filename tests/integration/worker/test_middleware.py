@@ -140,7 +140,7 @@ def test_an_error_around_deserialization_fails_the_run(make_app, drain):
 
     handle = ping.enqueue()
     drain(app)
-    [job] = app.broker.find("default", handle.id)
+    [job] = app.broker.inspect.find("default", handle.id)
     assert "the signature does not match" in job.error
 
 

@@ -18,7 +18,7 @@ def app(make_app):
     app = make_app(name="shop")
     for name in ("one", "two"):
         listener = app.listener("placed", source="shop", destination=name, name=name)(lambda value: None)
-        app.broker.subscribe(listener.subscription)
+        app.broker.events.subscribe(listener.subscription)
     return app
 
 
@@ -67,7 +67,7 @@ def test_what_a_listener_publishes_hangs_below_its_run(app, sdk):
     def answer(context: Context, value: int) -> None:
         context.publish("placed", value)
 
-    app.broker.subscribe(answer.subscription)
+    app.broker.events.subscribe(answer.subscription)
     app.publish("asked", 1)
     drain(app)
     run, sent = sdk.one("process answer"), sdk.one(f"publish {TOPIC}")

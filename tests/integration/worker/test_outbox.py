@@ -38,7 +38,7 @@ def test_a_run_that_fails_sends_none(spawning, drain):
     parent.enqueue([1, 2, 3], fails=True)
     drain(app)
     assert ran == []
-    assert {each.queue: each.length for each in app.broker.stats()}["children"] == 0
+    assert {each.queue: each.length for each in app.broker.inspect.stats()}["children"] == 0
 
 
 def test_a_middleware_that_fails_afterwards_holds_everything_back(make_app, drain):
@@ -55,7 +55,7 @@ def test_a_middleware_that_fails_afterwards_holds_everything_back(make_app, drai
 
     parent.enqueue()
     drain(app)
-    [stats] = app.broker.stats()
+    [stats] = app.broker.inspect.stats()
     assert (stats.length, stats.dead) == (0, 1)
 
 
@@ -68,7 +68,7 @@ def test_enqueueing_through_the_task_is_sent_at_once(app, drain):
 
     parent.enqueue(2)
     drain(app)
-    assert app.broker.stats()[0].dead == 3
+    assert app.broker.inspect.stats()[0].dead == 3
 
 
 def test_a_job_goes_to_the_queue_said_else_declared_and_never_to_the_running_one_by_itself(app, drain):
@@ -125,7 +125,7 @@ def test_a_run_enqueues_ten_thousand_at_most(app, drain):
     parent.enqueue()
     drain(app, queues=["default"])
     assert len(sentences) == 1
-    assert {each.queue: each.length for each in app.broker.stats()}["many"] == OUTBOX_LIMIT
+    assert {each.queue: each.length for each in app.broker.inspect.stats()}["many"] == OUTBOX_LIMIT
 
 
 def test_a_bad_argument_in_a_run_is_refused_at_once(spawning, drain):
@@ -137,5 +137,5 @@ def test_a_bad_argument_in_a_run_is_refused_at_once(spawning, drain):
 
     handle = careless.enqueue()
     drain(app)
-    [job] = app.broker.find("default", handle.id)
+    [job] = app.broker.inspect.find("default", handle.id)
     assert "EnqueueError: Task child" in job.error

@@ -74,7 +74,7 @@ def test_a_revived_job_has_all_its_retries_again(app, drain):
 
     handle = bad.enqueue()
     drain(app)
-    assert app.broker.revive("default", [handle.id]) == 1
+    assert app.broker.operate.revive("default", [handle.id]) == 1
     assert handle.status() == "queued"
     drain(app)
     assert len(runs) == 4
@@ -87,7 +87,7 @@ def test_retry_says_when(app, drain):
 
     handle = later.enqueue()
     drain(app)
-    [job] = app.broker.find("default", handle.id)
+    [job] = app.broker.inspect.find("default", handle.id)
     assert (job.status, job.retry_count) == ("delayed", 0)
     assert job.error is not None
 
@@ -126,7 +126,7 @@ def test_postponing_counts_no_failure_and_sends_nothing(make_app, drain, then_ra
 
     handle = wait.enqueue()
     drain(app)
-    [job] = app.broker.find("default", handle.id)
+    [job] = app.broker.inspect.find("default", handle.id)
     assert (job.status, job.retry_count, job.error) == ("delayed", -1, None)
     assert stats(app).length == 1
     assert errors == (["too early"] if then_raises else [])
@@ -181,7 +181,7 @@ def test_what_cannot_be_run_fails_like_any_other_job(app, drain, body, sentence)
     add.enqueue(1)
     assert drain(app) == 0
     assert ran == [1], "the worker lives"
-    [job] = app.broker.find("default", handle.id)
+    [job] = app.broker.inspect.find("default", handle.id)
     assert (job.status, job.retry_count) == ("delayed", 0)
     assert sentence in job.error
 
@@ -248,7 +248,7 @@ def test_failing_hooks_harm_nothing(make_app, drain, caplog):
 
     handle = bad.enqueue()
     assert drain(app) == 0
-    [job] = app.broker.find("default", handle.id)
+    [job] = app.broker.inspect.find("default", handle.id)
     assert (job.status, job.retry_count) == ("delayed", 0)
     app.broker.reschedule("default", handle.id)
     assert drain(app) == 0
@@ -262,7 +262,7 @@ def test_what_ends_the_process_leaves_the_job_to_be_taken_back(app, drain):
 
     handle = leave.enqueue()
     assert drain(app) == 1
-    [job] = app.broker.find("default", handle.id)
+    [job] = app.broker.inspect.find("default", handle.id)
     assert (job.status, job.retry_count, job.attempt) == ("queued", -1, 1)
 
 
@@ -344,7 +344,7 @@ def stored(app: Laneway, kind: str, handler: Any) -> tuple[str, str]:
         app.collect(collects).enqueue("a", 1)
         return "collects", "a"
     listener = app.listener("placed")(hears)
-    app.broker.subscribe(listener.subscription)
+    app.broker.events.subscribe(listener.subscription)
     queue = listener.subscription.queue
     return queue, f"{app.publish('placed', 1, generic=True)}@{queue}"
 
@@ -360,7 +360,7 @@ def test_what_is_no_exception_ends_the_worker_whether_its_handler_is_async_or_no
     app = make_app(name="shop", env="test")
     queue, key = stored(app, kind, sync_and_async(raised)[handler])
     assert drain(app, shutdown_timeout_s=5) == 1
-    [job] = app.broker.find(queue, key)
+    [job] = app.broker.inspect.find(queue, key)
     assert (job.status, job.retry_count, deaths(job)) == ("queued", -1, 1)
 
 
@@ -369,7 +369,7 @@ def test_a_cancellation_of_its_own_is_a_failure(make_app, drain, kind, handler):
     app = make_app(name="shop", env="test")
     queue, key = stored(app, kind, sync_and_async(asyncio.CancelledError)[handler])
     assert drain(app) == 0
-    [job] = app.broker.find(queue, key)
+    [job] = app.broker.inspect.find(queue, key)
     assert (job.status, job.retry_count, deaths(job)) == ("delayed", 0, 0)
     assert job.error.startswith("CancelledError")
 
@@ -478,7 +478,7 @@ def test_a_serializer_that_exits_ends_the_worker_and_loses_nothing(make_app, dra
 
     handle = ping.enqueue()
     assert drain(app) == 1
-    [job] = app.broker.find("default", handle.id)
+    [job] = app.broker.inspect.find("default", handle.id)
     assert (job.status, job.deaths) == ("queued", 1)
 
 
@@ -541,7 +541,7 @@ def test_an_error_handler_that_exits_ends_the_worker_and_loses_nothing(make_app,
 
     handle = (bad if kind == "sync" else bad_too).enqueue()
     assert drain(app) == 1
-    [job] = app.broker.find("default", handle.id)
+    [job] = app.broker.inspect.find("default", handle.id)
     assert (job.status, job.deaths) == ("queued", 1)
 
 
@@ -568,7 +568,7 @@ def test_a_worker_that_ends_waits_for_error_handlers(make_app, drain):
     handle = bad.enqueue()
     ends.enqueue()
     assert drain(app, concurrency=2) == 1
-    [job] = app.broker.find("default", handle.id)
+    [job] = app.broker.inspect.find("default", handle.id)
     assert (job.status, job.retry_count) == ("delayed", 0)
 
 

@@ -11,6 +11,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from laneway import Batch, Context, Laneway
+from laneway.broker import Capabilities
 from laneway.errors import BrokerAwayError, ConfigError
 from laneway.worker.observe.counters import COUNTERS, GAUGES, HISTOGRAMS, RunCounters
 from laneway.worker.observe.http import StatusServer
@@ -115,10 +116,13 @@ def test_it_is_served_while_a_worker_runs(app, tally):
 class Away:
     """A broker that does not answer."""
 
+    capabilities = Capabilities(shared=True)
+
     def __init__(self) -> None:
+        self.inspect = self
         self.asked = 0
 
-    def workers(self):
+    def stats(self):
         self.asked += 1
         raise BrokerAwayError("gone")
 
@@ -128,12 +132,12 @@ class Hanging(Away):
         super().__init__()
         self.go_on = threading.Event()
 
-    def workers(self):
+    def stats(self):
         self.asked += 1
         assert self.go_on.wait(PATIENCE_S)
         return []
 
-    def stats(self):
+    def workers(self):
         return []
 
 

@@ -89,7 +89,7 @@ def test_a_run_that_sends_what_can_be_stored_the_next_time_is_done(
     parent.enqueue()
     drain(app, queues=["default"])
     assert (stats(app).length, stats(app).dead) == (0, 0)
-    assert [job.status for job in app.broker.find("elsewhere", "free")] == ["queued"]
+    assert [job.status for job in app.broker.inspect.find("elsewhere", "free")] == ["queued"]
 
 
 def test_of_a_key_the_call_to_blame_fails_and_those_before_it_are_done(
@@ -111,7 +111,7 @@ def test_of_a_key_the_call_to_blame_fails_and_those_before_it_are_done(
     assert ['"number":2' in payload.body for payload in job.payloads] == [True]
     assert stats(app).length == 0
     for number in (1, 3):
-        assert len(app.broker.find("elsewhere", f"free-{number}")) == 1
+        assert len(app.broker.inspect.find("elsewhere", f"free-{number}")) == 1
 
 
 def test_all_keys_of_a_batch_fail(app: Laneway, taken: tuple[Any, str], drain: Drain) -> None:

@@ -30,10 +30,10 @@ def test_a_worker_helps_to_reshard_and_goes_on(app):
     work.enqueue_many([(f"key-{number % 20}", number) for number in range(total // 2)])
     with Running(app):
         assert half.wait(PATIENCE_S)
-        app.broker.reshard("default", 9, limit=1)  # begins it; the worker does the rest
+        app.broker.shards.reshard("default", 9, limit=1)  # begins it; the worker does the rest
         work.enqueue_many([(f"key-{number % 20}", number) for number in range(total // 2, total)])
         assert done.wait(PATIENCE_S)
-    assert app.broker.queues()["default"] == 9
+    assert app.broker.inspect.queues()["default"] == 9
     assert seen == {f"key-{key}": list(range(key, total, 20)) for key in range(20)}
     assert stats(app).length == 0
 
@@ -64,13 +64,13 @@ def test_what_runs_is_waited_for(app):
     app.broker.turn = watched
     with Running(app):
         assert begun.wait(PATIENCE_S)
-        assert not app.broker.reshard("default", 2).done
+        assert not app.broker.shards.reshard("default", 2).done
         quick.enqueue("b")
         assert often.wait(PATIENCE_S)
         assert not after.is_set(), "nothing is claimed until what runs has settled"
         go.set()
         assert after.wait(PATIENCE_S)
-    assert app.broker.queues()["default"] == 2
+    assert app.broker.inspect.queues()["default"] == 2
 
 
 def test_a_splitters_share_is_chosen_anew_and_told(make_app):
@@ -91,12 +91,12 @@ def test_a_splitters_share_is_chosen_anew_and_told(make_app):
 
     app.broker.join = watched
     with Running(app):
-        app.broker.reshard("sync", 7, limit=1)
+        app.broker.shards.reshard("sync", 7, limit=1)
         sync.enqueue_many([(f"key-{number}", number) for number in range(10)])
         assert done.wait(PATIENCE_S)
         assert told.wait(PATIENCE_S)
-        assert [view.shards for view in app.broker.workers()] == [{"sync": [0, 2, 4, 6]}]
-    assert app.broker.queues()["sync"] == 7
+        assert [view.shards for view in app.broker.inspect.workers()] == [{"sync": [0, 2, 4, 6]}]
+    assert app.broker.inspect.queues()["sync"] == 7
 
 
 def test_a_step_that_fails_does_not_end_the_fetcher(make_app):
@@ -116,11 +116,11 @@ def test_a_step_that_fails_does_not_end_the_fetcher(make_app):
     def reshard(queue, shards, **options):
         if left:
             raise left.pop()
-        return inner.reshard(queue, shards, **options)
+        return inner.shards.reshard(queue, shards, **options)
 
-    faulty.reshard = reshard
+    faulty.shards.reshard = reshard
     work.enqueue_many([()] * 5)
-    assert not inner.reshard("default", 3, limit=1).done
+    assert not inner.shards.reshard("default", 3, limit=1).done
     worker = Worker(other)
     worker.start()
     try:
@@ -128,4 +128,4 @@ def test_a_step_that_fails_does_not_end_the_fetcher(make_app):
     finally:
         worker.stop(PATIENCE_S)
     assert left == []
-    assert inner.queues()["default"] == 3
+    assert inner.inspect.queues()["default"] == 3

@@ -11,7 +11,7 @@ import pytest
 
 from laneway import Batch, ConfigError, Key, Laneway, Worker, WorkerOptions, by_node, lag, seq
 from laneway.broker import Answer, Turn
-from laneway.brokers.memory import MemoryBroker
+from laneway.brokers.sqlite import MemoryBroker
 from laneway.clock import ManualClock
 from laneway.jobs.data import Claim, Kind, NewJob, Payload
 from laneway.jobs.shards import shard_of
@@ -251,7 +251,7 @@ def test_a_worker_runs_what_lies_in_its_shards_and_says_which(make_app, monkeypa
     sync.enqueue_many([(key, 1) for key in KEYS])
     with Running(app, splitter=by_node(2, 1) if where == "options" else None):
         assert done.wait(PATIENCE_S)
-        [view] = app.broker.workers()
+        [view] = app.broker.inspect.workers()
         assert view.shards == {"sync": [1, 3]}
     assert seen == mine
     assert stats(app, "sync").length == len(KEYS) - len(mine)
@@ -414,7 +414,7 @@ def test_a_paused_queue_does_not_keep_the_worker_of_a_node(app, drain):
     def work(key: Annotated[str, Key]) -> None: ...
 
     work.enqueue_many([(key,) for key in KEYS])
-    app.broker.pause("default")
+    app.broker.operate.pause("default")
     assert drain(app, splitter=by_node(2, 1)) == 0
     assert stats(app).length == len(KEYS)
 

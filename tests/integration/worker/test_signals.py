@@ -97,9 +97,9 @@ def test_a_signal_finishes_what_runs_and_gives_back_the_rest(programs, name):
     assert process.returncode == 0, errors
     started = [line[1] for line in programs.lines() if line[0] == "S"]
     assert programs.ended() == Counter(started), "whatever was started has ended"
-    [stats] = programs.app.broker.stats()
+    [stats] = programs.app.broker.inspect.stats()
     assert (stats.busy, stats.length) == (0, 12 - len(started))
-    assert {job.attempt for job in programs.app.broker.listing("default", "queued").jobs} <= {0}
+    assert {job.attempt for job in programs.app.broker.inspect.listing("default", "queued").jobs} <= {0}
     programs.run_until_empty()
     assert programs.ended() == Counter(str(number) for number in range(12))
 
@@ -141,7 +141,7 @@ def test_killed_in_the_middle_of_jobs_every_job_is_done(programs):
     programs.run_until_empty()
     ended = programs.ended()
     assert ended.keys() == {str(number) for number in range(300)}, "none is lost"
-    [stats] = programs.app.broker.stats()
+    [stats] = programs.app.broker.inspect.stats()
     assert (stats.length, stats.busy, stats.dead) == (0, 0, 0)
 
 
@@ -156,7 +156,7 @@ def test_killed_between_a_run_and_its_settlement_all_children_come_once_each(pro
     programs.run_until_empty()
     children = {str(number * 1000 + child) for number in range(1, 41) for child in range(20)}
     assert programs.ended().keys() - {f"parent-{number}" for number in range(1, 41)} == children
-    [stats] = programs.app.broker.stats()
+    [stats] = programs.app.broker.inspect.stats()
     assert stats.processed == 40 + len(children), "each parent and each child was settled once"
 
 
@@ -196,7 +196,7 @@ def test_a_worker_can_be_started_again_after_it_was_stopped(tmp_path):
         ping.enqueue()
         assert ran.acquire(timeout=PATIENCE_S)
         assert worker.stop()
-    assert app.broker.workers() == []
+    assert app.broker.inspect.workers() == []
     app.close()
 
 

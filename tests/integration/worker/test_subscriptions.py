@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from laneway import Laneway, Worker
-from laneway.brokers.memory import MemoryBroker
-from laneway.capabilities import AutoCreateNote
+from laneway.broker import AutoCreateNote
+from laneway.brokers.sqlite import MemoryBroker
 from laneway.config import WorkerOptions
 from laneway.errors import BrokerAwayError, BrokerRefusedError, ConfigError
 from laneway.events.event import Subscription
@@ -64,7 +64,7 @@ class Told:
 
 def test_they_are_there_when_the_worker_says_that_it_runs(shop: Laneway) -> None:
     seen: list[list[Subscription]] = []
-    shop.telemetry.subscribe(WorkerStarted, lambda event: seen.append(shop.broker.subscriptions()))
+    shop.telemetry.subscribe(WorkerStarted, lambda event: seen.append(shop.broker.events.subscriptions()))
     told = Told(shop)
     for _ in range(2):
         with Running(shop):
@@ -85,10 +85,12 @@ def test_an_app_without_listeners_has_no_thread_for_them(app: Laneway) -> None:
 
 def test_another_filter_is_written_and_nothing_is_removed(shop: Laneway) -> None:
     old = Subscription(BILL.topic, "shop-eventboss-shop-cancelled")
-    shop.broker.subscribe(old)
-    shop.broker.subscribe(Subscription(SHIP.topic, SHIP.queue, {"country": ["FR"]}))
+    shop.broker.events.subscribe(old)
+    shop.broker.events.subscribe(Subscription(SHIP.topic, SHIP.queue, {"country": ["FR"]}))
     with Running(shop):
-        assert shop.broker.subscriptions() == sorted([BILL, SHIP, old], key=lambda each: (each.topic, each.queue))
+        assert shop.broker.events.subscriptions() == sorted(
+            [BILL, SHIP, old], key=lambda each: (each.topic, each.queue)
+        )
 
 
 # -- choosing ------------------------------------------------------------------------------------------
@@ -113,18 +115,20 @@ def test_what_is_served_is_subscribed_and_nothing_else(
 ) -> None:
     assert queues_served(shop, WorkerOptions(**options)) == queues
     with Running(shop, **options):
-        assert [each.queue for each in shop.broker.subscriptions()] == [name for name in queues if name != "default"]
-        assert shop.broker.workers()[0].queues == queues
+        assert [each.queue for each in shop.broker.events.subscriptions()] == [
+            name for name in queues if name != "default"
+        ]
+        assert shop.broker.inspect.workers()[0].queues == queues
 
 
 @pytest.mark.parametrize("development", [False, True])
 def test_a_worker_that_only_drains_serves_and_subscribes_nothing(development: bool) -> None:
     broker = Refusing(error=BrokerRefusedError("no"))
     app = declare(Laneway(name="shop", broker=broker, development=development))
-    broker.subscribe(BILL)
+    broker.events.subscribe(BILL)
     with Running(app, subscribe=False):
-        assert broker.workers()[0].queues == ["default", BILL.queue, SHIP.queue]
-    assert broker.subscriptions() == [BILL], "and it removes none"
+        assert broker.inspect.workers()[0].queues == ["default", BILL.queue, SHIP.queue]
+    assert broker.events.subscriptions() == [BILL], "and it removes none"
     assert broker.provided == ([["default"]] if development else []), "a listener's is made with its subscription"
 
 
@@ -146,7 +150,7 @@ def test_what_cannot_be_meant_is_refused_before_anything_starts(
     with pytest.raises(ConfigError) as error:
         Worker(shop, WorkerOptions(**options)).start()
     assert str(error.value) == sentence
-    assert (shop.broker.subscriptions(), shop.broker.workers()) == ([], [])
+    assert (shop.broker.events.subscriptions(), shop.broker.inspect.workers()) == ([], [])
 
 
 def test_there_must_be_something_left_to_serve(make_app: Callable[..., Laneway]) -> None:
@@ -180,14 +184,17 @@ class Refusing(MemoryBroker):
         self.asked: list[str] = []
         self.provided: list[list[str]] = []
         self.cannot_provide: Exception | None = None
+        self._subscribe = self.events.subscribe
+        self.events.subscribe = self._subscribe_some  # type: ignore[method-assign]
+        self.health.provide = self._provide  # type: ignore[method-assign]
 
-    def subscribe(self, subscription: Subscription) -> bool:
+    def _subscribe_some(self, subscription: Subscription) -> bool:
         self.asked.append(subscription.queue)
         if subscription.queue in self.refused:
             raise self.error
-        return super().subscribe(subscription)
+        return self._subscribe(subscription)
 
-    def provide(self, app: Laneway, queues: Collection[str]) -> Sequence[AutoCreateNote]:
+    def _provide(self, app: Laneway, queues: Collection[str]) -> Sequence[AutoCreateNote]:
         self.provided.append(list(queues))
         if self.cannot_provide is not None:
             raise self.cannot_provide
@@ -204,15 +211,15 @@ def test_what_cannot_be_subscribed_is_told_once_and_tried_again(
     caplog.set_level(logging.INFO, "laneway")
     tried = threading.Event()
     with Running(app):
-        assert broker.subscriptions() == [SHIP], "the other goes on"
-        subscribe = broker.subscribe
+        assert broker.events.subscriptions() == [SHIP], "the other goes on"
+        subscribe = broker.events.subscribe
 
         def count(subscription: Subscription) -> bool:
             if len(broker.asked) > 10:
                 tried.set()
             return subscribe(subscription)
 
-        monkeypatch.setattr(broker, "subscribe", count)
+        monkeypatch.setattr(broker.events, "subscribe", count)
         assert tried.wait(PATIENCE_S)
         assert broker.asked.count(SHIP.queue) == 1
         broker.refused.clear()
@@ -246,13 +253,13 @@ def test_a_broker_that_is_away_is_asked_once_a_round_and_told_once_for_all() -> 
 def test_a_worker_does_not_wait_for_a_silent_broker_longer_than_its_lease_lets_it() -> None:
     broker = Refusing(error=BrokerRefusedError(""))
     answer = threading.Event()
-    subscribe = broker.subscribe
+    subscribe = broker.events.subscribe
 
     def silent(subscription: Subscription) -> bool:
         assert answer.wait(PATIENCE_S)
         return subscribe(subscription)
 
-    broker.subscribe = silent  # type: ignore[method-assign]  # the network
+    broker.events.subscribe = silent  # type: ignore[method-assign]  # the network
     app = declare(Laneway(name="shop", broker=broker))
     told = Told(app)
     with Running(app, lease_s=0.5):
@@ -267,10 +274,10 @@ def test_they_are_written_again_when_the_broker_was_emptied() -> None:
     with Running(app) as worker:
         told.wait(3)
         for each in (BILL, SHIP):
-            app.broker.unsubscribe(each.topic, each.queue)
+            app.broker.events.unsubscribe(each.topic, each.queue)
         worker._running.membership.rejoin(worker.id)
         told.wait(2)
-        assert app.broker.subscriptions() == [BILL, SHIP]
+        assert app.broker.events.subscriptions() == [BILL, SHIP]
 
 
 @pytest.mark.parametrize("refuses", [False, True])
@@ -285,7 +292,7 @@ def test_one_that_somebody_has_removed_is_found_missing_and_written_again(
     with Running(app):
         told.wait(3)
         broker.refused = {BILL.queue} if refuses else set()
-        assert broker.unsubscribe(BILL.topic, BILL.queue)
+        assert broker.events.unsubscribe(BILL.topic, BILL.queue)
         [*_, last] = told.wait(1)
     assert last == (
         SubscriptionFailed([BILL.queue], "There is no topic eventboss-shop-placed.")
@@ -302,9 +309,9 @@ def test_another_filter_is_not_written_over_later(monkeypatch: pytest.MonkeyPatc
     duty = subscriptions.SubscriptionDuty(app, [BILL.queue, SHIP.queue])
     duty.round()
     newer = Subscription(SHIP.topic, SHIP.queue, {"country": ["FR"]})
-    app.broker.subscribe(newer)
+    app.broker.events.subscribe(newer)
     duty.round()
-    assert app.broker.subscriptions() == [BILL, newer]
+    assert app.broker.events.subscriptions() == [BILL, newer]
 
 
 # -- development ---------------------------------------------------------------------------------------
@@ -328,7 +335,7 @@ def test_what_cannot_be_made_is_told_once_and_the_rest_goes_on(
     broker.cannot_provide = BrokerRefusedError("You may not make queues.")
     app = declare(Laneway(name="shop", broker=broker, development=True))
     again = threading.Event()
-    provide = broker.provide
+    provide = broker.health.provide
 
     def count(app: Laneway, queues: Collection[str]) -> Sequence[AutoCreateNote]:
         if len(broker.provided) > 3:
@@ -336,9 +343,9 @@ def test_what_cannot_be_made_is_told_once_and_the_rest_goes_on(
             broker.cannot_provide = None
         return provide(app, queues)
 
-    monkeypatch.setattr(broker, "provide", count)
+    monkeypatch.setattr(broker.health, "provide", count)
     with Running(app):
-        assert broker.subscriptions() == [BILL, SHIP]
+        assert broker.events.subscriptions() == [BILL, SHIP]
         assert again.wait(PATIENCE_S)
     assert caplog.messages.count("what is missing could not be made, trying again: You may not make queues.") == 1
 

@@ -152,7 +152,7 @@ def test_what_is_enqueued_is_told_queue_by_queue_once_it_is_stored(app):
     class B:
         def run(self) -> None: ...
 
-    app.telemetry.subscribe(JobsEnqueued, lambda event: found.append(app.broker.stats()))
+    app.telemetry.subscribe(JobsEnqueued, lambda event: found.append(app.broker.inspect.stats()))
     found: list = []
     app.enqueue_many([A(), B(), A()])
     assert seen == [JobsEnqueued("default", 2), JobsEnqueued("other", 1)]
@@ -259,7 +259,7 @@ def test_a_subscriber_that_fails_stops_no_job(app, drain, caplog):
         app.telemetry.subscribe(kind, fail)
     work.enqueue()
     assert drain(app) == 0
-    assert app.broker.stats()[0].processed == 1
+    assert app.broker.inspect.stats()[0].processed == 1
     assert "a subscriber to RunEnded failed" in caplog.text
 
 

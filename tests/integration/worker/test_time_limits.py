@@ -66,7 +66,7 @@ def test_it_is_retried_like_any_failure_and_everyone_sees_why(make_app, drain):
     handle = nap.enqueue()
     assert drain(app) == 0
     assert seen == [("middleware", 0.05), ("handler", "TimeLimitError"), ("retry", UP.format("0.05"))]
-    [job] = app.broker.find("default", handle.id)
+    [job] = app.broker.inspect.find("default", handle.id)
     assert (job.status, job.retry_count) == ("delayed", 0)
 
 

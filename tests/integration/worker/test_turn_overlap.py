@@ -8,8 +8,8 @@ from collections.abc import Callable, Collection
 import pytest
 
 from laneway import Laneway
-from laneway.broker import Answer, Turn
-from laneway.brokers.memory import MemoryBroker
+from laneway.broker import Answer, Capabilities, Turn
+from laneway.brokers.sqlite import MemoryBroker
 from laneway.errors import BrokerAwayError
 from tests.support.worker_fixtures import PATIENCE_S, Running, drain
 
@@ -17,7 +17,7 @@ from tests.support.worker_fixtures import PATIENCE_S, Running, drain
 class Elsewhere(MemoryBroker):
     """Says that it is remote, and has something happen at every turn that comes after jobs were claimed."""
 
-    remote = True
+    capabilities = Capabilities(shared=False, remote=True)
 
     def __init__(self, then: Callable[[Turn], None]) -> None:
         super().__init__()

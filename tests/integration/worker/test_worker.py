@@ -99,7 +99,7 @@ def test_sync_and_async_jobs_together_never_exceed_the_concurrency(app, drain, c
         (blocking if number % 3 else awaiting).enqueue(number)
     drain(app, concurrency=concurrency)
     assert most == concurrency
-    assert app.broker.stats()[0].processed == 60
+    assert app.broker.inspect.stats()[0].processed == 60
 
 
 def test_many_async_jobs_wait_together(app, drain):
@@ -119,7 +119,7 @@ def test_many_async_jobs_wait_together(app, drain):
 
     meet.enqueue_many([(number,) for number in range(together)])
     drain(app, concurrency=together)
-    assert app.broker.stats()[0].failed == 0
+    assert app.broker.inspect.stats()[0].failed == 0
 
 
 def test_a_busy_queue_does_not_starve_another(app):

@@ -4,6 +4,7 @@
 - `fake/`: the fake: SQS, SNS, DynamoDB and STS in one process, on a clock that a test may move
 - `moto_server`: moto's server, fixed where it breaks promises of AWS that tests need
 - `real_account`: the real AWS, for `make test-aws`
+- `development_broker`: the AWS broker with missing queues made on first use, and its duties done
 - `endpoints`: Place, any of these servers as the tests see it
 - `fixtures`: the pytest fixtures for them
 - `fault_proxy`: a proxy between boto3 and a server; it injects faults

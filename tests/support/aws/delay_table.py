@@ -10,10 +10,12 @@ from weakref import WeakKeyDictionary
 from laneway.brokers.aws.clients import Clients
 from laneway.brokers.aws.dynamodb.delayed_jobs import Table
 from laneway.brokers.aws.dynamodb.forward import Forwarder
+from laneway.brokers.aws.dynamodb.heartbeat import Heartbeat
 from laneway.brokers.aws.dynamodb.items import DelayedItem
 from laneway.brokers.aws.dynamodb.poller import Poller, Pollers
 from laneway.brokers.aws.dynamodb.tables import Tables
-from laneway.brokers.aws.operate import Operations
+from laneway.brokers.aws.operate import AWSOperate
+from laneway.brokers.aws.sqs.dead_letters import DeadLetterMorgue
 from laneway.brokers.aws.sqs.message import MessageNote, OutgoingMessage, SQSQueue, read
 from laneway.brokers.aws.sqs.queues import SQSQueues
 from laneway.brokers.aws.sqs.send import MessageSender
@@ -71,8 +73,12 @@ class Waiters:
         """Be somebody else from now on, as a process that was started again is."""
         self.forwarder = Forwarder(self.clients, self.channels, self.settings, self.clock)
 
-    def acting(self) -> Operations:
-        return Operations(self.channels, self.tables, self.forwarder, self.settings, self.clock, self.pollers)
+    def acting(self) -> AWSOperate:
+        morgue = DeadLetterMorgue(self.clients, self.channels, self.tables, self.sender, self.settings, self.clock)
+        reporter = Heartbeat(self.tables, self.clock)
+        return AWSOperate(
+            self.channels, self.tables, self.forwarder, self.settings, self.clock, morgue, reporter, self.pollers
+        )
 
     def make_table(self, name: str = "q") -> None:
         self.place.create_table(name)

@@ -77,6 +77,10 @@ class Rig:
     def turn(self, turn: Turn) -> Answer:
         return self.turns.turn(turn)
 
+    def renew(self, worker: str = "worker-1") -> None:
+        """Keep hidden all that is held."""
+        self.turns.renew(worker, (), 0)
+
     def wait(self, queues: Collection[str], timeout_s: float) -> set[str]:
         return self.turns.wait(queues, timeout_s)
 

@@ -25,7 +25,7 @@ from contextlib import suppress
 from typing import Annotated, Any
 
 from laneway import Batch, Context, Key, Laneway, Middleware
-from laneway.broker import Answer, Turn
+from laneway.broker import Answer, Capabilities, Turn
 from laneway.brokers.sqlite import SQLiteBroker
 from laneway.errors import BrokerAwayError
 from laneway.jobs.data import Claim, Kind
@@ -59,7 +59,7 @@ def make_broker() -> Any:
 class Kept(SQLiteBroker):
     """Claims are kept by whoever holds them, as on SQS; notes who has renewed."""
 
-    holders_keep = True
+    capabilities = Capabilities(shared=True, holders_keep=True)
 
     def renew(self, worker: str, held: Any, before: int) -> None:
         if os.path.exists(os.environ["KEPT"]):  # noqa: PTH110 - as it is

@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from laneway import Item, Laneway
-from laneway.brokers.memory import MemoryBroker
+from laneway.brokers.sqlite import MemoryBroker
 from laneway.urls import open_broker
 
 pytestmark = pytest.mark.unit
@@ -68,15 +68,16 @@ def test_a_task_of_another_app_is_refused(app, noop):
     other = Laneway(broker=MemoryBroker())
     with pytest.raises(Exception, match="Task noop belongs to another app; enqueue it there"):
         other.enqueue(noop)
-    assert other.broker.stats() == []
+    assert other.broker.inspect.stats() == []
 
 
 @pytest.mark.parametrize("character", ["a", "ü", "☃", "😀", '"', "\n"])
 def test_a_body_may_be_as_large_as_the_broker_takes_and_no_larger(app, noop, refused, stored, character):
     empty = len(b'{"_job_class":"noop","_job_params":{"n":""}}')
     size = len(character.encode()) + (character in '"\n')
-    most = (app.broker.max_body - empty) // size
-    with refused("Task noop: its body is ", f"and this broker takes {app.broker.max_body} at most; store the data"):
+    takes = app.broker.capabilities.max_body
+    most = (takes - empty) // size
+    with refused("Task noop: its body is ", f"and this broker takes {takes} at most; store the data"):
         noop.enqueue(character * (most + 1))
     noop.enqueue(character * most)
     assert len(stored()) == 1

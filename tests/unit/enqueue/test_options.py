@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import pytest
 
 from laneway import Context, EnqueueError, Key, Laneway
-from laneway.jobs.data import Claim, NewJob, Payload
+from laneway.jobs.data import Claim, Hints, NewJob, Payload
 from laneway.tasks.task import Task
 
 pytestmark = pytest.mark.unit
@@ -39,11 +39,7 @@ def test_they_travel_with_the_job(note: Task[..., ..., Any], stored: list[NewJob
     note.using(group="tenant-7").using(cancellable=True, delay=5).enqueue_many([(1,), (2,)])
     note.enqueue()
     note.using(group="tenant-7", cancellable=True).using(group="tenant-8", cancellable=False).enqueue()
-    assert [(job.group, job.cancellable) for job in stored] == [
-        *[("tenant-7", True)] * 3,
-        ("", False),
-        ("tenant-8", False),
-    ]
+    assert [job.hints for job in stored] == [*[Hints("tenant-7", True)] * 3, None, Hints("tenant-8", False)]
 
 
 def test_instances_have_them_too(app: Laneway, stored: list[NewJob]):
@@ -55,7 +51,7 @@ def test_instances_have_them_too(app: Laneway, stored: list[NewJob]):
     claim = Claim("default", 1, "k", 1, 0.0, -1, 1, 0, [Payload("x")])
     context = Context(app, claim, app.registry.of(Post))
     context.using(group="b", cancellable=True).enqueue(Post())
-    assert [(job.group, job.cancellable) for job in (*stored, *context.outbox)] == [("a", True), ("b", True)]
+    assert [job.hints for job in (*stored, *context.outbox)] == [Hints("a", True), Hints("b", True)]
 
 
 @pytest.mark.parametrize("group", ["", "with space", "ä", "x" * 129, "tab\t", "line\n", 7, b"a"])
@@ -67,7 +63,7 @@ def test_a_group_is_what_sqs_takes_as_one(note: Task[..., ..., Any], group: Any)
 @pytest.mark.parametrize("group", ["a", "x" * 128, "!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~", "Tenant.7"])
 def test_all_its_characters_may_be_in_it(note: Task[..., ..., Any], stored: list[NewJob], group: str):
     note.using(group=group).enqueue()
-    assert stored[0].group == group
+    assert stored[0].hints == Hints(group)
 
 
 @pytest.mark.parametrize("value", [1, "yes"])
@@ -87,4 +83,4 @@ def test_a_call_with_a_key_has_no_other_group(app: Laneway, stored: list[NewJob]
         with pytest.raises(EnqueueError, match="grouped by it; leave group or the key out"):
             call()
     order.using(cancellable=True, delay=5).enqueue("k")
-    assert [job.cancellable for job in stored] == [True]
+    assert [job.hints for job in stored] == [Hints(cancellable=True)]

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from laneway import Laneway, Middleware
-from laneway.brokers.memory import MemoryBroker
+from laneway.brokers.sqlite import MemoryBroker
 from laneway.errors import BrokerAwayError, item_numbers_text
 from laneway.jobs.data import NewJob
 from laneway.middleware import Around

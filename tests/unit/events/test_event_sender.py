@@ -9,6 +9,7 @@ from datetime import timedelta
 import pytest
 
 from laneway import EnqueueError, Laneway
+from laneway.jobs.data import EventCopy, Hints
 from tests.support.publish_app import GENERIC, TOPIC, Recording, Relaying, app_on, copies, heard
 
 pytestmark = pytest.mark.unit
@@ -38,7 +39,7 @@ def test_a_sender_stores_plain_jobs_in_one_queue(app, broker):
         for each, body in zip([handle, *more], ['{"a":2,"b":1}', "1", '"two"'], strict=True)
     ]
     first = broker.handed[0][0]
-    assert (first.event, first.topic, first.headers, first.attributes) == ("", "", {"country": "DE"}, None)
+    assert (first.event, first.headers) == (EventCopy(attributes={"country": "DE"}), {"country": "DE"})
     assert handle.status() == "queued"
 
 
@@ -50,7 +51,7 @@ def test_a_sender_with_options(app, broker):
     app.sender("placed", "mail").using(delay=timedelta(minutes=1), group="acme").using(cancellable=True).send(1)
     app.sender("placed", "mail").using(perform_at=5.0).send(1)
     first, second = broker.handed[0][0], broker.handed[1][0]
-    assert (first.delay_s, first.group, first.cancellable) == (60.0, "acme", True)
+    assert (first.delay_s, first.hints) == (60.0, Hints("acme", True))
     assert (second.delay_s, second.perform_at) == (0.0, 5.0)
 
 
@@ -63,7 +64,7 @@ def test_a_sender_hands_attributes_to_a_broker_that_has_them_beside_messages():
     broker = Relaying()
     app_on(broker).sender("placed", "mail").send(1, attributes={"cents": 5})
     [[job]] = broker.handed
-    assert (job.queue, job.to_topic, job.attributes, job.headers) == (
+    assert (job.queue, job.to_topic, job.event.attributes, job.headers) == (
         f"mail-{TOPIC}",
         False,
         {"cents": 5},

@@ -14,7 +14,7 @@ import pytest
 from pydantic import BaseModel
 
 from laneway import ConfigError, EnqueueError, Laneway
-from laneway.brokers.memory import MemoryBroker
+from laneway.brokers.sqlite import MemoryBroker
 from laneway.events.event import Subscription
 from tests.support.publish_app import TOPIC, Recording, app_on, context_of, copies, heard
 
@@ -91,7 +91,7 @@ class Backwards:
 
 def test_whatever_the_serializer_is():
     app = app_on(MemoryBroker(), serializer=Backwards)
-    app.broker.subscribe(Subscription(TOPIC, "a"))
+    app.broker.events.subscribe(Subscription(TOPIC, "a"))
     app.publish("placed", "text")
     assert copies(app)[0].payloads[0].body == '"text"'
 
@@ -155,11 +155,11 @@ def test_what_would_not_survive_is_refused(app, broker, value, sentence):
         context_of(app).publish("placed", value)
     with pytest.raises(EnqueueError):
         app.sender("placed", "mail").send(value)
-    assert (broker.handed, app.broker.stats()) == ([], [])
+    assert (broker.handed, app.broker.inspect.stats()) == ([], [])
 
 
 def test_attributes_are_within_what_the_broker_takes(app, broker):
-    most = broker.max_body
+    most = broker.capabilities.max_body
     attributes = {"n": "ü" * 1_000, "number": 17, "tags": ["a", "b"]}
     room = most - (1 + 2_000) - (6 + 2) - (4 + len('["a","b"]'))
     sentence = f"Event placed: its value, with its attributes, is {most + 1} bytes, and this broker takes {most} at"

@@ -12,7 +12,7 @@ import pytest
 
 from laneway import EnqueueError, Laneway, Middleware
 from laneway.events.event import Subscription
-from laneway.jobs.data import Kind, NewJob
+from laneway.jobs.data import EventCopy, Kind, NewJob
 from laneway.jobs.settlement import OUTBOX_LIMIT
 from laneway.telemetry import Enqueueing, EventsPublished, JobsEnqueued
 from tests.support.publish_app import GENERIC, TOPIC, Recording, Relaying, app_on, context_of, copies, heard
@@ -41,30 +41,28 @@ def test_each_subscription_gets_a_copy(app, broker):
         ("b", f"{id}@b", '{"a":"ä","b":1}'),
     ]
     [jobs] = broker.handed
-    assert [(job.event, job.topic, job.to_topic, job.kind, job.headers) for job in jobs] == [
-        (id, TOPIC, False, Kind.PLAIN, None)
-    ] * 2
+    assert [(job.event, job.kind, job.headers) for job in jobs] == [(EventCopy(id, TOPIC), Kind.PLAIN, None)] * 2
 
 
 def test_it_counts_from_the_moment_that_it_exists(app):
     app.publish("placed", 1)
-    app.broker.subscribe(Subscription(TOPIC, "c"))
+    app.broker.events.subscribe(Subscription(TOPIC, "c"))
     app.publish("placed", 2)
-    app.broker.unsubscribe(TOPIC, "a")
+    app.broker.events.unsubscribe(TOPIC, "a")
     app.publish("placed", 3)
     found = {queue: [job.payloads[0].body for job in copies(app) if job.queue == queue] for queue in "abc"}
     assert found == {"a": ["1", "2"], "b": ["1", "2", "3"], "c": ["2", "3"]}
 
 
 def test_a_generic_event_is_another_one(app):
-    app.broker.subscribe(Subscription(GENERIC, "c"))
+    app.broker.events.subscribe(Subscription(GENERIC, "c"))
     app.publish("placed", 1, generic=True)
     assert [job.queue for job in copies(app)] == ["c"]
 
 
 def test_filters_go_by_attributes(app, broker):
-    broker.subscribe(Subscription(TOPIC, "b", {"country": ["DE"]}))
-    broker.subscribe(Subscription(TOPIC, "c", {"cents": [{"numeric": [">", 4]}], "country": [{"exists": True}]}))
+    broker.events.subscribe(Subscription(TOPIC, "b", {"country": ["DE"]}))
+    broker.events.subscribe(Subscription(TOPIC, "c", {"cents": [{"numeric": [">", 4]}], "country": [{"exists": True}]}))
     app.publish("placed", 1, attributes={"country": "DE", "cents": 5, "tags": ["x"]})
     app.publish("placed", 2, attributes={"country": "FR", "cents": 5})
     app.publish("placed", 3)
@@ -87,7 +85,7 @@ def test_nobody_is_no_error_and_is_said_once(app, broker, caplog):
 
 def test_a_filter_that_lets_nothing_through_is_nothing_to_be_said(app, broker, caplog):
     for queue in "ab":
-        broker.subscribe(Subscription(TOPIC, queue, {"country": ["DE"]}))
+        broker.events.subscribe(Subscription(TOPIC, queue, {"country": ["DE"]}))
     with caplog.at_level(logging.WARNING, "laneway"):
         app.publish("placed", 1)
     assert (caplog.records, broker.handed) == ([], [])
@@ -100,7 +98,7 @@ def test_many_are_stored_in_one_step_and_copies_of_one_stand_together(app, broke
     ids = app.publish_many("placed", (value for value in (1, 1, 2)), attributes={"country": "DE"})
     assert len({*ids}) == 3
     [jobs] = broker.handed
-    assert [(job.event, job.queue) for job in jobs] == [(id, queue) for id in ids for queue in "ab"]
+    assert [(job.event_id, job.queue) for job in jobs] == [(id, queue) for id in ids for queue in "ab"]
     assert {job.headers["country"] for job in jobs if job.headers} == {"DE"}
 
 
@@ -125,14 +123,14 @@ def test_middleware_sees_the_copies(broker):
 
     class Watching(Middleware):
         def around_enqueue(self, jobs):
-            seen.append([(job.queue, job.topic) for job in jobs])
+            seen.append([(job.queue, job.event.topic) for job in jobs])
             for job in jobs:
                 job.headers = {**(job.headers or {}), "tenant": "acme"}
             yield
 
     app = app_on(broker, middleware=[Watching()])
     queue = app.listener("placed", source="shop", name="on_placed")(lambda value: None).queue
-    broker.subscribe(Subscription(TOPIC, queue))
+    broker.events.subscribe(Subscription(TOPIC, queue))
     app.publish("placed", 1, attributes={"a": "x"})
     app.sender("placed", "shop").send(2)
     assert seen == [[(queue, TOPIC)], [(queue, "")]]
@@ -154,7 +152,7 @@ def test_middleware_moves_nothing_to_a_queue_that_belongs_to_another(broker, whe
     task = app.task(name="t")(lambda: None)
     with pytest.raises(EnqueueError, match=r"After the middleware the job .* cannot go to the queue"):
         task.enqueue()
-    broker.subscribe(Subscription(TOPIC, "elsewhere"))
+    broker.events.subscribe(Subscription(TOPIC, "elsewhere"))
     with pytest.raises(EnqueueError, match=r"After the middleware the job .* cannot go to the queue"):
         app.publish("placed", 1)
     assert broker.handed == []
@@ -195,7 +193,7 @@ def test_what_is_published_is_told(app):
 def test_a_run_holds_back_what_it_publishes(app, broker):
     context = context_of(app)
     id = context.publish("placed", {"a": 1}, attributes={"country": "DE"})
-    assert [(job.queue, job.key, job.event, job.body, job.headers) for job in context.outbox] == [
+    assert [(job.queue, job.key, job.event_id, job.body, job.headers) for job in context.outbox] == [
         (queue, f"{id}@{queue}", id, '{"a":1}', {"country": "DE"}) for queue in "ab"
     ]
     assert broker.handed == []
@@ -205,11 +203,13 @@ def test_a_run_holds_back_what_it_publishes(app, broker):
 
 def test_a_run_holds_back_many_and_asks_once_who_has_subscribed(app, broker, monkeypatch):
     asked: list[str | None] = []
-    subscriptions = broker.subscriptions
-    monkeypatch.setattr(broker, "subscriptions", lambda topic=None: (asked.append(topic), subscriptions(topic))[1])
+    subscriptions = broker.events.subscriptions
+    monkeypatch.setattr(
+        broker.events, "subscriptions", lambda topic=None: (asked.append(topic), subscriptions(topic))[1]
+    )
     context = context_of(app)
     one, two = context.publish_many("placed", iter([1, "two"]), attributes={"country": "DE"})
-    assert [(job.key, job.event, job.body, job.headers) for job in context.outbox] == [
+    assert [(job.key, job.event_id, job.body, job.headers) for job in context.outbox] == [
         (f"{id}@{queue}", id, body, {"country": "DE"}) for id, body in ((one, "1"), (two, '"two"')) for queue in "ab"
     ]
     assert asked == [TOPIC]
@@ -232,7 +232,7 @@ def test_copies_count_as_what_a_run_may_enqueue(app):
     with pytest.raises(EnqueueError, match="A run may enqueue 10000 jobs at most, copies of events among them"):
         context.publish("placed", 1)
     assert len(context.outbox) == OUTBOX_LIMIT - 1
-    app.broker.unsubscribe(TOPIC, "b")
+    app.broker.events.unsubscribe(TOPIC, "b")
     context.publish("placed", 1)
     assert len(context.outbox) == OUTBOX_LIMIT
 
@@ -255,10 +255,7 @@ def test_a_broker_that_makes_the_copies_is_handed_one_job_for_its_topic():
                     queue=TOPIC,
                     key=id,
                     body=body,
-                    event=id,
-                    topic=TOPIC,
-                    to_topic=True,
-                    attributes={"country": "DE", "tags": ["a"]},
+                    event=EventCopy(id, TOPIC, to_topic=True, attributes={"country": "DE", "tags": ["a"]}),
                     headers={"traceparent": f"{TOPIC} 2"},
                 )
             )
@@ -279,7 +276,7 @@ def test_a_repeated_run_publishes_under_the_same_ids():
         context = context_of(app_on(Relaying()))
         for country in countries:
             context.publish("placed", 1, attributes={"country": country})
-        return {job.key: {**(job.attributes or {})} for job in context.outbox}
+        return {job.key: {**(job.event.attributes or {})} for job in context.outbox}
 
     def together(*values: int) -> list[tuple[str, str]]:
         context = context_of(app_on(Relaying()))

@@ -8,7 +8,7 @@ from decimal import Decimal
 import pytest
 
 from laneway import EnqueueError, Laneway, Retry
-from laneway.brokers.memory import MemoryBroker
+from laneway.brokers.sqlite import MemoryBroker
 from laneway.clock import ManualClock
 
 pytestmark = pytest.mark.unit
@@ -105,7 +105,7 @@ def test_what_cannot_be_a_time_is_refused_everywhere(app, noop, refused, options
     handle = noop.using(perform_at=5).enqueue()
     with pytest.raises(EnqueueError, match=sentence):
         handle.reschedule(**options)
-    assert app.broker.find("default", handle.id)[0].perform_at == 5
+    assert app.broker.inspect.find("default", handle.id)[0].perform_at == 5
 
 
 def test_using_again_adds_to_what_was_used_before(noop, stored):

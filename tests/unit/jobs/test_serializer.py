@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pytest
 
 from laneway import Call, EnqueueError, Laneway, Serializer, TicketError
-from laneway.brokers.memory import MemoryBroker
+from laneway.brokers.sqlite import MemoryBroker
 from laneway.tasks.signature import UnstorableValueError
 
 pytestmark = pytest.mark.unit
@@ -119,7 +119,7 @@ def app_that_writes(written):
 def test_what_is_written_may_carry_more_and_is_read_all_the_same():
     app, resize = app_that_writes(lambda body: json.dumps({**json.loads(body), "tenant": 7}))
     handle = resize.enqueue("a.png")
-    [job] = app.broker.find("default", handle.id)
+    [job] = app.broker.inspect.find("default", handle.id)
     body = job.payloads[0].body
     assert json.loads(body)["tenant"] == 7
     assert app.serializer.loads(body).params == {"path": "a.png"}
@@ -138,7 +138,7 @@ def test_what_is_written_wrongly_is_refused(written, sentence):
     app, resize = app_that_writes(written)
     with pytest.raises(EnqueueError, match=sentence):
         resize.enqueue("a.png")
-    assert app.broker.stats() == []
+    assert app.broker.inspect.stats() == []
 
 
 def test_a_serializer_may_refuse():
@@ -148,7 +148,7 @@ def test_a_serializer_may_refuse():
     app, resize = app_that_writes(no)
     with pytest.raises(EnqueueError, match=r"^Task resize: not on a Sunday\.$"):
         resize.enqueue("a.png")
-    assert app.broker.stats() == []
+    assert app.broker.inspect.stats() == []
 
 
 def test_a_serializer_may_only_read():

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from laneway import Batch, Context, EnqueueError, Item, Laneway, Middleware
-from laneway.brokers.memory import MemoryBroker
+from laneway.brokers.sqlite import MemoryBroker
 from laneway.clock import ManualClock
 from laneway.jobs.data import Claim, Debounce, Kind, Payload
 from laneway.jobs.merge import identity_of
@@ -51,13 +51,13 @@ def context(app, sync):
 
 
 def payloads(app: Laneway, queue: str, key: str) -> dict[str, float]:
-    [job] = app.broker.find(queue, key)
+    [job] = app.broker.inspect.find(queue, key)
     return {payload.body: payload.score for payload in job.payloads}
 
 
 def test_a_payload_is_stored_for_its_key(app, sync):
     handle = sync.enqueue("order-17", {"b": 2, "a": 1})
-    [job] = app.broker.find("sync", "order-17")
+    [job] = app.broker.inspect.find("sync", "order-17")
     assert (job.kind, job.key, job.perform_at) == (Kind.COLLECTING, "order-17", 1_000.0)
     assert job.payloads[0].body == '{"a":1,"b":2}'
     assert job.payloads[0].identity == identity_of('{"a":1,"b":2}')
@@ -118,7 +118,7 @@ def test_quiet_is_waited_for_unless_a_time_is_given(app):
     ]
     assert found == [quiet, quiet, None, None, None]
     sync.enqueue_many([("a", 1), Item("b", 1, perform_at=2_000), Item("c", 1, score=3)])
-    assert [app.broker.find("sync", key)[0].perform_at for key in "abc"] == [1_005.0, 2_000.0, 1_005.0]
+    assert [app.broker.inspect.find("sync", key)[0].perform_at for key in "abc"] == [1_005.0, 2_000.0, 1_005.0]
 
 
 def test_many_are_stored_in_their_order(app, sync):
@@ -293,7 +293,7 @@ def app_with(middleware: Middleware) -> Laneway:
 def test_a_middleware_that_changes_a_payload_makes_it_another_one():
     app = app_with(Changing(body='"other"'))
     handle = app.registry.collector_of("sync").enqueue("a", "x")
-    [job] = app.broker.find("sync", "a")
+    [job] = app.broker.inspect.find("sync", "a")
     assert job.payloads[0].identity == identity_of('"other"')
     assert handle.status() == "queued"
 
@@ -311,14 +311,14 @@ def test_a_middleware_cannot_bring_in_what_is_refused(changes, sentence):
     with pytest.raises(EnqueueError) as caught:
         app.registry.collector_of("sync").enqueue("a", "x")
     assert sentence in str(caught.value)
-    assert app.broker.stats() == []
+    assert app.broker.inspect.stats() == []
 
 
 def test_a_middleware_cannot_send_a_ticket_to_its_queue():
     app = app_with(Changing(queue="sync"))
     with pytest.raises(EnqueueError, match="cannot go to the queue sync, which belongs to the collecting task"):
         app.registry.find("plain").enqueue()
-    assert app.broker.stats() == []
+    assert app.broker.inspect.stats() == []
 
 
 # -- its handle ----------------------------------------------------------------------------------------
@@ -332,4 +332,4 @@ def test_a_handle_is_about_one_payload_of_the_key(app, sync):
     assert (first.status(), second.status()) == ("cancelled", "delayed")
     assert second.reschedule(delay=5)
     assert list(payloads(app, "sync", "a")) == ["2"]
-    assert app.broker.find("sync", "a")[0].perform_at == 1_005.0
+    assert app.broker.inspect.find("sync", "a")[0].perform_at == 1_005.0

@@ -14,7 +14,7 @@ from pydantic import BaseModel
 
 from laneway import Context, DeclarationError, EnqueueError, Laneway, Listener, TicketError
 from laneway.brokers.aws.admin.resources import needs_of
-from laneway.brokers.memory import MemoryBroker
+from laneway.brokers.sqlite import MemoryBroker
 from laneway.cli.listing import JobReader
 from laneway.events.event import Subscription, copy_key
 from laneway.jobs.data import Claim, JobView, Kind, Payload
@@ -384,7 +384,7 @@ def test_nothing_is_sent_there_by_name(app):
             send()
         assert f"cannot go to the queue {queue}, which belongs to the listener on_login alone" in str(caught.value)
         assert str(caught.value).endswith("or send a value with app.sender(…).")
-    assert app.broker.stats() == []
+    assert app.broker.inspect.stats() == []
 
 
 def test_sqs_is_asked_when_it_is_declared():

@@ -10,7 +10,7 @@ import pytest
 
 from laneway import Context, Item, Key, Laneway, Middleware, Serializer
 from laneway.broker import Turn
-from laneway.brokers.memory import MemoryBroker
+from laneway.brokers.sqlite import MemoryBroker
 from laneway.jobs.data import Claim, Kind, Payload, WorkerView
 
 pytestmark = pytest.mark.unit
@@ -50,7 +50,7 @@ def noop(app):
 
 def test_two_equal_calls_are_two_payloads_of_one_key(app, charge):
     first, second = charge.enqueue("a", 5), charge.enqueue("a", 5)
-    [job] = app.broker.find("money", "a")
+    [job] = app.broker.inspect.find("money", "a")
     assert (job.kind, job.size, job.key) == (Kind.KEYED, 2, "a")
     assert [payload.identity for payload in job.payloads] == [first.id, second.id]
     assert first.id != second.id
@@ -128,7 +128,7 @@ def test_a_handle_is_about_its_call(app, charge):
 def test_any_task_may_be_given_a_key(app, charge, noop, send):
     context = Context(app, Claim("default", 1, "j", 1, 0.0, -1, 1, 0, [Payload("{}")]), noop)
     handle = send(app, noop, context)
-    jobs = context.outbox or app.broker.find("default", "k")
+    jobs = context.outbox or app.broker.inspect.find("default", "k")
     assert [(job.kind, job.key) for job in jobs] == [(Kind.KEYED, "k")]
     assert handle.key == "k"
     assert len(handle.id) == 32
@@ -195,7 +195,7 @@ def test_a_serializer_that_takes_no_id_still_keeps_equal_calls_apart():
         def charge(order: Annotated[str, Key]) -> None: ...
 
         handles = charge.enqueue_many([("a",), ("a",)])
-        [job] = app.broker.find("default", "a")
+        [job] = app.broker.inspect.find("default", "a")
         assert [payload.identity for payload in job.payloads] == [handle.id for handle in handles]
         assert ["_job_id" in json.loads(payload.body) for payload in job.payloads] == [has_id] * 2
         assert app.serializer.loads(job.payloads[0].body).params == {"order": "a"}

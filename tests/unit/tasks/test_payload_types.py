@@ -9,7 +9,7 @@ from uuid import UUID
 import pytest
 
 from laneway import Batch, ConfigError, DeclarationError, EnqueueError, Laneway, TicketError
-from laneway.brokers.memory import MemoryBroker
+from laneway.brokers.sqlite import MemoryBroker
 from laneway.jobs.merge import identity_of
 from tests.support.argument_types import Classy, Colour, Model, Movie, Nameless, Packed, Pair, Picky, Point
 
@@ -163,7 +163,7 @@ def test_an_app_may_encode_payloads_its_own_way():
     app, task = app_of(lambda point: f"{point.x}", lambda text: Point(int(text)))
     task.enqueue("a", Point(5))
     task.enqueue("a", Point(5, NOON))  # equal texts are one payload
-    [job] = app.broker.find("sync", "a")
+    [job] = app.broker.inspect.find("sync", "a")
     assert [payload.body for payload in job.payloads] == ["5"]
     assert job.payloads[0].identity == identity_of("5")
     assert task.load("5") == Point(5)
@@ -198,7 +198,7 @@ def test_what_it_encodes_wrongly_is_refused(dump, sentence):
         task.enqueue("a", Point(1))
     assert sentence in str(caught.value)
     assert "secret" not in str(caught.value)
-    assert app.broker.stats() == []
+    assert app.broker.inspect.stats() == []
 
 
 def test_what_it_cannot_read_is_a_ticket_error():

@@ -11,7 +11,7 @@ moving job in its next place. A job in none of them is in its SQS queue or, if i
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from heapq import merge, nlargest, nsmallest
 from itertools import islice
 
@@ -167,8 +167,8 @@ def _has_failed(item: DelayedItem) -> bool:
     return item.outgoing.note.retry_count >= 0
 
 
-class Inspection:
-    """Looks at queues, jobs and workers."""
+class AWSInspect:
+    """The inspect tier."""
 
     def __init__(
         self, channels: SQSQueues, tables: Tables, morgue: DeadLetterMorgue, settings: AWSSettings, clock: Clock
@@ -274,6 +274,14 @@ class Inspection:
         found.fresh = found.length - found.retries
         return found
 
+    def lags(self, queue: str) -> dict[int, float]:
+        """None: SQS queues have no shards."""
+        return {}
+
+    def undelivered(self, queues: Collection[str]) -> bool:
+        """Never: a worker sends the jobs of a run before it deletes the run's message."""
+        return False
+
     # -- workers ---------------------------------------------------------------------------------------
 
     def workers(self) -> list[WorkerView]:
@@ -363,7 +371,7 @@ class JobLocator:
     def status(self, queue: str, key: str, identity: str | None = None) -> Status:
         """Where a job is. Raises a BrokerError if that cannot be known."""
         id = identity or key
-        if self._turns.is_held(id):
+        if self._turns.is_held(queue, id):
             return "running"
         table = self._tables.of(queue)
         if table is None:
@@ -371,7 +379,7 @@ class JobLocator:
         # In this order: a job that moves on meanwhile is found in its next place, and never seems to go back.
         runs = self._tables.keeps_records and id in self._runs(table)
         item = table.get(id)
-        if item is not None:
+        if item is not None and item.queue == queue:
             return "delayed" if item.perform_at > self._clock.now() else "queued"
         if not self._tables.keeps_records:
             raise BrokerRefusedError(

@@ -1,4 +1,4 @@
-"""Operations: cancels, moves, runs, buries and deletes delayed jobs that wait in a table.
+"""AWSOperate: cancels, moves, runs, buries and deletes delayed jobs that wait in a table.
 
 No request reaches a message inside an SQS queue. If a job is not in the table, `cancel` and `reschedule` raise an
 error instead of reporting it as gone: SQS itself may be delaying it. With `records=on` the job history may show that
@@ -8,27 +8,30 @@ the job is in both places for a while.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 
 import msgspec
 
+from ...broker import EmptyMorgueResult
 from ...clock import Clock
 from ...errors import BrokerRefusedError
 from ..shared import due_at
 from .dynamodb.delayed_jobs import Table
 from .dynamodb.forward import Forwarder
+from .dynamodb.heartbeat import Heartbeat
 from .dynamodb.items import DelayedItem
 from .dynamodb.job_history import HistoryRow
 from .dynamodb.poller import Pollers
 from .dynamodb.tables import Tables
 from .settings import AWSSettings
 from .sqs.dead_letters import DeadLetterMorgue
+from .sqs.empty_morgue import MorgueEmptier
 from .sqs.message import OutgoingMessage
 from .sqs.queues import SQSQueues
 
 
-class Operations:
-    """Acts on the jobs that wait in tables."""
+class AWSOperate:
+    """The operate tier, and the verbs `cancel` and `reschedule` of the broker."""
 
     def __init__(
         self,
@@ -37,15 +40,21 @@ class Operations:
         forwarder: Forwarder,
         settings: AWSSettings,
         clock: Clock,
-        pollers: Pollers | None = None,
+        morgue: DeadLetterMorgue,
+        reporter: Heartbeat,
+        pollers: Pollers,
     ) -> None:
-        """`pollers` are told of what it moves."""
+        """`pollers` learn of the jobs that it moves."""
         self._channels = channels
         self._tables = tables
         self._forwarder = forwarder
         self._settings = settings
         self._clock = clock
-        self._pollers = pollers or Pollers()
+        self._morgue = morgue
+        self._reporter = reporter
+        self._pollers = pollers
+        self.revive = morgue.revive
+        self.delete_dead = morgue.delete
 
     # -- one job ---------------------------------------------------------------------------------------
 
@@ -126,9 +135,9 @@ class Operations:
 
         return self._act(queue, keys, run)
 
-    def bury_failed(self, queue: str, keys: Sequence[str], morgue: DeadLetterMorgue) -> int:
+    def bury_failed(self, queue: str, keys: Sequence[str]) -> int:
         """Send jobs that have failed to the dead-letter queue. Returns how many."""
-        return self._act(queue, keys, lambda table, items: [item for item in items if self._bury(table, item, morgue)])
+        return self._act(queue, keys, lambda table, items: [item for item in items if self._bury(table, item)])
 
     def delete_failed(self, queue: str, keys: Sequence[str]) -> int:
         """Remove jobs that have failed for good. Returns how many."""
@@ -139,7 +148,7 @@ class Operations:
             lambda table, items: [item for item in items if _has_failed(item) and table.remove(item.job_id, now)],
         )
 
-    def _bury(self, table: Table, item: DelayedItem, morgue: DeadLetterMorgue) -> bool:
+    def _bury(self, table: Table, item: DelayedItem) -> bool:
         """To the dead-letter queue first, then out of the table: if we die between, it is in both for a while."""
         mine, now = self._forwarder.mine, self._clock.now()
         if not _has_failed(item) or not table.claim(item, mine, now):
@@ -147,7 +156,7 @@ class Operations:
         outgoing = item.outgoing
         note = msgspec.structs.replace(outgoing.note, queue=item.queue, hop=outgoing.note.hop + 1)
         try:
-            morgue.bury(
+            self._morgue.bury(
                 self._channels.of(item.queue, item.fifo), [OutgoingMessage(outgoing.body, note, outgoing.attributes)]
             )
         except BrokerRefusedError:  # if AWS is away it may have been sent: then the claim ends by itself
@@ -156,6 +165,20 @@ class Operations:
         table.amend(item.queue, item.job_id, HistoryRow("dead", now))
         table.done(item, mine)
         return True
+
+    def empty_morgue(self, queue: str, *, revive: bool, most: int) -> Generator[int, None, EmptyMorgueResult]:
+        """Revive or delete what is dead of plain jobs, ten by ten, without listing it first."""
+        return MorgueEmptier(self._morgue, self._clock, queue, revive=revive).steps(most)
+
+    # -- queues ----------------------------------------------------------------------------------------
+
+    def pause(self, queue: str) -> bool:
+        return bool(self._channels.existing(queue)) and self._reporter.pause(queue, True)
+
+    def resume(self, queue: str) -> bool:
+        return bool(self._channels.existing(queue)) and self._reporter.pause(queue, False)
+
+    # -- finding ---------------------------------------------------------------------------------------
 
     def _act(
         self, queue: str, keys: Sequence[str], act: Callable[[Table, list[DelayedItem]], list[DelayedItem]]
@@ -166,8 +189,6 @@ class Operations:
             return 0
         done = act(table, list(self._found(table, queue, keys)))
         return len({item.outgoing.note.key or item.job_id for item in done})
-
-    # -- finding ---------------------------------------------------------------------------------------
 
     def _found(self, table: Table, queue: str, keys: Sequence[str]) -> Iterator[DelayedItem]:
         """The jobs with these keys that wait for a queue: plain ones and calls by their ids, all calls of a key."""

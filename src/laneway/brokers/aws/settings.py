@@ -14,7 +14,9 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import SplitResult, urlsplit
 
+from ...broker import MAX_BODY
 from ...errors import ConfigError
+from ...events.event import LONGEST_NAME
 from ...urls import Url
 
 OPTIONS = (
@@ -22,12 +24,13 @@ OPTIONS = (
     *("partitions", "poll", "wait", "max_body", "records"),
 )
 REGION_VARIABLES = ("AWS_REGION", "AWS_DEFAULT_REGION")
-#: SQS's limits.
-MAX_NAME = 80
+#: SQS's limits: of a queue's name, of a receive that waits, and of the time for which it delays or hides a message.
+MAX_NAME = LONGEST_NAME
 LONGEST_WAIT_S = 20
-LARGEST_BODY = 1_048_576
-#: What is due within the next 900 s is sent by a poll, so that polls must not be further apart.
-LONGEST_POLL_S = 900
+LONGEST_DELAY_S = 900
+LONGEST_VISIBILITY_S = 12 * 3_600
+#: What is due before SQS could delay it is sent by a poll, so that polls must not be further apart.
+LONGEST_POLL_S = LONGEST_DELAY_S
 MOST_PARTITIONS = 1_000
 
 _FIFO = ".fifo"
@@ -227,7 +230,7 @@ _TEXTS = {
 _NUMBERS = {
     "partitions": (1, MOST_PARTITIONS),
     "wait": (0, LONGEST_WAIT_S),
-    "max_body": (1_024, LARGEST_BODY),
+    "max_body": (1_024, MAX_BODY),
 }
 
 

@@ -8,25 +8,82 @@ a call are checked before the first is sent: SQS would refuse some of them, keep
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
+from ...broker import Capabilities, Feature, SettleBatch
 from ...config import DEFAULT_QUEUE, TaskOptions
 from ...errors import EnqueueError
 from ...jobs.data import Kind, NewJob
 from ..shared import check_jobs
-from .settings import MAX_NAME
+from .settings import LONGEST_VISIBILITY_S, MAX_NAME, AWSSettings
 from .sqs.hop_delay import task_in
 from .sqs.message import ROOM, OutgoingMessage, is_group, refused_character, size_of
 
 #: A message cannot be hidden for longer than this.
-LONGEST_RUN_S = 12 * 3600
-#: The longest name of an SQS queue.
-LONGEST_NAME = 80
+LONGEST_RUN_S = LONGEST_VISIBILITY_S
+#: Bytes of a message that its body leaves free: for its id and key, and for what it may grow by.
+BESIDE = ROOM + 256
+
+
+def capabilities(settings: AWSSettings) -> Capabilities:
+    """What the broker of these settings can do."""
+    return Capabilities(
+        shared=True,
+        remote=True,
+        max_body=settings.max_body - BESIDE,
+        makes_queues=False,
+        holders_keep=True,
+        relays=True,
+        derives_ids=True,
+        settle_batch=SettleBatch(10, 0.1),
+        ahead_s=0.2,  # a request takes longer than on other brokers
+        weight=10,  # what one request brings
+        refusal=partial(refusal, prefix=settings.prefix),
+        lacks=LACKS,
+        conditions=CONDITIONS,
+    )
+
+
+#: What SQS cannot do.
+LACKS: dict[Feature, str] = {
+    "shards": "SQS queues have no shards, and so nothing to reshard; SQLite and Redis have them.",
+    "collecting": "SQS cannot gather payloads; use Redis or SQLite for collecting tasks.",
+    "priorities": "SQS has no priorities; leave it out, have a queue of its own for what is urgent, or use Redis or "
+    "SQLite.",
+    "exact_counts": "SQS counts its messages approximately, and some seconds late; take the numbers as estimates.",
+    "sharding": "SQS queues have no shards, and a turn claims from the whole queue; SQLite and Redis have them.",
+    "queued_jobs": "SQS neither shows nor changes a job in a queue; enqueue with using(cancellable=True), and a "
+    "delayed job waits in a DynamoDB table, where it can be found, cancelled and moved.",
+    "unique_keys": "SQS stores and delivers a message at least once, and does not look at what is in a queue already; "
+    "have tasks bear being run twice.",
+    "due_order": "SQS delivers the calls of a key in the order of their arrival and plain jobs in about that order, "
+    "whatever their due times; use Redis or SQLite if due times are to decide.",
+    "large_claims": "SQS delivers ten messages at a time, and no more of a key until those are settled; a run gets ten "
+    "calls at most.",
+    "leases": "SQS itself delivers a job again if its worker does not renew it in time; nothing is to be reclaimed.",
+    "control_characters": "SQS takes no control characters but tabs and line breaks; escape them, as JSON does.",
+}
+
+
+_TABLE = "with the table"
+_RECORDS = "with the table and `records=on`"
+#: What needs a waiter table, which the broker finds when it is used.
+CONDITIONS: dict[str, str] = {
+    "delays of keyed jobs": _TABLE,
+    "cancelling and moving delayed jobs": _TABLE,
+    "running delayed jobs now": _TABLE,
+    "listing delayed jobs": _TABLE,
+    "the status of a delayed job": _TABLE,
+    "the status of any other job": _RECORDS,
+    "copies of an event that are delayed: listed, cancelled": _TABLE,
+    "counting what is processed and failed": _TABLE,
+    "listing workers": _TABLE,
+    "pausing queues": _TABLE,
+}
 
 
 def refusal(options: TaskOptions, kind: Kind, prefix: str = "") -> str | None:
     """A sentence, if SQS cannot do what such a task or listener needs; `prefix` stands before the names of queues."""
-    if kind is Kind.COLLECTING:
-        return "SQS cannot gather payloads; use Redis or SQLite for collecting tasks."
     limit_s = options.limit_s
     if limit_s is not None and limit_s > LONGEST_RUN_S:
         return (
@@ -36,11 +93,11 @@ def refusal(options: TaskOptions, kind: Kind, prefix: str = "") -> str | None:
     added = "-deadletter.fifo" if kind is Kind.KEYED else "-deadletter"
     queue = options.queue or DEFAULT_QUEUE
     before = "" if queue == DEFAULT_QUEUE else prefix
-    longest = LONGEST_NAME - len(before) - len(added)
+    longest = MAX_NAME - len(before) - len(added)
     if len(queue) > longest:
         begins = f"begins with the prefix {before} of the URL and " if before else ""
         return (
-            f"SQS takes names of {LONGEST_NAME} characters at most, and the dead letters of this queue are in one that "
+            f"SQS takes names of {MAX_NAME} characters at most, and the dead letters of this queue are in one that "
             f"{begins}ends with {added}; have the name of its queue be {longest} characters or fewer."
         )
     return None
@@ -120,9 +177,10 @@ def _problem(job: NewJob) -> str | None:
     if not job.body:
         return "its body is empty, which SQS does not take; give it one"
     if character := refused_character(job.body):
-        if job.to_topic or job.event or job.attributes is not None:
+        if job.event is not None:
             return f"its value holds the character {character}, which SQS does not take; leave it out of the value"
         return f"its body holds the character {character}, which SQS does not take; leave it out, or escape it"
-    if job.group and job.kind is Kind.PLAIN and not is_group(job.group):
-        return f"its group must be 1 to 128 letters, digits and punctuation of ASCII on SQS, not {job.group!r}"
+    group = job.hints.group if job.hints else ""
+    if group and job.kind is Kind.PLAIN and not is_group(group):
+        return f"its group must be 1 to 128 letters, digits and punctuation of ASCII on SQS, not {group!r}"
     return None

@@ -15,25 +15,26 @@ from typing import Any
 import msgspec
 import redis
 
-from ...broker import MAX_BODY, Answer, Listing, Order, Page, ReshardProgress, Turn
+from ...broker import Answer, Turn
 from ...clock import Clock
 from ...errors import ConfigError
-from ...jobs.data import JobView, NewJob, QueueStats, StartedRun, Status, WorkerView
+from ...jobs.data import NewJob, StartedRun, Status, WorkerView
 from ...urls import Url
 from ..shared import REMEMBER_DEAD_S, check_jobs, check_shards
-from . import inspect, operate, repair, reshard
+from . import inspect, operate
 from .client.cluster import ClusterServer
 from .client.server import RedisClient, Server
 from .cluster_enqueue import ClusterJobWriter
 from .cluster_turn import ClusterTurns
 from .enqueue import JobWriter
-from .inspect import listing
 from .keys import Keys
 from .layout import Layout, Layouts
 from .outbox import ClusterEnqueuer, ClusterOutbox
+from .repair import RedisHealth
+from .reshard import RedisShards
 from .script import load
-from .settings import RedisSettings, check_pool
-from .subscriptions import RedisSubscriptions
+from .settings import CAPABILITIES, RedisSettings, check_pool
+from .subscriptions import RedisEvents
 from .turn import ServerTurns, dead
 from .wakeup import wake_all
 
@@ -41,12 +42,10 @@ from .wakeup import wake_all
 LOOK_S = 2.0
 
 
-class RedisBroker(RedisSubscriptions):
+class RedisBroker:
     """Jobs in Redis; any number of threads may use it."""
 
-    max_body = MAX_BODY
-    shared = True
-    remote = True
+    capabilities = CAPABILITIES
 
     def __init__(self, server: RedisClient, *, prefix: str = "laneway", clock: Clock | None = None) -> None:
         self._server = server
@@ -64,6 +63,11 @@ class RedisBroker(RedisSubscriptions):
             self._storing = JobWriter(self._layouts)
             self._turning = ServerTurns(self._layouts, self._storing)
         self._nudges = 0
+        self.inspect = inspect.RedisInspect(self._layouts, self._outbox)
+        self.operate = operate.RedisOperate(self._layouts, self.inspect)
+        self.events = RedisEvents(self._layouts)
+        self.shards = RedisShards(self._layouts)
+        self.health = RedisHealth(self._layouts, lambda workers: self._give_back(workers, leaves=True))
 
     @classmethod
     def from_url(cls, url: Url) -> RedisBroker:
@@ -252,44 +256,10 @@ class RedisBroker(RedisSubscriptions):
         seconds, micros = self._server.do("TIME")
         return int(seconds) + int(micros) / 1e6
 
-    # -- looking ---------------------------------------------------------------------------------------
-
-    def queues(self) -> dict[str, int]:
-        return {layout.queue: layout.shards for layout in self._layouts.read_all()}
-
-    def stats(self) -> list[QueueStats]:
-        return inspect.stats(self._layouts)
-
-    def undelivered(self, queues: Collection[str]) -> bool:
-        """Whether something is not stored yet that finished runs of these queues have sent, or that is sent to them."""
-        return self._outbox is not None and self._outbox.holds(queues)
-
-    def lags(self, queue: str) -> dict[int, float]:
-        return inspect.lags(self._layouts, queue)
-
-    def workers(self) -> list[WorkerView]:
-        return inspect.workers(self._layouts)
+    # -- a handle's verbs ------------------------------------------------------------------------------
 
     def status(self, queue: str, key: str, identity: str | None = None) -> Status:
         return inspect.status(self._layouts, queue, key, identity)
-
-    def find(self, queue: str, key: str) -> list[JobView]:
-        return inspect.find(self._layouts, queue, key)
-
-    def listing(
-        self,
-        queue: str,
-        which: Listing,
-        *,
-        order: Order | None = None,
-        reverse: bool = False,
-        start: float | str | None = None,
-        after: str | None = None,
-        limit: int = 100,
-    ) -> Page:
-        return listing(self._layouts, queue, which, order=order, reverse=reverse, start=start, after=after, limit=limit)
-
-    # -- acting ----------------------------------------------------------------------------------------
 
     def cancel(self, queue: str, key: str, identity: str | None = None) -> bool:
         return operate.cancel(self._layouts, queue, key, identity)
@@ -304,42 +274,6 @@ class RedisBroker(RedisSubscriptions):
         perform_at: float | None = None,
     ) -> bool:
         return operate.reschedule(self._layouts, queue, key, identity, delay_s, perform_at)
-
-    def run_now(self, queue: str, keys: Sequence[str]) -> int:
-        return operate.run_now(self._layouts, queue, keys)
-
-    def bury_failed(self, queue: str, keys: Sequence[str]) -> int:
-        return operate.bury_failed(self._layouts, queue, keys)
-
-    def delete_failed(self, queue: str, keys: Sequence[str]) -> int:
-        return operate.delete_failed(self._layouts, queue, keys)
-
-    def revive(self, queue: str, keys: Sequence[str]) -> int:
-        return operate.revive(self._layouts, queue, keys)
-
-    def delete_dead(self, queue: str, keys: Sequence[str]) -> int:
-        return operate.delete_dead(self._layouts, queue, keys)
-
-    def pause(self, queue: str) -> bool:
-        return operate.pause(self._layouts, queue)
-
-    def resume(self, queue: str) -> bool:
-        return operate.resume(self._layouts, queue)
-
-    # -- shards ----------------------------------------------------------------------------------------
-
-    def reshard(self, queue: str, shards: int, *, limit: int = 1_000) -> ReshardProgress:
-        return reshard.reshard(self._layouts, queue, shards, limit)
-
-    # -- itself ----------------------------------------------------------------------------------------
-
-    def check(self) -> list[str]:
-        """What is unsafe about the servers, and what is unwell with the jobs: all of them are looked through."""
-        return repair.problems(self._server) + repair.check(self._layouts)
-
-    def repair(self) -> list[str]:
-        """Mend what is unwell with the jobs; the servers' settings are left alone."""
-        return repair.repair(self._layouts, lambda workers: self._give_back(workers, leaves=True))
 
     def close(self) -> None:
         """Close all connections; the next call opens new ones."""

@@ -24,7 +24,7 @@ from ..shared import another_kind
 from .client.server import RedisClient
 from .codec import new_job
 from .enqueue import CHUNK, JobColumns, SenderNumbers, column_args
-from .layout import Layout, Layouts, outdated
+from .layout import TRIES, Layout, Layouts, outdated
 from .script import load
 from .wakeup import wake_all
 
@@ -62,7 +62,6 @@ class DeliveryMarks:
         self._server.try_all([(load("delivered"), [tag], some) for tag, some in marks.items()])
 
 
-_TRIES = 20
 #: How many keys an error names.
 _NAMED = 5
 
@@ -109,7 +108,7 @@ class EnqueueGroup:
 
     def marked_by(self, numbers: Sequence[int]) -> list[int]:
         """The numbers by which jobs are remembered; see `delivery_mark`."""
-        return [-1 if self.jobs[number].event else number for number in numbers]
+        return [-1 if self.jobs[number].event_id else number for number in numbers]
 
     def fail(self, numbers: Sequence[int], trouble: BrokerError) -> None:
         self.left += numbers
@@ -162,7 +161,7 @@ class ClusterJobWriter:
 
     def _carry_out(self, chunk: EnqueueGroup, woken: set[str], *, check: bool = False) -> None:
         """Store a chunk, or see whether it can be stored."""
-        for _ in range(_TRIES):
+        for _ in range(TRIES):
             stale = self.round([chunk], woken, check=check)
             if chunk.refused:
                 raise another_kind(chunk.jobs[chunk.refused[0]], chunk.refused[1])
@@ -177,7 +176,7 @@ class ClusterJobWriter:
     def check(self, jobs: Sequence[NewJob], worker: str, ending: Ending) -> tuple[int, Kind] | None:
         """Which of these jobs cannot be stored, once those runs of the worker have ended; the first that is found."""
         parcel = EnqueueGroup(jobs, 0)
-        for _ in range(_TRIES):
+        for _ in range(TRIES):
             stale = self.round([parcel], set(), check=True, worker=worker, ending=ending)
             if parcel.trouble:
                 raise parcel.trouble

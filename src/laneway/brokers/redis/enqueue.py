@@ -23,7 +23,7 @@ from ...jobs.shards import DEFAULT_SHARDS, shard_of
 from ..shared import another_kind
 from .client.server import Call
 from .codec import new_job, simple_record
-from .layout import Layout, Layouts, outdated
+from .layout import TRIES, Layout, Layouts, outdated
 from .script import load
 
 #: What the copies of one event may be together.
@@ -49,7 +49,7 @@ def _units(jobs: Sequence[NewJob]) -> list[list[NewJob]]:
     """What must be stored together, each where its first job was."""
     units: dict[str | int, list[NewJob]] = {}
     for number, job in enumerate(jobs):
-        units.setdefault(job.event or number, []).append(job)
+        units.setdefault(job.event_id or number, []).append(job)
     for unit in units.values():
         _check(unit)
     return list(units.values())
@@ -59,7 +59,7 @@ def _check(copies: Sequence[NewJob]) -> None:
     chars = sum(len(job.body) for job in copies) if len(copies) > 1 else 0
     if len(copies) > MOST_COPIES or chars > MOST_CHARS:
         raise EnqueueError(
-            f"The event {copies[0].event} has {len(copies):,} copies of {chars:,} characters together. Those of one "
+            f"The event {copies[0].event_id} has {len(copies):,} copies of {chars:,} characters together. Those of one "
             f"event are stored in one step, so that it may have {MOST_COPIES:,} of {MOST_CHARS:,}: publish less of it, "
             "such as where the rest is found, or have fewer queues subscribe."
         )
@@ -68,7 +68,6 @@ def _check(copies: Sequence[NewJob]) -> None:
 #: What is stored in one step: a million jobs at once must not stop the server, and a gigabyte it would not take.
 CHUNK = 1_000
 CHUNK_CHARS = 16_000_000
-_TRIES = 20
 
 
 class SenderNumbers:
@@ -205,7 +204,7 @@ class JobWriter:
 
     def _store(self, jobs: Sequence[NewJob]) -> None:
         name, seq = self._senders.take()
-        for _ in range(_TRIES):
+        for _ in range(TRIES):
             used = dict[str, Layout]()
             answer: list[Any] = self._layouts.server.run(*self._call(jobs, used, name, seq))
             if answer[0] == b"stale":
@@ -283,7 +282,7 @@ class JobWriter:
 
 def chunks_of(jobs: Sequence[NewJob]) -> list[Sequence[NewJob]]:
     """Jobs in the portions in which they are stored."""
-    if any(job.event for job in jobs):
+    if any(job.event_id for job in jobs):
         return split_keeping_events(jobs, CHUNK, CHUNK_CHARS)
     chunks, first, chars = [], 0, 0
     for n, job in enumerate(jobs):

@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 import struct
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import msgspec
@@ -27,6 +27,7 @@ from .client.errors import StaleLayoutError, ensure_current
 from .client.server import RedisClient
 from .codec import ViewRecord
 from .layout import Layout, Layouts
+from .outbox import ClusterOutbox
 from .script import load
 
 #: How many are looked at in one step: at first, when nobody knows how large they are, and at most. And how much.
@@ -85,20 +86,6 @@ def status(layouts: Layouts, queue: str, key: str, identity: str | None) -> Stat
     return layouts.attempt(queue, step)
 
 
-def find(layouts: Layouts, queue: str, key: str) -> list[JobView]:
-    """A key's job wherever there is one."""
-
-    def step(layout: Layout) -> list[JobView]:
-        found: dict[int, JobView] = {}
-        for tag in layout.tags_of_key(key):
-            views = _read_views(_ask(layouts, layout, "find", tag, key=key, payloads=FIND_SHOWN, bytes=SHOWN_BYTES))
-            for view in views:
-                found.setdefault(_RANKS[view.status], view.job_view(queue, layout.shard(tag)))
-        return [found[rank] for rank in sorted(found)]
-
-    return layouts.attempt(queue, step)
-
-
 def _ask(layouts: Layouts, layout: Layout, script: str, tag: str, **args: object) -> Any:
     return layouts.ask(script, tag, moving=layout.record.resharding > 0, **args)[1]
 
@@ -120,24 +107,6 @@ class _ShardStats(msgspec.Struct, array_like=True):
 
 
 _read_numbers = msgspec.msgpack.Decoder(_ShardStats).decode
-
-
-def stats(layouts: Layouts) -> list[QueueStats]:
-    """Every queue in numbers."""
-    known = layouts.read_all()
-    answers = iter(_ask_all(layouts, known, "stats"))
-    said = {layout.queue: [next(answers) for _ in layout.all_tags] for layout in known}
-
-    def again(layout: Layout) -> QueueStats:
-        return _sum(layout, _ask_all(layouts, [layout], "stats"))
-
-    found = []
-    for layout in known:
-        try:
-            found.append(_sum(layout, said[layout.queue]))
-        except StaleLayoutError:
-            found.append(layouts.attempt(layout.queue, again))
-    return found
 
 
 def _sum(layout: Layout, answers: Sequence[Any]) -> QueueStats:
@@ -163,20 +132,6 @@ def _sum(layout: Layout, answers: Sequence[Any]) -> QueueStats:
     )
 
 
-def lags(layouts: Layouts, queue: str) -> dict[int, float]:
-    """How late the shards of a queue are that have something due."""
-
-    def step(layout: Layout) -> dict[int, float]:
-        found: dict[int, float] = {}
-        for tag, answer in zip(layout.all_tags, _ask_all(layouts, [layout], "lags"), strict=True):
-            shard, lag = layout.shard(tag), _read_lag(ensure_current(answer)[1])
-            if not isinstance(lag, bool) and shard < layout.shards:
-                found[shard] = max(lag, found.get(shard, 0.0))
-        return dict(sorted(found.items()))
-
-    return layouts.attempt(queue, step)
-
-
 def _ask_all(layouts: Layouts, known: Sequence[Layout], script: str) -> list[Any]:
     """What a script says about all shards of some queues."""
     calls = []
@@ -184,27 +139,6 @@ def _ask_all(layouts: Layouts, known: Sequence[Layout], script: str) -> list[Any
         args = [layouts.args(moving=layout.record.resharding > 0)]
         calls += [(load(script), [tag], args) for tag in layout.all_tags]
     return layouts.server.run_all(calls)
-
-
-# -- workers -------------------------------------------------------------------------------------------
-
-
-def workers(layouts: Layouts) -> list[WorkerView]:
-    """Every worker that is known, those that began first before the others."""
-    keys = layouts.keys
-    stored, told, ended = layouts.server.do_all(
-        [("HGETALL", keys.workers), ("HGETALL", keys.times), ("ZRANGE", keys.dead, 0, -1)]
-    )
-    views, times, dead = _pairs(stored), _pairs(told), {name.decode() for name in ended}
-    found = {name: _read_worker(view) for name, view in views.items() if not name.startswith("shards:")}
-    busy = _busy(layouts, list(found))
-    for name, view in found.items():
-        # A worker that leaves at this moment may be known by half.
-        view.started_at = float(times.get(f"started:{name}", 0.0))
-        view.seen_at = float(times.get(f"seen:{name}", view.started_at))
-        view.shards = _read_shards(views.get(f"shards:{name}", b"{}"))
-        view.dead, view.busy = name in dead, busy[name]
-    return sorted(found.values(), key=lambda view: (view.started_at, view.id))
 
 
 def _busy(layouts: Layouts, names: Sequence[str]) -> dict[str, int]:
@@ -264,34 +198,6 @@ class _PageReply(msgspec.Struct, array_like=True):
 
 
 _read_part = msgspec.msgpack.Decoder(_PageReply).decode
-
-
-def listing(
-    layouts: Layouts,
-    queue: str,
-    which: Listing,
-    *,
-    order: Order | None,
-    reverse: bool,
-    start: float | str | None,
-    after: str | None,
-    limit: int,
-) -> Page:
-    """One page."""
-    order = check_order(which, order)
-    check_start(order, start)
-    place = _begin(order, reverse, start, None if after is None else read_position(order, after))
-    request = PageRequest(which, order, reverse, place, limit)
-
-    def step(layout: Layout) -> Page:
-        found = _first(layouts, layout, layout.tags, request)
-        if layout.next_tags:
-            # Whatever is moved meanwhile is there by the time when these are asked.
-            found = _merged(found, _first(layouts, layout, layout.next_tags, request), request)
-        last = write_position(order, found[-1][0]) if found and len(found) == limit else None
-        return Page([view for _, view in found], last)
-
-    return layouts.attempt(queue, step)
 
 
 def _begin(order: Order, reverse: bool, start: float | str | None, after: Position | None) -> Position | None:
@@ -396,3 +302,102 @@ def _feed(
         calls.append((load("listing"), [lane.tag], [args]))
     for lane, answer in zip(hungry, layouts.server.run_all(calls), strict=True):
         lane.take(_read_part(ensure_current(answer)[1]), request)
+
+
+class RedisInspect:
+    """The inspect tier."""
+
+    def __init__(self, layouts: Layouts, outbox: ClusterOutbox | None) -> None:
+        self._layouts = layouts
+        self._outbox = outbox
+
+    def queues(self) -> dict[str, int]:
+        return {layout.queue: layout.shards for layout in self._layouts.read_all()}
+
+    def exists(self, queue: str) -> bool:
+        return queue in self.queues()
+
+    def stats(self) -> list[QueueStats]:
+        known = self._layouts.read_all()
+        answers = iter(_ask_all(self._layouts, known, "stats"))
+        said = {layout.queue: [next(answers) for _ in layout.all_tags] for layout in known}
+
+        def again(layout: Layout) -> QueueStats:
+            return _sum(layout, _ask_all(self._layouts, [layout], "stats"))
+
+        found = []
+        for layout in known:
+            try:
+                found.append(_sum(layout, said[layout.queue]))
+            except StaleLayoutError:
+                found.append(self._layouts.attempt(layout.queue, again))
+        return found
+
+    def lags(self, queue: str) -> dict[int, float]:
+        def step(layout: Layout) -> dict[int, float]:
+            found: dict[int, float] = {}
+            for tag, answer in zip(layout.all_tags, _ask_all(self._layouts, [layout], "lags"), strict=True):
+                shard, lag = layout.shard(tag), _read_lag(ensure_current(answer)[1])
+                if not isinstance(lag, bool) and shard < layout.shards:
+                    found[shard] = max(lag, found.get(shard, 0.0))
+            return dict(sorted(found.items()))
+
+        return self._layouts.attempt(queue, step)
+
+    def workers(self) -> list[WorkerView]:
+        keys = self._layouts.keys
+        stored, told, ended = self._layouts.server.do_all(
+            [("HGETALL", keys.workers), ("HGETALL", keys.times), ("ZRANGE", keys.dead, 0, -1)]
+        )
+        views, times, dead = _pairs(stored), _pairs(told), {name.decode() for name in ended}
+        found = {name: _read_worker(view) for name, view in views.items() if not name.startswith("shards:")}
+        busy = _busy(self._layouts, list(found))
+        for name, view in found.items():
+            # A worker that leaves at this moment may be known by half.
+            view.started_at = float(times.get(f"started:{name}", 0.0))
+            view.seen_at = float(times.get(f"seen:{name}", view.started_at))
+            view.shards = _read_shards(views.get(f"shards:{name}", b"{}"))
+            view.dead, view.busy = name in dead, busy[name]
+        return sorted(found.values(), key=lambda view: (view.started_at, view.id))
+
+    def find(self, queue: str, key: str) -> list[JobView]:
+        def step(layout: Layout) -> list[JobView]:
+            found: dict[int, JobView] = {}
+            for tag in layout.tags_of_key(key):
+                views = _read_views(
+                    _ask(self._layouts, layout, "find", tag, key=key, payloads=FIND_SHOWN, bytes=SHOWN_BYTES)
+                )
+                for view in views:
+                    found.setdefault(_RANKS[view.status], view.job_view(queue, layout.shard(tag)))
+            return [found[rank] for rank in sorted(found)]
+
+        return self._layouts.attempt(queue, step)
+
+    def listing(
+        self,
+        queue: str,
+        which: Listing,
+        *,
+        order: Order | None = None,
+        reverse: bool = False,
+        start: float | str | None = None,
+        after: str | None = None,
+        limit: int = 100,
+    ) -> Page:
+        order = check_order(which, order)
+        check_start(order, start)
+        place = _begin(order, reverse, start, None if after is None else read_position(order, after))
+        request = PageRequest(which, order, reverse, place, limit)
+
+        def step(layout: Layout) -> Page:
+            found = _first(self._layouts, layout, layout.tags, request)
+            if layout.next_tags:
+                # Whatever is moved meanwhile is there by the time when these are asked.
+                found = _merged(found, _first(self._layouts, layout, layout.next_tags, request), request)
+            last = write_position(order, found[-1][0]) if found and len(found) == limit else None
+            return Page([view for _, view in found], last)
+
+        return self._layouts.attempt(queue, step)
+
+    def undelivered(self, queues: Collection[str]) -> bool:
+        return self._outbox is not None and self._outbox.holds(queues)

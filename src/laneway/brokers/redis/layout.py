@@ -27,8 +27,8 @@ from .script import load
 
 _T = TypeVar("_T")
 
-#: A queue that changes more often than this while one call is made is not left alone by somebody.
-_TRIES = 20
+#: How often a call is made anew because another process has paused or resharded the queue meanwhile.
+TRIES = 20
 
 
 class QueueRecord(msgspec.Struct, array_like=True):
@@ -163,7 +163,7 @@ class Layouts:
 
     def attempt(self, queue: str, step: Callable[[Layout], _T]) -> _T:
         """What `step` returns for the layout of a queue that exists; again with a new one when it was outdated."""
-        for _ in range(_TRIES):
+        for _ in range(TRIES):
             layout = self.get(queue)
             try:
                 return step(layout)

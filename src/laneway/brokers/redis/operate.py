@@ -8,20 +8,19 @@ the shards even if the queue is paused already: the process that paused it may h
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from typing import Any
 
-from ..shared import due_at
+from ...broker import EmptyMorgueResult
+from ..shared import due_at, empty_by_pages
 from .client.errors import StaleLayoutError
-from .inspect import ask
-from .layout import Layout, Layouts
+from .inspect import RedisInspect, ask
+from .layout import TRIES, Layout, Layouts
 from .script import load
 from .wakeup import wake, wake_on_cluster, wakeup_keys_for
 
 #: Thousands of keys at once must not stop the server.
 CHUNK = 500
-#: How often shards are told anew when somebody else pauses or reshards the queue meanwhile.
-_TRIES = 20
 
 #: The tags of one call, and its keys.
 _Part = tuple[tuple[str, ...], list[str]]
@@ -57,26 +56,6 @@ def _act(layouts: Layouts, queue: str, script: str, key: str, identity: str | No
 
 
 # -- many jobs -----------------------------------------------------------------------------------------
-
-
-def run_now(layouts: Layouts, queue: str, keys: Sequence[str]) -> int:
-    return _act_on_all(layouts, queue, "run_now", list(dict.fromkeys(keys)))
-
-
-def bury_failed(layouts: Layouts, queue: str, keys: Sequence[str]) -> int:
-    return _act_on_all(layouts, queue, "end_failed", keys, bury=True)
-
-
-def delete_failed(layouts: Layouts, queue: str, keys: Sequence[str]) -> int:
-    return _act_on_all(layouts, queue, "end_failed", keys)
-
-
-def revive(layouts: Layouts, queue: str, keys: Sequence[str]) -> int:
-    return _act_on_all(layouts, queue, "revive", keys, together=not layouts.server.is_cluster)
-
-
-def delete_dead(layouts: Layouts, queue: str, keys: Sequence[str]) -> int:
-    return _act_on_all(layouts, queue, "delete_dead", keys)
 
 
 def _act_on_all(
@@ -137,14 +116,6 @@ def _context(layouts: Layouts, layout: Layout, tags: int = 1) -> dict[str, objec
 # -- queues --------------------------------------------------------------------------------------------
 
 
-def pause(layouts: Layouts, queue: str) -> bool:
-    return _set_paused(layouts, queue, paused=True)
-
-
-def resume(layouts: Layouts, queue: str) -> bool:
-    return _set_paused(layouts, queue, paused=False)
-
-
 def _set_paused(layouts: Layouts, queue: str, *, paused: bool) -> bool:
     """The queue's record says whether it is paused. Its shards are told even if that is not new: whoever changed it
     may have died before."""
@@ -152,7 +123,7 @@ def _set_paused(layouts: Layouts, queue: str, *, paused: bool) -> bool:
     if changed is None:
         return False
     layouts.forget(queue)
-    for _ in range(_TRIES):
+    for _ in range(TRIES):
         told = layouts.get(queue)
         layouts.open(told, tell=True)
         layouts.forget(queue)
@@ -163,3 +134,35 @@ def _set_paused(layouts: Layouts, queue: str, *, paused: bool) -> bool:
     if not paused:
         wake(layouts, queue)
     return bool(changed)
+
+
+class RedisOperate:
+    """The operate tier."""
+
+    def __init__(self, layouts: Layouts, inspect: RedisInspect) -> None:
+        self._layouts = layouts
+        self._inspect = inspect
+
+    def run_now(self, queue: str, keys: Sequence[str]) -> int:
+        return _act_on_all(self._layouts, queue, "run_now", list(dict.fromkeys(keys)))
+
+    def bury_failed(self, queue: str, keys: Sequence[str]) -> int:
+        return _act_on_all(self._layouts, queue, "end_failed", keys, bury=True)
+
+    def delete_failed(self, queue: str, keys: Sequence[str]) -> int:
+        return _act_on_all(self._layouts, queue, "end_failed", keys)
+
+    def revive(self, queue: str, keys: Sequence[str]) -> int:
+        return _act_on_all(self._layouts, queue, "revive", keys, together=not self._layouts.server.is_cluster)
+
+    def delete_dead(self, queue: str, keys: Sequence[str]) -> int:
+        return _act_on_all(self._layouts, queue, "delete_dead", keys)
+
+    def empty_morgue(self, queue: str, *, revive: bool, most: int) -> Generator[int, None, EmptyMorgueResult]:
+        return empty_by_pages(self._inspect, self, queue, revive=revive, most=most)
+
+    def pause(self, queue: str) -> bool:
+        return _set_paused(self._layouts, queue, paused=True)
+
+    def resume(self, queue: str) -> bool:
+        return _set_paused(self._layouts, queue, paused=False)

@@ -26,7 +26,7 @@ from ...jobs.shards import DEFAULT_SHARDS
 from ..shared import another_kind
 from .cluster_enqueue import ClusterJobWriter, DeliveryMarks, EnqueueGroup, by_shard
 from .enqueue import chunks_of, partly_stored
-from .layout import Layouts, outdated
+from .layout import TRIES, Layouts, outdated
 from .script import load
 from .wakeup import wake_all
 
@@ -36,7 +36,6 @@ LEFT_BEHIND_S = 5.0
 _SOME = 10
 #: Of so many entries in an outbox it is not looked to which queues they go.
 _MANY = 1_000
-_TRIES = 20
 
 _log = logging.getLogger("laneway")
 _write = msgspec.json.Encoder().encode  # a text, because scripts cannot be given bytes in their arguments
@@ -89,7 +88,7 @@ class ClusterOutbox:
         for parcel in parcels.values():
             parcel.first = self._storing.arrivals.take(len(parcel.jobs))
         woken: set[str] = set()
-        for _ in range(_TRIES):
+        for _ in range(TRIES):
             todo = [parcel for parcel in parcels.values() if parcel.left and not parcel.trouble]
             if not todo:
                 break
@@ -192,12 +191,12 @@ class ClusterEnqueuer:
         self._outbox = outbox
 
     def enqueue(self, jobs: Sequence[NewJob]) -> None:
-        copies = [job for job in jobs if job.event]
-        if len({job.event for job in copies}) == len(copies):
+        copies = [job for job in jobs if job.event_id]
+        if len({job.event_id for job in copies}) == len(copies):
             self._storing.enqueue(jobs)
             return
         chunks = chunks_of(copies)  # they may be too many, and then nothing is stored
-        others = [job for job in jobs if not job.event]
+        others = [job for job in jobs if not job.event_id]
         if others:
             self._store(others)
         stored = len(others)
@@ -223,7 +222,7 @@ class ClusterEnqueuer:
     def _post(self, copies: Sequence[NewJob]) -> list[OutboxEntry]:
         """Put copies of whole events into an outbox, that of a shard to which one of them goes."""
         name = new_id()
-        for _ in range(_TRIES):
+        for _ in range(TRIES):
             layout = self._layouts.declare(copies[0].queue, DEFAULT_SHARDS)
             tag = layout.tags_of_key(copies[0].key)[
                 -1

@@ -12,15 +12,17 @@ payload: a payload without a job goes to the morgue.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
+from ...broker import AutoCreateNote, Duty, Finding
 from ...errors import BrokerError
 from ...jobs.shards import shard_of
+from ..shared import CLAIMS_OF_THE_DEAD, being_resharded, mendable
 from . import reshard, transfer
 from .client.errors import StaleLayoutError, ensure_current
 from .client.server import RedisClient, Server
@@ -28,88 +30,119 @@ from .layout import Layout, Layouts
 from .script import load
 from .wakeup import wakeup_keys_for
 
+if TYPE_CHECKING:
+    from ...app import Laneway
+
 #: The oldest Redis that has every command of ours. Every Valkey has.
 OLDEST = (6, 2)
 #: The part of maxmemory from which on it is time to do something.
 NEARLY_FULL = 0.9
 
 
-def problems(caller: RedisClient) -> list[str]:
+def problems(caller: RedisClient) -> list[Finding]:
     """Every problem, of every server."""
-    found: list[str] = []
+    found: list[Finding] = []
     for server in caller.servers():
         try:
             found += _of_server(server, caller.is_cluster, is_replica=False)
         except BrokerError as error:
             if not caller.is_cluster:
                 raise
-            found.append(str(error))
+            found.append(Finding("problem", "away", str(error), server.place))
     for server in caller.replicas():
         try:
             found += _of_server(server, caller.is_cluster, is_replica=True)
         except BrokerError as error:
-            found.append(str(error))
+            found.append(Finding("problem", "away", str(error), server.place))
     return found
 
 
-def _of_server(server: Server, in_cluster: bool, is_replica: bool) -> Iterator[str]:
+def _of_server(server: Server, in_cluster: bool, is_replica: bool) -> Iterator[Finding]:
     info = _pairs(server.do("INFO"))
     place = server.place
     version = info.get("redis_version", "")
     if "valkey_version" not in info and (numbers := _numbers(version)) and numbers < OLDEST:
-        yield f"{place} is Redis {version}; Laneway needs 6.2 or newer, or any Valkey."
+        yield _problem("old-version", place, f"{place} is Redis {version}; Laneway needs 6.2 or newer, or any Valkey.")
     if info.get("role") == "slave" and not is_replica:
-        yield f"{place} is a replica, which cannot be written to; give the URL of the primary."
+        yield _problem(
+            "replica", place, f"{place} is a replica, which cannot be written to; give the URL of the primary."
+        )
     if info.get("cluster_enabled") == "1" and not in_cluster:
-        yield f"{place} is a node of a Redis Cluster; use a redis+cluster: URL for it."
+        yield _problem("cluster-node", place, f"{place} is a node of a Redis Cluster; use a redis+cluster: URL for it.")
     if in_cluster and (state := _pairs(server.do("CLUSTER", "INFO")).get("cluster_state")) != "ok":
-        yield f"{place} says that the state of its Cluster is {state}; look at `CLUSTER INFO` and mend it."
+        yield _problem(
+            "cluster-state",
+            place,
+            f"{place} says that the state of its Cluster is {state}; look at `CLUSTER INFO` and mend it.",
+        )
     yield from _memory(place, info)
     yield from _persistence(server, info)
 
 
-def _memory(place: str, info: Mapping[str, str]) -> Iterator[str]:
+def _memory(place: str, info: Mapping[str, str]) -> Iterator[Finding]:
     policy = info.get("maxmemory_policy")
     if policy is None:
-        yield f"{place} does not say what it does when its memory is full; see that its maxmemory-policy is noeviction."
+        yield _problem(
+            "eviction-unknown",
+            place,
+            f"{place} does not say what it does when its memory is full; see that its maxmemory-policy is noeviction.",
+        )
     elif policy != "noeviction":
-        yield (
+        yield _problem(
+            "evicts",
+            place,
             f"{place} throws away keys, jobs among them, when its memory is full (maxmemory-policy {policy}); "
-            "set maxmemory-policy noeviction."
+            "set maxmemory-policy noeviction.",
         )
     most, used = int(info.get("maxmemory", 0)), int(info.get("used_memory", 0))
     if most and used > NEARLY_FULL * most:
-        yield (
+        yield _problem(
+            "memory-full",
+            place,
             f"{place} has used {used / most:.0%} of its memory ({used:,} of {most:,} bytes) and takes no jobs when "
-            "it is full; raise maxmemory, or run more workers."
+            "it is full; raise maxmemory, or run more workers.",
         )
 
 
-def _persistence(server: Server, info: Mapping[str, str]) -> Iterator[str]:
+def _persistence(server: Server, info: Mapping[str, str]) -> Iterator[Finding]:
     place = server.place
     has_log = info.get("aof_enabled") == "1"
     if has_log:
         policy = _config(server, "appendfsync")
         if policy is None:
-            yield f"{place} does not let its appendfsync be read; see that it is everysec or always."
+            yield _problem(
+                "fsync-unknown",
+                place,
+                f"{place} does not let its appendfsync be read; see that it is everysec or always.",
+            )
         elif policy == "no":
-            yield (
+            yield _problem(
+                "fsync-off",
+                place,
                 f"{place} leaves it to the system when its log reaches the disk (appendfsync no), so that a crash of "
-                "the machine loses the jobs of half a minute; set appendfsync everysec or always."
+                "the machine loses the jobs of half a minute; set appendfsync everysec or always.",
             )
     else:
         saves = _config(server, "save")
         if saves is None:
-            yield (
+            yield _problem(
+                "persistence-unknown",
+                place,
                 f"{place} keeps no log (appendonly no) and does not let its save points be read, so that a restart "
-                "loses the latest jobs or all of them; set appendonly yes."
+                "loses the latest jobs or all of them; set appendonly yes.",
             )
         elif not saves:
-            yield f"{place} keeps nothing on disk, so that a restart loses all jobs; set appendonly yes."
+            yield _problem(
+                "no-persistence",
+                place,
+                f"{place} keeps nothing on disk, so that a restart loses all jobs; set appendonly yes.",
+            )
         else:
-            yield (
+            yield _problem(
+                "snapshots-only",
+                place,
                 f"{place} keeps snapshots only (save {saves}), so that a crash loses the jobs since the last one; "
-                "set appendonly yes."
+                "set appendonly yes.",
             )
     for name, what in (
         ("aof_last_write_status", "write to its log"),
@@ -117,7 +150,15 @@ def _persistence(server: Server, info: Mapping[str, str]) -> Iterator[str]:
         ("rdb_last_bgsave_status", "save a snapshot"),
     ):
         if (status := info.get(name, "ok")) != "ok":
-            yield f"{place} failed to {what} the last time ({name} {status}); look at its log and its disk."
+            yield _problem(
+                "write-failed",
+                place,
+                f"{place} failed to {what} the last time ({name} {status}); look at its log and its disk.",
+            )
+
+
+def _problem(code: str, place: str, text: str) -> Finding:
+    return Finding("problem", code, text, place)
 
 
 def _config(server: Server, name: str) -> str | None:
@@ -257,32 +298,81 @@ class RepairFindings:
         return sum(of(each) for _, each in self.surveys)
 
 
-def check(layouts: Layouts) -> list[str]:
-    """What is unwell, a sentence each."""
+class RedisHealth:
+    """The health tier."""
+
+    auto_create = False
+
+    def __init__(self, layouts: Layouts, give_back: GiveBack) -> None:
+        self._layouts = layouts
+        self._give_back = give_back
+
+    def unmade(self) -> Finding | None:
+        return None
+
+    def check(self, app: Laneway | None = None) -> list[Finding]:
+        """What is unsafe about the servers, and what is wrong with the jobs: all of them are looked through."""
+        return problems(self._layouts.server) + check(self._layouts)
+
+    def repair(self) -> list[str]:
+        """Mend what is wrong with the jobs; the servers' settings are left alone."""
+        return repair(self._layouts, self._give_back)
+
+    def duties(self, queues: Collection[str]) -> Sequence[Duty]:
+        return ()
+
+    def provide(self, app: Laneway, queues: Collection[str]) -> Sequence[AutoCreateNote]:
+        return ()
+
+
+def check(layouts: Layouts) -> list[Finding]:
+    """What is wrong with the stored data."""
     queues = layouts.read_all()
-    problems = [
-        f"The queue {layout.queue} is being resharded from {layout.shards} to {layout.record.resharding} "
-        f"({layout.record.moved} of {max(layout.record.to_move, 0)} jobs have moved), and nothing is claimed "
-        f"meanwhile; a worker goes on with it, or laneway reshard {layout.queue} {layout.record.resharding}."
+    found = _look(layouts, queues)
+    counted = [
+        (
+            "unclosed-shards",
+            sum(1 for layout in queues if layout.record.closing),
+            "Queues whose former shards are not closed",
+        ),
+        ("unknown-worker", sum(found.nobodys.values()), "Jobs claimed by a worker that does not exist"),
+        (
+            "unlisted-claims",
+            found.count(lambda each: len(each.unlisted)),
+            "Claims that are not in the list of their worker",
+        ),
+        ("wrong-shard", sum(map(len, found.astray.values())), "Jobs in the wrong shard, where no worker looks"),
+        (
+            "moving",
+            found.count(lambda each: each.leaving),
+            "Jobs on their way to their shard that have not arrived",
+        ),
+        (
+            "not-indexed",
+            found.count(lambda each: len(each.jobs) + len(each.graves)),
+            "Jobs that are not in all their indices",
+        ),
+        ("stray-entries", found.count(lambda each: len(each.strays)), "Entries of indices without such a job"),
+        (
+            "no-payload",
+            found.count(lambda each: len(each.hollow) + len(each.hollow_graves)),
+            "Jobs without any payload",
+        ),
+        ("no-job", found.orphan_count, "Payloads without a job"),
+    ]
+    resharding = [
+        being_resharded(
+            layout.queue,
+            layout.shards,
+            layout.record.resharding,
+            max(layout.record.to_move, 0),
+            layout.record.moved,
+        )
         for layout in queues
         if layout.record.resharding
     ]
-    found = _look(layouts, queues)
-    if found.dead:
-        problems.append("There are claims of workers that are dead; start a worker, and it takes them over.")
-    counted = [
-        (sum(1 for layout in queues if layout.record.closing), "Queues whose former shards are not closed"),
-        (sum(found.nobodys.values()), "Jobs claimed by a worker that does not exist"),
-        (found.count(lambda each: len(each.unlisted)), "Claims that are not in the list of their worker"),
-        (sum(map(len, found.astray.values())), "Jobs in the wrong shard, where no worker looks"),
-        (found.count(lambda each: each.leaving), "Jobs on their way to their shard that have not arrived"),
-        (found.count(lambda each: len(each.jobs) + len(each.graves)), "Jobs that are not in all their indices"),
-        (found.count(lambda each: len(each.strays)), "Entries of indices without such a job"),
-        (found.count(lambda each: len(each.hollow) + len(each.hollow_graves)), "Jobs without any payload"),
-        (found.orphan_count, "Payloads without a job"),
-    ]
-    problems += [f"{what}: {number}; mend it with laneway check --repair." for number, what in counted if number]
-    return problems
+    dead = [CLAIMS_OF_THE_DEAD] if found.dead else []
+    return resharding + dead + [mendable(code, number, what) for code, number, what in counted if number]
 
 
 def repair(layouts: Layouts, give_back: GiveBack) -> list[str]:

@@ -20,11 +20,10 @@ from ...errors import ConfigError
 from ..shared import check_shards, unknown_queue
 from . import transfer
 from .client.errors import StaleLayoutError, ensure_current
-from .layout import Layout, Layouts, outdated
+from .layout import TRIES, Layout, Layouts, outdated
 from .script import load
 from .wakeup import wake
 
-_TRIES = 20
 #: What was cancelled is moved so much at a time, and in one step no more than so many times.
 _MARKS, _PAGES = 1_000, 10
 #: How long a shard remembers at most what was delivered to it; see `note_delivered` in scripts/enqueue.lua.
@@ -33,25 +32,30 @@ _read_turn, _write_turn = msgspec.msgpack.Decoder(list[Any]).decode, msgspec.msg
 _NOTHING = ReshardProgress(total=0, moved=0, running=0, done=True)
 
 
-def reshard(layouts: Layouts, queue: str, shards: int, limit: int) -> ReshardProgress:
-    """Begin, go on or finish."""
-    check_shards(queue, shards)
-    for _ in range(_TRIES):
-        layout = _begin(layouts, queue, shards)
-        if not layout.record.resharding:
-            return _NOTHING
-        if layout.record.resharding != shards:
-            raise ConfigError(
-                f"The queue {queue} is being changed to {layout.record.resharding} shards; finish that first, "
-                f"with `laneway reshard {queue} {layout.record.resharding}`."
-            )
-        try:
-            if layout.record.to_move < 0:
-                _prepare(layouts, layout)
-            return _step(layouts, layout, limit)
-        except StaleLayoutError:  # somebody has finished it meanwhile, or a shard has never been opened
-            layouts.refresh(layout)
-    raise outdated(queue)
+class RedisShards:
+    """The shards tier."""
+
+    def __init__(self, layouts: Layouts) -> None:
+        self._layouts = layouts
+
+    def reshard(self, queue: str, shards: int, *, limit: int = 1_000) -> ReshardProgress:
+        check_shards(queue, shards)
+        for _ in range(TRIES):
+            layout = _begin(self._layouts, queue, shards)
+            if not layout.record.resharding:
+                return _NOTHING
+            if layout.record.resharding != shards:
+                raise ConfigError(
+                    f"The queue {queue} is being changed to {layout.record.resharding} shards; finish that first, "
+                    f"with `laneway reshard {queue} {layout.record.resharding}`."
+                )
+            try:
+                if layout.record.to_move < 0:
+                    _prepare(self._layouts, layout)
+                return _step(self._layouts, layout, limit)
+            except StaleLayoutError:  # somebody has finished it meanwhile, or a shard has never been opened
+                self._layouts.refresh(layout)
+        raise outdated(queue)
 
 
 def _begin(layouts: Layouts, queue: str, shards: int) -> Layout:

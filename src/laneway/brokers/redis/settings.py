@@ -14,18 +14,21 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
+from ...broker import Capabilities
 from ...errors import ConfigError
 from ...urls import Url
+from ..shared import MAX_TIMEOUT_S
 from .keys import Keys
 
 if TYPE_CHECKING:
     from .client.cluster import ClusterServer, Place
     from .client.server import Server
 
+CAPABILITIES = Capabilities(shared=True, remote=True)
+
 OPTIONS = ("prefix", "pool", "pool_timeout", "timeout", "ca", "cert", "key", "verify")
 DEFAULT_PORT = 6379
 MAX_POOL = 1_000
-MAX_TIMEOUT_S = 3_600
 
 #: The user and password when the URL has none.
 USERNAME_VARIABLE = "LANEWAY_REDIS_USERNAME"

@@ -1,4 +1,4 @@
-"""RedisSubscriptions: stores which queues get a copy of the events of a topic.
+"""RedisEvents: stores which queues get a copy of the events of a topic.
 
 Publishing reads the subscriptions of a topic each time, so reading them is one command. They are stored beside the
 records of the queues, on a Cluster in the same slot: a subscription is made or ended in one step.
@@ -14,10 +14,11 @@ from .layout import Layouts
 from .script import load
 
 
-class RedisSubscriptions:
-    """The part of the Redis broker that keeps subscriptions."""
+class RedisEvents:
+    """The events tier."""
 
-    _layouts: Layouts
+    def __init__(self, layouts: Layouts) -> None:
+        self._layouts = layouts
 
     def subscribe(self, subscription: Subscription) -> bool:
         check_subscription(subscription)

@@ -18,12 +18,11 @@ from ..shared import another_kind, check_jobs, storable
 from .client.errors import StaleLayoutError
 from .codec import claim_of
 from .enqueue import JobWriter, TagList
-from .layout import Layout, Layouts, outdated
+from .layout import TRIES, Layout, Layouts, outdated
 from .script import load
 
 #: What the runs that a turn settles may send, in all.
 OUTBOX_CHARS = 100_000_000
-_TRIES = 20
 
 
 class _SettlementArgs:
@@ -53,7 +52,7 @@ def take_turn(layouts: Layouts, turn: Turn, take: Take) -> Answer:
     for outbox in sending:
         check_jobs(outbox)
     _ensure_size(sending)
-    for attempt in range(_TRIES):
+    for attempt in range(TRIES):
         layout = layouts.get(turn.queue)
         used = {turn.queue: layout}
         try:

@@ -1,5 +1,7 @@
 """Database: connections, transactions, fork safety and schema version of one SQLite file; reads `.sql` files.
 
+MemoryDatabase is the same in the memory of one process.
+
 It knows nothing of jobs. Each process has one connection to write, one to read and one to watch, so that its threads
 wait for each other in order and only processes compete for the file's lock.
 
@@ -16,12 +18,14 @@ import sqlite3
 import threading
 import time
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import cache
 from importlib import resources
 from pathlib import Path
 
 from ... import sentinel
+from ...broker import Finding
 from ...errors import BrokerAwayError, BrokerError, BrokerRefusedError, ConfigError
 
 OLDEST_SQLITE = (3, 35)
@@ -33,7 +37,8 @@ APPLICATION_ID = 0x4C414E45
 CACHE_KIB = 4_000
 
 
-def read_statements(name: str) -> dict[str, str]:
+@cache
+def read_statements(name: str) -> Mapping[str, str]:
     """The statements of a `.sql` file of this package, or of a folder of them, by the `-- name:` line above each."""
     place = resources.files(__name__.rpartition(".")[0]).joinpath(name)
     if place.is_dir():
@@ -45,6 +50,9 @@ def read_statements(name: str) -> dict[str, str]:
 class Database:
     """One SQLite file."""
 
+    _purposes: tuple[str, ...] = PURPOSES
+    _is_intact = staticmethod(sentinel.is_intact)
+
     def __init__(self, path: Path, *, synchronous: str = "normal", timeout_s: float = 30.0) -> None:
         if sqlite3.sqlite_version_info < OLDEST_SQLITE:
             raise ConfigError(
@@ -54,7 +62,7 @@ class Database:
         self.path = path
         self._synchronous = synchronous
         self._timeout_s = timeout_s
-        self._schema = read_statements("schema.sql")
+        self._schema = dict(read_statements("schema.sql"))
         self._file: tuple[int, int] | None = None
         self._looked_at = 0.0
         self._astray = False
@@ -63,7 +71,7 @@ class Database:
         _databases.add(self)
 
     def _make_locks(self) -> None:
-        self._locks = {purpose: threading.Lock() for purpose in PURPOSES}
+        self._locks = {purpose: threading.Lock() for purpose in self._purposes}
         self._opening = threading.Lock()
 
     @contextmanager
@@ -76,7 +84,7 @@ class Database:
                 self._check_descriptors()
                 connection.execute("COMMIT")
             except BaseException:
-                if connection.in_transaction and sentinel.is_intact():
+                if connection.in_transaction and self._is_intact():
                     connection.execute("ROLLBACK")
                 raise
 
@@ -91,6 +99,11 @@ class Database:
         """A connection of its own for the waker, so that others' commits show in its data_version."""
         with self._connection("watch") as connection:
             yield connection
+
+    def version(self, watch: sqlite3.Connection) -> int:
+        """A number that is another one after every commit, whichever process made it."""
+        version: int = watch.execute("PRAGMA data_version").fetchone()[0]
+        return version
 
     @contextmanager
     def _connection(self, purpose: str) -> Iterator[sqlite3.Connection]:
@@ -114,11 +127,33 @@ class Database:
         SQLite does not notice. It would write to whatever has its numbers now; and a file that it opened would get a
         number under which another part of the process still writes, such as its log.
         """
-        if not sentinel.is_intact():
+        if not self._is_intact():
             raise BrokerAwayError(
                 f"This process can no longer use the database {self.path}: its file descriptors were closed. "
                 "Restart it."
             )
+
+    @property
+    def place(self) -> str:
+        """The database in a sentence."""
+        return str(self.path)
+
+    def unmade(self) -> Finding | None:
+        """A finding if there is no file yet, whether or not it can be made."""
+        try:
+            if self.path.exists():
+                return None
+        except OSError:
+            return None  # what may not be looked at counts as there, and opening it says what is wrong
+        folder = self.path.absolute().parent
+        if not folder.is_dir():
+            text = f"There is no folder {folder} for the database {self.path.name}; make it first."
+            return Finding("problem", "no-folder", text, self.place)
+        if not os.access(folder, os.W_OK):
+            text = f"The database {self.path} cannot be made: the folder {folder} may not be written to."
+            return Finding("problem", "read-only-folder", text, self.place)
+        text = f"There is no database {self.path} yet; a worker or the first job makes it."
+        return Finding("ok", "no-database", text, self.place)
 
     def check_file(self) -> None:
         """Raise BrokerAwayError if the path does not lead to the file that is open; looked at once a second.
@@ -257,7 +292,7 @@ class Database:
         self._file = None
 
     def _close(self, purpose: str) -> None:
-        if not sentinel.is_intact():
+        if not self._is_intact():
             return  # SQLite would close, and may write to, whatever has its numbers now
         connection = self._connections.pop(purpose, None)
         if connection is not None:
@@ -280,6 +315,41 @@ class Database:
 
     def after_fork_in_child(self) -> None:
         self._make_locks()
+
+
+class MemoryDatabase(Database):
+    """A database in the memory of this process: one connection and one lock, whatever the purpose.
+
+    The connection is the data, so neither `close` nor a fork closes it; it ends with this object. A forked child has
+    a copy of its own, made between two transactions. Parent and child do not see what the other stores afterwards.
+    """
+
+    _purposes = ("write",)
+    _is_intact = staticmethod(lambda: True)  # it has no descriptors that a job could close
+
+    @property
+    def place(self) -> str:
+        return "memory:"
+
+    def unmade(self) -> Finding | None:
+        return None
+
+    def version(self, watch: sqlite3.Connection) -> int:
+        return watch.total_changes  # data_version does not count a connection's own commits
+
+    @contextmanager
+    def _connection(self, purpose: str) -> Iterator[sqlite3.Connection]:
+        with super()._connection("write") as connection:
+            yield connection
+
+    def _open(self) -> sqlite3.Connection:
+        connection = sqlite3.connect(self.path, isolation_level=None, check_same_thread=False)
+        weakref.finalize(self, connection.close).atexit = False  # a thread may be using it until the very end
+        self._migrate(connection)
+        return connection
+
+    def _close(self, purpose: str) -> None:
+        """Keep the connection."""
 
 
 _databases: weakref.WeakSet[Database] = weakref.WeakSet()

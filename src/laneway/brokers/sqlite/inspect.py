@@ -1,24 +1,24 @@
 """Status, find, stats, lags, workers, and pages of jobs. Reads only.
 
-Pages are sorted by time, key or retry_count, in either direction. Their cursor is not that of
-`brokers/page_cursor.py`: it is the position of the page's last job, as JSON. The caller opens the snapshot for
-`find` and `listing`; `stats` opens its own.
+Pages are sorted by time, key or retry_count, in either direction. `find`, `listing` and `stats` read one snapshot.
 """
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import chain, islice
 from typing import Any
 
 import msgspec
 
 from ...broker import Listing, Order, Page
-from ...clock import Clock
-from ...errors import BrokerRefusedError
 from ...jobs.data import Headers, JobView, Kind, Payload, QueueStats, Status, WorkerView
+from ..page_cursor import check_order, check_start, read_position, write_position
+from ..shared import unknown_queue
 from .queues import QueueRow, Sql, to_json
+from .store import Store
 
 #: How many payloads of a job are shown when it is asked for, and in a listing.
 SHOWN = 1_000
@@ -119,65 +119,6 @@ def _place(row: _ViewRow) -> int:
     return DEAD if row.updated_at is not None else RUNNING if row.running else QUEUED
 
 
-def stats(db: Any, sql: Sql, clock: Clock) -> list[QueueStats]:
-    """Every queue in numbers."""
-    db.execute("BEGIN")
-    try:
-        # The first read fixes what is seen, and only then is it asked what time it is: a job that was stored in
-        # between would otherwise count as delayed.
-        db.execute(sql["token"]).fetchone()
-        now = clock.now()
-        rows = db.execute(sql["stats"], {"now": now}).fetchall()
-    finally:
-        db.execute("ROLLBACK")
-    return [
-        QueueStats(
-            queue=name,
-            shards=shards,
-            length=length,
-            delayed=delayed,
-            fresh=length - retries,
-            retries=retries,
-            dead=dead,
-            busy=busy,
-            processed=processed,
-            failed=failed,
-            lag=max(0.0, now - earliest),
-            paused=bool(paused),
-        )
-        for name, shards, processed, failed, paused, length, delayed, retries, busy, earliest, dead in rows
-    ]
-
-
-def lags(db: Any, sql: Sql, queue: int, clock: Clock) -> dict[int, float]:
-    """How late the shards of a queue are that have something due."""
-    dues = db.execute(sql["dues"], {"queue": queue}).fetchall()
-    now = clock.now()  # only now: what was stored before it was read is due then
-    return {shard: now - due for shard, due in dues if due is not None and due <= now}
-
-
-def workers(db: Any, sql: Sql) -> list[WorkerView]:
-    """Every worker that is known."""
-    return [
-        WorkerView(
-            id=name,
-            host=host,
-            pid=pid,
-            queues=msgspec.json.decode(queues),
-            concurrency=concurrency,
-            lease_s=lease_s,
-            started_at=started_at,
-            seen_at=seen_at,
-            dead=bool(dead),
-            busy=busy,
-            shards=msgspec.json.decode(shards),
-        )
-        for name, host, pid, queues, concurrency, lease_s, started_at, seen_at, dead, shards, busy in db.execute(
-            sql["workers"]
-        ).fetchall()
-    ]
-
-
 def status(db: Any, sql: Sql, queue: int, key: str, identity: str | None, now: float) -> Status:
     """Where a job, or one payload of it, is."""
     values = {"queue": queue, "key": key, "identity": identity or ""}
@@ -209,19 +150,123 @@ def _payload_status(db: Any, sql: Sql, values: dict[str, Any], now: float) -> St
     return "delayed" if due > now else "queued"
 
 
-def find(db: Any, sql: Sql, name: str, queue: int, key: str, now: float) -> list[JobView]:
-    """A key's job that runs, the one that is queued or set aside, and the one in the morgue."""
-    found: list[JobView] = []
-    values = {"queue": queue, "key": key}
-    for at, rows in (("job_at", "job_rows"), ("dead_at", "dead_rows")):
-        if (known := db.execute(sql[at], values).fetchone()) is None:
-            continue
-        (text,) = db.execute(sql[rows], {"ids": to_json([known[0]])}).fetchone()
-        row = _read_row(text)
-        found.append(row.view(name, now, *_payloads(db, sql, row, _place(row), SHOWN)))
-        if row.running and row.next_at != "NULL":
-            found.append(row.set_aside(name, now, *_payloads(db, sql, row, QUEUED, SHOWN)))
-    return found
+class SQLiteInspect:
+    """The inspect tier."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._db, self._sql, self._clock = store.db, store.sql, store.clock
+
+    def queues(self) -> dict[str, int]:
+        return {name: queue.shards for name, queue in self._store.read_queues().items()}
+
+    def exists(self, queue: str) -> bool:
+        return queue in self._store.read_queues()
+
+    def stats(self) -> list[QueueStats]:
+        with self._db.read() as db, _snapshot(db):
+            # The first read fixes what is seen, and only then is it asked what time it is: a job that was stored in
+            # between would otherwise count as delayed.
+            db.execute(self._sql["token"]).fetchone()
+            now = self._clock.now()
+            rows = db.execute(self._sql["stats"], {"now": now}).fetchall()
+        return [
+            QueueStats(
+                queue=name,
+                shards=shards,
+                length=length,
+                delayed=delayed,
+                fresh=length - retries,
+                retries=retries,
+                dead=dead,
+                busy=busy,
+                processed=processed,
+                failed=failed,
+                lag=max(0.0, now - earliest),
+                paused=bool(paused),
+            )
+            for name, shards, processed, failed, paused, length, delayed, retries, busy, earliest, dead in rows
+        ]
+
+    def lags(self, queue: str) -> dict[int, float]:
+        known = self._store.queue(queue)
+        with self._db.read() as db:
+            dues = db.execute(self._sql["dues"], {"queue": known.id}).fetchall()
+        now = self._clock.now()  # only now: what was stored before it was read is due then
+        return {shard: now - due for shard, due in dues if due is not None and due <= now}
+
+    def workers(self) -> list[WorkerView]:
+        with self._db.read() as db:
+            rows = db.execute(self._sql["workers"]).fetchall()
+        return [
+            WorkerView(
+                id=name,
+                host=host,
+                pid=pid,
+                queues=msgspec.json.decode(queues),
+                concurrency=concurrency,
+                lease_s=lease_s,
+                started_at=started_at,
+                seen_at=seen_at,
+                dead=bool(dead),
+                busy=busy,
+                shards=msgspec.json.decode(shards),
+            )
+            for name, host, pid, queues, concurrency, lease_s, started_at, seen_at, dead, shards, busy in rows
+        ]
+
+    def find(self, queue: str, key: str) -> list[JobView]:
+        known, found = self._store.queue(queue), []
+        values = {"queue": known.id, "key": key}
+        with self._db.read() as db, _snapshot(db):
+            now = self._clock.now()
+            for at, rows in (("job_at", "job_rows"), ("dead_at", "dead_rows")):
+                if (job := db.execute(self._sql[at], values).fetchone()) is None:
+                    continue
+                (text,) = db.execute(self._sql[rows], {"ids": to_json([job[0]])}).fetchone()
+                row = _read_row(text)
+                found.append(row.view(queue, now, *_payloads(db, self._sql, row, _place(row), SHOWN)))
+                if row.running and row.next_at != "NULL":
+                    found.append(row.set_aside(queue, now, *_payloads(db, self._sql, row, QUEUED, SHOWN)))
+        return found
+
+    def listing(
+        self,
+        queue: str,
+        which: Listing,
+        *,
+        order: Order | None = None,
+        reverse: bool = False,
+        start: float | str | None = None,
+        after: str | None = None,
+        limit: int = 100,
+    ) -> Page:
+        known = self._store.read_queues().get(queue)  # again: its priorities say where to look
+        if known is None:
+            raise unknown_queue(queue)
+        order = check_order(which, order)
+        check_start(order, start)
+        request = PageRequest(which, order, reverse, start, after, max(limit, 0))
+        statement = "dead_rows" if which == "dead" else "job_rows"
+        with self._db.read() as db, _snapshot(db):
+            now = self._clock.now()
+            page = list(islice(_positions(db, self._sql, known, request, now), request.limit))
+            jobs = views(db, self._sql, statement, queue, [each[-1] for each in page], now, SHOWN_IN_LISTING)
+        more = page and len(page) == limit
+        return Page(jobs, request.cursor(page[-1]) if more else None)
+
+    def undelivered(self, queues: Collection[str]) -> bool:
+        return False
+
+
+@contextmanager
+def _snapshot(db: Any) -> Iterator[None]:
+    """Several statements that see the same moment."""
+    db.execute("BEGIN")
+    try:
+        yield
+    finally:
+        db.execute("ROLLBACK")
 
 
 #: A place in a listing: what it is sorted by, then ties, then the id.
@@ -234,47 +279,38 @@ class PageRequest(msgspec.Struct):
     """What a page is asked for."""
 
     which: Listing
-    order: Order | None
+    order: Order
     reverse: bool
     start: float | str | None
     after: str | None
     limit: int
 
+    def cursor(self, position: Position) -> str:
+        """The text from which a later page goes on."""
+        value, *at, id = position
+        return write_position(self.order, (value, at[0] if at else 0.0, id, ""))
 
-def listing(db: Any, sql: Sql, queue: QueueRow, request: PageRequest, now: float) -> Page:
-    """One page."""
-    order = check_order(request.which, request.order)
-    found = _positions(db, sql, queue, request, order, now)
-    page = list(islice(found, max(request.limit, 0)))
-    statement = "dead_rows" if request.which == "dead" else "job_rows"
-    jobs = views(db, sql, statement, queue.name, [each[-1] for each in page], now, SHOWN_IN_LISTING)
-    more = page and len(page) == request.limit
-    return Page(jobs, msgspec.json.encode(page[-1]).decode() if more else None)
-
-
-def check_order(which: Listing, order: Order | None) -> Order:
-    """What a listing is sorted by; raises for an order that it cannot have."""
-    if order is None:
-        return "updated_at" if which == "dead" else "perform_at"
-    allowed: dict[str, tuple[Order, ...]] = {
-        "dead": ("updated_at", "key"),
-        "running": ("perform_at", "key"),
-    }
-    possible = allowed.get(which, ("perform_at", "key", "retry_count"))
-    if order not in possible:
-        raise BrokerRefusedError(
-            f"{which.capitalize()} jobs can be listed by {' or '.join(possible)}, not by {order!r}."
-        )
-    return order
+    def begin(self) -> Position:
+        """Where the page begins: just beyond the one before, or at a value, that itself included."""
+        edge = float("inf") if self.reverse else float("-inf")
+        ties: Position = (_LAST if self.reverse else _FIRST,)
+        if self.order == "retry_count":
+            ties = (edge, *ties)
+        if self.after is not None:
+            value, at, id, _ = read_position(self.order, self.after)
+            id = max(_FIRST, min(id, _LAST))
+            return (value, at, id) if self.order == "retry_count" else (value, id)
+        if self.start is not None:
+            return (self.start, *ties)
+        if self.order == "key":
+            return (b"" if self.reverse else "", *ties)  # SQLite sorts any text before any bytes
+        return (edge, *ties)
 
 
-def _positions(
-    db: Any, sql: Sql, queue: QueueRow, request: PageRequest, order: Order, now: float
-) -> Iterator[Position]:
+def _positions(db: Any, sql: Sql, queue: QueueRow, request: PageRequest, now: float) -> Iterator[Position]:
     """The positions of a page, in order."""
-    which, reverse = request.which, request.reverse
-    width = 3 if order == "retry_count" else 2
-    position = _position(request, width, text=order == "key")
+    which, order, reverse = request.which, request.order, request.reverse
+    position = request.begin()
     values = {
         "queue": queue.id,
         "limit": request.limit,
@@ -319,30 +355,3 @@ def _positions(
 def turned(statement: str) -> str:
     """A listing's statement for the other direction."""
     return statement.replace(" ASC", " DESC").replace(") > (", ") < (")
-
-
-def _position(request: PageRequest, width: int, *, text: bool) -> Position:
-    """Where a page begins: just beyond the one before, or at a value, that itself included."""
-    if request.after is not None:
-        return _read_position(request.after, width, text=text)
-    edge = float("inf") if request.reverse else float("-inf")
-    ties = (*(edge,) * (width - 2), _LAST if request.reverse else _FIRST)
-    if request.start is not None:
-        if isinstance(request.start, str) is not text:
-            raise BrokerRefusedError(f"A listing by {request.order or 'time'} cannot begin with {request.start!r}.")
-        return (request.start, *ties)
-    if text:
-        return (b"" if request.reverse else "", *ties)  # SQLite sorts any text before any bytes
-    return (edge, *ties)
-
-
-def _read_position(after: str, width: int, *, text: bool) -> Position:
-    """What a page before has given as its `after`: the position of its last job, as JSON."""
-    kinds = (str if text else (int, float), *((int, float),) * (width - 2), int)
-    try:
-        position = msgspec.json.decode(after, type=list[float | int | str])
-    except msgspec.DecodeError:
-        position = []
-    if len(position) != width or not all(map(isinstance, position, kinds)):
-        raise BrokerRefusedError(f"{after!r} is not a position of a listing; take it from the page before.")
-    return (*position[:-1], max(_FIRST, min(int(position[-1]), _LAST)))

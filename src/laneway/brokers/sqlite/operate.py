@@ -1,17 +1,23 @@
 """Cancels and reschedules queued jobs, makes them due now; buries, deletes and revives.
 
-The caller holds the transaction.
+The functions act on one key; their caller holds the transaction. `SQLiteOperate` has the verbs of operators.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Generator, Iterable, Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
 
+from ...broker import EmptyMorgueResult
 from ...jobs.data import Kind
 from ...jobs.merge import HEAD, LARGEST_SCORE
+from ..shared import empty_by_pages
+from .inspect import SQLiteInspect
 from .queues import QueueRow, Sql, to_json
+from .store import Store
 from .turn import bury, lower, what_is_left
 
 _read_identities = msgspec.json.Decoder(list[str]).decode
@@ -77,13 +83,13 @@ def reschedule(db: Any, sql: Sql, queue: int, key: str, identity: str | None, at
     return True
 
 
-def run_now(db: Any, sql: Sql, queue: int, key: str, now: float) -> bool:
+def run_now(db: Any, sql: Sql, queue: QueueRow, key: str, now: float) -> bool:
     """Queued → queued, due now with all its calls; what is due already keeps its place."""
-    job = _job(db, sql, queue, key)
+    job = _job(db, sql, queue.id, key)
     if job is None or job.running:
         return False
     if job.perform_at > now:
-        return reschedule(db, sql, queue, key, None, now)
+        return reschedule(db, sql, queue.id, key, None, now)
     if job.kind is Kind.KEYED:
         db.execute(sql["hasten_payloads"], {"id": job.id, "perform_at": now})
         unmoved = {"perform_at": job.perform_at, "not_before": job.not_before}
@@ -91,9 +97,9 @@ def run_now(db: Any, sql: Sql, queue: int, key: str, now: float) -> bool:
     return True
 
 
-def take_failed(db: Any, sql: Sql, queue: int, key: str, now: float, *, keep: bool) -> bool:
+def take_failed(db: Any, sql: Sql, queue: QueueRow, key: str, now: float, *, keep: bool) -> bool:
     """Queued → dead or, without `keep`, gone: what has failed of a job that waits for a retry."""
-    job = _job(db, sql, queue, key)
+    job = _job(db, sql, queue.id, key)
     if job is None or job.running or job.retry_count < 0:
         return False
     values = {"id": job.id, "retry_count": job.retry_count, "error": job.error, "died": False, "now": now}
@@ -137,11 +143,62 @@ def revive(db: Any, sql: Sql, queue: QueueRow, key: str, now: float) -> bool:
     return True
 
 
-def delete_dead(db: Any, sql: Sql, queue: int, key: str) -> bool:
+def delete_dead(db: Any, sql: Sql, queue: QueueRow, key: str, now: float) -> bool:
     """Dead → gone."""
-    dead = db.execute(sql["dead_at"], {"queue": queue, "key": key}).fetchone()
+    dead = db.execute(sql["dead_at"], {"queue": queue.id, "key": key}).fetchone()
     if dead is None:
         return False
     db.execute(sql["remove_payloads"], {"id": dead[0], "place": 2})
     db.execute(sql["delete_dead"], {"id": dead[0]})
     return True
+
+
+class SQLiteOperate:
+    """The operate tier. Each verb is one transaction, and wakes the waiting threads of this process."""
+
+    def __init__(self, store: Store, inspect: SQLiteInspect) -> None:
+        self._store = store
+        self._inspect = inspect
+
+    def run_now(self, queue: str, keys: Sequence[str]) -> int:
+        return self._each(queue, dict.fromkeys(keys), run_now)
+
+    def bury_failed(self, queue: str, keys: Sequence[str]) -> int:
+        return self._each(queue, keys, partial(take_failed, keep=True))
+
+    def delete_failed(self, queue: str, keys: Sequence[str]) -> int:
+        return self._each(queue, keys, partial(take_failed, keep=False))
+
+    def revive(self, queue: str, keys: Sequence[str]) -> int:
+        return self._each(queue, keys, revive)
+
+    def delete_dead(self, queue: str, keys: Sequence[str]) -> int:
+        return self._each(queue, keys, delete_dead)
+
+    def _each(self, queue: str, keys: Iterable[str], act: Callable[[Any, Sql, QueueRow, str, float], bool]) -> int:
+        """Act on each key in one transaction. Returns for how many it did something."""
+        store = self._store
+        store.queue(queue)
+        with store.db.write() as db:
+            known, now = store.current_queues(db, [queue])[queue], store.clock.now()
+            acted = sum(act(db, store.sql, known, key, now) for key in keys)
+        store.waiting.wake()
+        return acted
+
+    def empty_morgue(self, queue: str, *, revive: bool, most: int) -> Generator[int, None, EmptyMorgueResult]:
+        return empty_by_pages(self._inspect, self, queue, revive=revive, most=most)
+
+    def pause(self, queue: str) -> bool:
+        return self._set_paused(queue, paused=True)
+
+    def resume(self, queue: str) -> bool:
+        # This process's waiters are woken; those of other processes see that something was written.
+        resumed = self._set_paused(queue, paused=False)
+        if resumed:
+            self._store.waiting.wake()
+        return resumed
+
+    def _set_paused(self, queue: str, *, paused: bool) -> bool:
+        self._store.db.check_file()
+        with self._store.db.write() as db:
+            return bool(db.execute(self._store.sql["set_paused"], {"name": queue, "paused": paused}).rowcount)

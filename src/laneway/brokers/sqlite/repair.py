@@ -6,15 +6,20 @@ the filter and gets every event until its listener's worker starts again: too ma
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
+from collections.abc import Collection, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from ...broker import AutoCreateNote, Duty, Finding
 from ...jobs.shards import DEFAULT_SHARDS, shard_of
+from ..shared import CLAIMS_OF_THE_DEAD, being_resharded, mendable
 from .queues import Sql, queues, to_json
+from .store import Store
 from .turn import give_back
+
+if TYPE_CHECKING:
+    from ...app import Laneway
 
 #: Where payloads are kept whose job is gone.
 FOUND = "lost-and-found"
@@ -23,36 +28,70 @@ PAGE = 5_000
 _read_ids = msgspec.json.Decoder(list[int]).decode
 
 
-def check(db: Any, sql: Sql, path: Path) -> list[str]:
-    """What is unwell, a sentence each."""
-    problems = [
-        f"The database {path} is damaged: {line}."
+class SQLiteHealth:
+    """The health tier."""
+
+    auto_create = False
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def unmade(self) -> Finding | None:
+        return self._store.db.unmade()
+
+    def check(self, app: Laneway | None = None) -> list[Finding]:
+        with self._store.db.read() as db:
+            return check(db, self._store.sql, self._store.db.place)
+
+    def repair(self) -> list[str]:
+        store = self._store
+        with store.db.write() as db:
+            mended = repair(db, store.sql, store.clock.now())
+        store.read_queues()
+        store.waiting.wake()
+        return mended
+
+    def duties(self, queues: Collection[str]) -> Sequence[Duty]:
+        return ()
+
+    def provide(self, app: Laneway, queues: Collection[str]) -> Sequence[AutoCreateNote]:
+        return ()
+
+
+def check(db: Any, sql: Sql, place: str) -> list[Finding]:
+    """What is wrong with the stored data."""
+    found = [
+        Finding("problem", "damaged", f"The database {place} is damaged: {line}.", place)
         for (line,) in db.execute("PRAGMA quick_check(5)").fetchall()
         if line != "ok"
     ]
-    problems += [
-        f"The queue {name} is being resharded from {shards} to {target} ({moved} of {total} jobs have moved), and "
-        f"nothing is claimed meanwhile; a worker goes on with it, or laneway reshard {name} {target}."
-        for name, shards, target, total, moved in db.execute(sql["resharding"]).fetchall()
-    ]
+    found += [being_resharded(*row) for row in db.execute(sql["resharding"]).fetchall()]
     if _count(db, sql, "dead_hold_claims"):
-        problems.append("There are claims of workers that are dead; start a worker, and it takes them over.")
+        found.append(CLAIMS_OF_THE_DEAD)
     counted = [
-        (len(db.execute(sql["strays"]).fetchall()), "Queues that are gone and have left jobs behind"),
-        (_count(db, sql, "queues_without_shards"), "Queues without shards"),
-        (_count(db, sql, "claims_of_nobody"), "Jobs claimed by a worker that does not exist"),
-        (sum(len(rows) for _, rows in _in_wrong_shard(db, sql)), "Jobs in the wrong shard, where no worker looks"),
-        (len(_ids(db, sql, "mistimed")), "Keyed jobs that are not due with their earliest call"),
-        (len(_ids(db, sql, "torn")), "Jobs queued and running at once"),
-        (len(_ids(db, sql, "hollow")) + len(_ids(db, sql, "hollow_dead")), "Jobs without any payload"),
-        (len(_ids(db, sql, "orphans")), "Payloads without a job"),
+        ("lost-queues", len(db.execute(sql["strays"]).fetchall()), "Queues that are gone and have left jobs behind"),
+        ("no-shards", _count(db, sql, "queues_without_shards"), "Queues without shards"),
+        ("unknown-worker", _count(db, sql, "claims_of_nobody"), "Jobs claimed by a worker that does not exist"),
         (
+            "wrong-shard",
+            sum(len(rows) for _, rows in _in_wrong_shard(db, sql)),
+            "Jobs in the wrong shard, where no worker looks",
+        ),
+        ("mistimed", len(_ids(db, sql, "mistimed")), "Keyed jobs that are not due with their earliest call"),
+        ("queued-and-running", len(_ids(db, sql, "torn")), "Jobs queued and running at once"),
+        (
+            "no-payload",
+            len(_ids(db, sql, "hollow")) + len(_ids(db, sql, "hollow_dead")),
+            "Jobs without any payload",
+        ),
+        ("no-job", len(_ids(db, sql, "orphans")), "Payloads without a job"),
+        (
+            "unreadable-filter",
             _count(db, sql, "unreadable_filters"),
-            "Subscriptions whose filter cannot be read, so that nobody can publish",
+            "Subscriptions whose filter cannot be read, so that no program can publish",
         ),
     ]
-    problems += [f"{what}: {number}; mend it with laneway check --repair." for number, what in counted if number]
-    return problems
+    return found + [mendable(code, number, what) for code, number, what in counted if number]
 
 
 def repair(db: Any, sql: Sql, now: float) -> list[str]:

@@ -1,4 +1,4 @@
-"""Changes a queue's shard count, a step at a time. The caller holds the transaction.
+"""Changes a queue's shard count, a step at a time. Each step is one transaction.
 
 The progress is stored in the queue's row, so that any process can take the next step: if we die here, the next call
 resumes it.
@@ -11,9 +11,30 @@ from typing import Any
 from ...broker import ReshardProgress
 from ...errors import ConfigError
 from ...jobs.shards import shard_of
+from ..shared import check_shards
 from .queues import QueueRow, Sql, to_json
+from .store import Store
 
 _PHASES = (("reshard_jobs", "reshard_move_jobs"), ("reshard_dead", "reshard_move_dead"))
+
+
+class SQLiteShards:
+    """The shards tier."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def reshard(self, queue: str, shards: int, *, limit: int = 1_000) -> ReshardProgress:
+        check_shards(queue, shards)
+        store = self._store
+        store.queue(queue)
+        with store.db.write() as db:
+            known = store.read_queues_in(db)[queue]  # as it is now: another process may be taking steps too
+            progress = step(db, store.sql, known, shards, max(limit, 1))
+        store.read_queues()
+        if progress.done:
+            store.waiting.wake()
+        return progress
 
 
 def step(db: Any, sql: Sql, queue: QueueRow, shards: int, limit: int) -> ReshardProgress:

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from ...events.event import Subscription
 from ..shared import check_subscription, read_filter, write_filter
-from .database import Database
+from .store import Store
 
 
-class SQLiteSubscriptions:
-    """The part of the SQLite broker that keeps subscriptions."""
+class SQLiteEvents:
+    """The events tier: subscriptions in a table."""
 
-    _db: Database
-    _sql: Mapping[str, str]
+    def __init__(self, store: Store) -> None:
+        self._db = store.db
+        self._sql = store.sql
 
     def subscribe(self, subscription: Subscription) -> bool:
         check_subscription(subscription)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Collection
-from typing import Any
 
 from ...clock import Clock
 from .database import Database
@@ -62,7 +61,7 @@ class DatabaseWait:
                 # All marks are taken before looking: what is stored after the look makes another round.
                 wakes = self._wakes
                 with self._db.watch() as db:
-                    version = _version(db)
+                    version = self._db.version(db)
                     dues = {name: due for name, due in db.execute(next_due, names).fetchall() if due is not None}
                 now = self._clock.now()
                 ready = {name for name, due in dues.items() if due <= now}
@@ -79,10 +78,5 @@ class DatabaseWait:
                 return
             bell.acquire(timeout=min(TICK_S, left))
             with self._db.watch() as db:
-                if _version(db) != version:
+                if self._db.version(db) != version:
                     return
-
-
-def _version(db: Any) -> int:
-    version: int = db.execute("PRAGMA data_version").fetchone()[0]
-    return version

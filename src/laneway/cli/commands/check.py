@@ -7,11 +7,12 @@ from typing import Any
 import click
 
 from ...app import Laneway
+from ...broker import Finding
 from ...errors import BrokerRefusedError, ConfigError
 from .. import UNWELL, options
-from ..findings import Finding, examine
+from ..findings import examine
 from ..output import clean, patience, show_json
-from ..target import Target, database_of, is_missing, open_target
+from ..target import Target, open_target, unmade_store
 
 
 @click.command(
@@ -59,8 +60,7 @@ def _problems(findings: list[Finding]) -> list[str]:
 
 def _repair(app: Laneway) -> list[str]:
     try:
-        missing = (path := database_of(app.broker)) is not None and is_missing(path)
-        return [] if missing else app.broker.repair()
+        return [] if unmade_store(app.broker) else app.broker.health.repair()
     except (BrokerRefusedError, ConfigError):
         return []  # it cannot even be opened, which is among the findings
 

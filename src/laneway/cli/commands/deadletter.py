@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 import click
 
 from ...app import Laneway
-from ...capabilities import queue_exists
 from ...errors import ConfigError, LanewayError
 from ...events.event import EventNames
 from ...tasks.listener import Listener
@@ -132,7 +131,7 @@ def _queue(place: BrokerTarget, given: DeadLetterTarget) -> str:
     if destination is None:
         raise ConfigError("Whose listener is it? Give --app TARGET with the app's name, or --destination, or --queue.")
     queue = names.queue(destination, event, source)
-    if queue not in broker.queues() and not queue_exists(broker, queue):
+    if not broker.inspect.exists(queue):
         raise ConfigError(f"There is no queue {queue!r}, where {destination} would listen to {event}; {_hint(app)}.")
     return queue
 

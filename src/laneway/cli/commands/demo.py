@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
-from ...config import DEFAULT_QUEUE
+from ...config import DEFAULT_QUEUE, MAX_CONCURRENCY
 from .. import GAVE_UP, options
 from ..output import Column, console, count, table
 from .stats import stats_table
@@ -95,7 +95,7 @@ UNWATCHED_S = 10.0
 @click.option(
     "-c",
     "--concurrency",
-    type=click.IntRange(1, 10_000),
+    type=click.IntRange(1, MAX_CONCURRENCY),
     default=5,
     show_default=True,
     help="Jobs running at once.",
@@ -177,12 +177,12 @@ def _show(output: Console, picture: Callable[[], Group], stop: Event, seconds: f
 def _picture(app: Laneway, tally: RunCounters) -> Group:
     from rich.console import Group
 
-    queues = stats_table(app.broker.stats(), leave_out=("shards", "fresh", "paused"))
+    queues = stats_table(app.broker.inspect.stats(), leave_out=("shards", "fresh", "paused"))
     return Group(task_table(app, tally.snapshot()), "", queues, "")
 
 
 def _sum_up(output: Console, app: Laneway, tally: RunCounters, books: Books, took_s: float) -> None:
-    queues = app.broker.stats()
+    queues = app.broker.inspect.stats()
     waiting = sum(queue.length for queue in queues)
     output.print(_picture(app, tally))
     told = sum(map(len, books.told.values()))

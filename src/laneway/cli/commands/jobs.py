@@ -47,12 +47,16 @@ def run(
     check_keys_or_all(keys, everything or failures, "--all-failed" if failures else "--all")
     with open_without_app(target, url) as broker:
         if failures:
-            act_on_all(broker, counted(broker, queue, "retries"), "retries", broker.run_now, done="Moved to now:")
+            act_on_all(
+                broker, counted(broker, queue, "retries"), "retries", broker.operate.run_now, done="Moved to now:"
+            )
         elif everything:
-            act_on_all(broker, counted(broker, queue, "delayed"), "delayed", broker.run_now, done="Moved to now:")
+            act_on_all(
+                broker, counted(broker, queue, "delayed"), "delayed", broker.operate.run_now, done="Moved to now:"
+            )
         else:
             chosen = choose(broker, queue, keys, QUEUED)
-            act_on(chosen, lambda job: broker.run_now(job.queue, [job.key]), done="Moved to now:")
+            act_on(chosen, lambda job: broker.operate.run_now(job.queue, [job.key]), done="Moved to now:")
 
 
 @click.command(epilog=options.examples("laneway jobs bury order-17", "laneway jobs bury --all-failed --queue mail"))
@@ -67,10 +71,10 @@ def bury(keys: tuple[str, ...], everything: bool, queue: str | None, target: str
     check_keys_or_all(keys, everything, "--all-failed")
     with open_without_app(target, url) as broker:
         if everything:
-            act_on_all(broker, counted(broker, queue, "retries"), "retries", broker.bury_failed, done="Buried")
+            act_on_all(broker, counted(broker, queue, "retries"), "retries", broker.operate.bury_failed, done="Buried")
         else:
             chosen = choose(broker, queue, keys, FAILED)
-            act_on(chosen, lambda job: broker.bury_failed(job.queue, [job.key]), done="Buried")
+            act_on(chosen, lambda job: broker.operate.bury_failed(job.queue, [job.key]), done="Buried")
 
 
 @click.command(epilog=options.examples("laneway jobs delete order-17", "laneway jobs delete --all-failed --yes"))
@@ -89,12 +93,12 @@ def delete(
         if everything:
             totals = counted(broker, queue, "retries")
             if confirm_deletion(totals, "failed", yes):
-                act_on_all(broker, totals, "retries", broker.delete_failed, done="Deleted")
+                act_on_all(broker, totals, "retries", broker.operate.delete_failed, done="Deleted")
             return
         chosen = choose(broker, queue, keys, FAILED)
         if chosen.jobs:
             confirm(f"Delete {chosen.total('failed')} for good?", yes)
-        act_on(chosen, lambda job: broker.delete_failed(job.queue, [job.key]), done="Deleted")
+        act_on(chosen, lambda job: broker.operate.delete_failed(job.queue, [job.key]), done="Deleted")
 
 
 when = options.together(
@@ -174,7 +178,7 @@ def _cancel_aside(broker: Broker, job: JobView) -> bool:
     """Remove what is set aside beside a run: one by one, and no more than there was when we looked."""
     left = job.size
     while left > 0:
-        aside = [found for found in broker.find(job.queue, job.key) if QUEUED.holds(found)]
+        aside = [found for found in broker.inspect.find(job.queue, job.key) if QUEUED.holds(found)]
         payloads = aside[0].payloads[:left] if aside else []
         removed = sum(broker.cancel(job.queue, job.key, payload.identity) for payload in payloads if payload.identity)
         if not removed:

@@ -68,10 +68,10 @@ def revive(keys: tuple[str, ...], everything: bool, queue: str | None, target: s
     check_keys_or_all(keys, everything)
     with open_without_app(target, url) as broker:
         if everything:
-            act_on_all(broker, counted(broker, queue, "dead"), "dead", broker.revive, done="Revived")
+            act_on_all(broker, counted(broker, queue, "dead"), "dead", broker.operate.revive, done="Revived")
         else:
             chosen = choose(broker, queue, keys, DEAD)
-            act_on(chosen, lambda job: broker.revive(job.queue, [job.key]), done="Revived")
+            act_on(chosen, lambda job: broker.operate.revive(job.queue, [job.key]), done="Revived")
 
 
 @morgue.command(epilog=options.examples("laneway morgue delete 019a8b…", "laneway morgue delete --all --yes"))
@@ -87,9 +87,9 @@ def delete(
         if everything:
             totals = counted(broker, queue, "dead")
             if confirm_deletion(totals, "dead", yes):
-                act_on_all(broker, totals, "dead", broker.delete_dead, done="Deleted")
+                act_on_all(broker, totals, "dead", broker.operate.delete_dead, done="Deleted")
             return
         chosen = choose(broker, queue, keys, DEAD)
         if chosen.jobs:
             confirm(f"Delete {chosen.total('dead')} for good?", yes)
-        act_on(chosen, lambda job: broker.delete_dead(job.queue, [job.key]), done="Deleted")
+        act_on(chosen, lambda job: broker.operate.delete_dead(job.queue, [job.key]), done="Deleted")

@@ -7,7 +7,6 @@ from collections.abc import Callable
 import click
 
 from ...broker import Broker
-from ...capabilities import queue_exists
 from .. import WRONG, options
 from ..output import clean
 from ..target import open_without_app, unknown_queue
@@ -32,7 +31,7 @@ def pause(queues: tuple[str, ...], target: str | None, url: str | None) -> None:
     later.
     """
     with open_without_app(target, url) as broker:
-        act_on_queues(broker, queues, broker.pause, done="is paused", already="is paused already")
+        act_on_queues(broker, queues, broker.operate.pause, done="is paused", already="is paused already")
 
 
 @click.command(
@@ -43,20 +42,19 @@ def pause(queues: tuple[str, ...], target: str | None, url: str | None) -> None:
 def resume(queues: tuple[str, ...], target: str | None, url: str | None) -> None:
     """Have a paused queue go on. Idle workers begin at once."""
     with open_without_app(target, url) as broker:
-        act_on_queues(broker, queues, broker.resume, done="goes on", already="is not paused")
+        act_on_queues(broker, queues, broker.operate.resume, done="goes on", already="is not paused")
 
 
 def act_on_queues(
     broker: Broker, names: tuple[str, ...], act: Callable[[str], bool], *, done: str, already: str
 ) -> None:
     """Do `act` to each queue, and say what became of it. One that is so already is no mistake; an unknown one is."""
-    known = list(broker.queues())
     complaints: list[str] = []
     for name in dict.fromkeys(names):
-        if name in known or queue_exists(broker, name):
+        if broker.inspect.exists(name):
             click.echo(clean(f"The queue {name} {done if act(name) else already}."))
         else:
-            complaints.append(unknown_queue(name, known))
+            complaints.append(unknown_queue(name, list(broker.inspect.queues())))
     for complaint in complaints:
         click.echo(clean(complaint), err=True)
     if complaints:

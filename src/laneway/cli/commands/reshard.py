@@ -46,7 +46,7 @@ def reshard(queue: str, shards: int, target: str | None, url: str | None, as_jso
         raise ConfigError(f"A queue has at least 1 shard, so {shards} cannot be; give a whole number from 1 on.")
     with open_without_app(target, url) as broker:
         known_queues(broker, queue)
-        old = broker.queues()[queue]
+        old = broker.inspect.queues()[queue]
         # A flag, not an exception: one that is raised while Python clears something away is lost.
         interrupted = Event()
         before = signal.signal(signal.SIGINT, lambda number, frame: interrupted.set())
@@ -75,7 +75,7 @@ def _carry_out(broker: Broker, queue: str, shards: int, interrupted: Event) -> i
     waiting = ReshardWait(broker, queue, interrupted)
     with ProgressBar("Moving", 0) as bar:
         while True:
-            step = broker.reshard(queue, shards)
+            step = broker.shards.reshard(queue, shards)
             moved = max(moved, step.moved)  # whoever took the last step was told the number; it need not be us
             if step.done:
                 return moved
@@ -119,5 +119,6 @@ class ReshardWait:
         """Whether any worker lives: each looks after the claims of all that are dead."""
         now = time.time()
         return any(
-            not worker.dead and now - worker.seen_at < LEASES * worker.lease_s for worker in self._broker.workers()
+            not worker.dead and now - worker.seen_at < LEASES * worker.lease_s
+            for worker in self._broker.inspect.workers()
         )

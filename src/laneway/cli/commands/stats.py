@@ -54,7 +54,7 @@ def stats(target: str | None, watch: bool, url: str | None, as_json: bool) -> No
             _watch(broker)
             return
         with patience("Counting"):
-            queues = broker.stats()
+            queues = broker.inspect.stats()
     if as_json:
         show_json({"queues": queues})
     elif queues:
@@ -84,11 +84,11 @@ def _watch(broker: Broker) -> None:
     try:
         if not output.is_terminal:
             while True:
-                output.print(stats_table(broker.stats()))
+                output.print(stats_table(broker.inspect.stats()))
                 pause.wait(1.0)
         with Live(console=output, auto_refresh=False) as live:
             while True:
-                live.update(stats_table(broker.stats(), leave_out), refresh=True)
+                live.update(stats_table(broker.inspect.stats(), leave_out), refresh=True)
                 pause.wait(1.0)
     except KeyboardInterrupt:
         pass  # that is how watching ends

@@ -59,14 +59,14 @@ def _carry_out(app: Laneway, wanted: Subscription, dry_run: bool) -> tuple[str, 
     try:
         if dry_run:
             return _look(app, wanted)
-        made = app.broker.subscribe(wanted)
+        made = app.broker.events.subscribe(wanted)
     except (BrokerRefusedError, ConfigError) as error:
         return "problem", str(error)
     return ("made", f"The queue {wanted.queue} is subscribed to {wanted.topic}.") if made else _is_there(wanted)
 
 
 def _look(app: Laneway, wanted: Subscription) -> tuple[str, str]:
-    stored = next((each for each in app.broker.subscriptions(wanted.topic) if each.queue == wanted.queue), None)
+    stored = next((each for each in app.broker.events.subscriptions(wanted.topic) if each.queue == wanted.queue), None)
     if stored is None:
         return "missing", f"The queue {wanted.queue} is not subscribed to {wanted.topic}."
     if stored.filter != wanted.filter:

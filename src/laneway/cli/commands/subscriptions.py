@@ -28,7 +28,7 @@ def subscriptions(target: str | None, url: str | None, as_json: bool) -> None:
     With TARGET its listeners are named, and those that are not subscribed yet.
     """
     with open_with_app(target, url) as place, patience("Reading"):
-        stored = place.broker.subscriptions()
+        stored = place.broker.events.subscriptions()
         listeners = {}
         if place.app is not None:
             load_imports(place.app)

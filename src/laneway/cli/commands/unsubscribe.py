@@ -59,7 +59,7 @@ def unsubscribe(
         left = waiting(app.broker, queue)
         if doubts:
             _ask(queue, topics, " and ".join(doubts), left, yes)
-        ended = [topic for topic in topics if app.broker.unsubscribe(topic, queue)]
+        ended = [topic for topic in topics if app.broker.events.unsubscribe(topic, queue)]
         if not ended:  # somebody else has done so meanwhile
             raise _not_subscribed(app, queue, " or ".join(topics))
     finally:
@@ -89,7 +89,7 @@ def _meant(
     if (event is None) is (queue is None) or (queue is not None and (source or destination)):
         raise ConfigError("Give EVENT, with --source and --destination if it has them, or --queue alone.")
     if queue is not None:
-        topics = [each.topic for each in app.broker.subscriptions() if each.queue == queue]
+        topics = [each.topic for each in app.broker.events.subscriptions() if each.queue == queue]
         if not topics:
             raise _not_subscribed(app, queue, "anything")
         return queue, topics
@@ -98,13 +98,13 @@ def _meant(
     if owner is None:
         raise ConfigError("Whose listener was it? Give the app a name, Laneway(name=…), or give --destination.")
     topic, queue = app.names.topic(event, source), app.names.queue(owner, event, source)
-    if not any(each.queue == queue for each in app.broker.subscriptions(topic)):
+    if not any(each.queue == queue for each in app.broker.events.subscriptions(topic)):
         raise _not_subscribed(app, queue, topic)
     return queue, [topic]
 
 
 def _not_subscribed(app: Laneway, queue: str, what: str) -> ConfigError:
-    known: list[Subscription] = is_of_app(app, app.broker.subscriptions())
+    known: list[Subscription] = is_of_app(app, app.broker.events.subscriptions())
     there = f"there is {', '.join(each.queue for each in known)}" if known else "nor has this app any other"
     return ConfigError(f"The queue {queue} is not subscribed to {what}; {there}.")
 

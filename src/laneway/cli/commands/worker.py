@@ -147,8 +147,10 @@ def check_queues(app: Laneway, wanted: Iterable[str], start: WorkerStart) -> Non
             with log_on_terminal(app.logger, start.log_format):
                 app.logger.info("waiting for the broker at %s", app.url)
 
+    if not broker.capabilities.has("inspect"):
+        return  # it cannot say which queues exist
     try:
-        found = call_with_deadline(broker.queues, unless=lambda: bool(start.told), say=say)
+        found = call_with_deadline(broker.inspect.queues, unless=lambda: bool(start.told), say=say)
     except BrokerAwayError:
         return  # the worker says so and goes on when it is back
     known += [name for name in found if name not in known]

@@ -34,7 +34,7 @@ def workers(target: str | None, url: str | None, as_json: bool) -> None:
     Where a worker serves some shards of a queue only, they stand behind its name.
     """
     with open_without_app(target, url) as broker:
-        found = broker.workers()
+        found = broker.inspect.workers()
     if as_json:
         show_json({"workers": found})
         return

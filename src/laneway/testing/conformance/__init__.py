@@ -6,12 +6,16 @@ Test your broker with pytest:
     from laneway.testing.conformance import BrokerConformance
 
     class TestMyBroker(BrokerConformance):
+        capabilities = MyBroker.capabilities
+
         @pytest.fixture
         def make_broker(self, tmp_path):
             return lambda clock: MyBroker(tmp_path / "jobs", clock=clock)
 
-`make_broker` gets a `laneway.clock.Clock` and returns an empty broker that takes the time from it. A test calls it
-once or twice. All modules need pytest, which Laneway itself does not install.
+`make_broker` gets a `laneway.clock.Clock` and returns an empty broker that takes the time from it. The capabilities
+choose the tests: one that is marked `@needs(feature)` runs only on a broker that has the feature. The tests without
+a mark use the core verbs alone. docs/writing-a-broker.md says which class of tests goes with which verbs.
+All modules need pytest, which Laneway itself does not install.
 
 - `fixtures`: BrokerFixtures, builders of jobs, and ScriptedWorker
 - `enqueue`: `declare` and `enqueue`
@@ -57,10 +61,10 @@ _MODULES = (
 pytest.register_assert_rewrite(*(f"{__name__}.{module}" for module in _MODULES))
 
 from .collecting import CollectingTests, DebounceTests, MergeTests  # noqa: E402 - see above
-from .enqueue import EnqueueTests  # noqa: E402
+from .enqueue import EnqueueTests, RefusalTests  # noqa: E402
 from .events import EventCopyTests, SubscriptionTests  # noqa: E402
 from .inspect import InspectTests  # noqa: E402
-from .keyed_jobs import KeyedJobTests, KeyHeadTests  # noqa: E402
+from .keyed_jobs import KeyedJobTests, KeyHeadClaimTests, KeyHeadTests  # noqa: E402
 from .leases import DeathTests, LeaseTests  # noqa: E402
 from .listing import ListingOrderTests, ListingTests  # noqa: E402
 from .morgue import MorgueTests  # noqa: E402
@@ -72,35 +76,61 @@ from .settle import SettleTests  # noqa: E402
 from .turn import BatchTests, TurnTests  # noqa: E402
 from .wait import WaitTests  # noqa: E402
 
-__all__ = ["BrokerConformance"]
+__all__ = [
+    "BatchTests",
+    "BrokerConformance",
+    "CollectingTests",
+    "DeathTests",
+    "DebounceTests",
+    "EnqueueTests",
+    "EventCopyTests",
+    "InspectTests",
+    "KeyHeadClaimTests",
+    "KeyHeadTests",
+    "KeyedJobTests",
+    "LeaseTests",
+    "ListingOrderTests",
+    "ListingTests",
+    "MergeTests",
+    "MorgueTests",
+    "OperateTests",
+    "PauseTests",
+    "PayloadTests",
+    "RefusalTests",
+    "RepeatTests",
+    "ReshardTests",
+    "SettleTests",
+    "SubscriptionTests",
+    "TurnTests",
+    "WaitTests",
+]
 
 
-class _Plain(
-    EnqueueTests, TurnTests, SettleTests, LeaseTests, InspectTests, ListingTests, OperateTests, WaitTests, PauseTests
-):
-    """What is promised of every job."""
-
-
-class _Ordered(
+class BrokerConformance(
+    EnqueueTests,
+    RefusalTests,
+    TurnTests,
+    BatchTests,
+    SettleTests,
+    LeaseTests,
+    DeathTests,
+    WaitTests,
+    OperateTests,
+    PayloadTests,
     KeyedJobTests,
+    KeyHeadClaimTests,
     KeyHeadTests,
     CollectingTests,
     MergeTests,
     DebounceTests,
     MorgueTests,
-    PayloadTests,
+    InspectTests,
+    ListingTests,
     ListingOrderTests,
-    BatchTests,
-    ReshardTests,
+    PauseTests,
     RepeatTests,
-    DeathTests,
+    SubscriptionTests,
+    EventCopyTests,
+    ReshardTests,
 ):
-    """What is promised of keyed and collecting jobs beyond that."""
-
-
-class _Events(SubscriptionTests, EventCopyTests):
-    """What is promised of events: who wants them, and that all of these get them."""
-
-
-class BrokerConformance(_Plain, _Ordered, _Events):
-    """Every rule of the broker contract. Subclass it and override the fixture `make_broker`."""
+    """Every rule of the broker contract, as far as the broker's capabilities reach."""

@@ -17,6 +17,7 @@ from .fixtures import (
     bodies,
     declare_dead,
     keys,
+    needs,
     numbers,
     only,
     places,
@@ -26,6 +27,7 @@ from .fixtures import (
 )
 
 
+@needs("collecting")
 class CollectingTests(BrokerFixtures):
     def test_values_come_by_score_then_by_their_bytes(self, broker: Broker) -> None:
         """In one claim. Bytes are those of UTF-8, so that every broker agrees."""
@@ -34,6 +36,7 @@ class CollectingTests(BrokerFixtures):
         assert bodies(claim) == ["first", "z", "", "Z", "a", "\uff5e", "🚲"]
         assert (claim.kind, claim.key, claim.retry_count, claim.attempt) == (Kind.COLLECTING, "k", -1, 1)
 
+    @needs("inspect")
     def test_a_value_comes_out_as_it_went_in(self, broker: Broker) -> None:
         """Not a bit of its score is lost, nor a character of it."""
         body = '{"n":1e400,"s":"a\0b\\" 🚲"}'
@@ -58,6 +61,7 @@ class CollectingTests(BrokerFixtures):
         values(broker, "k", dict(reversed(given.items())))
         assert scores(ScriptedWorker(broker).one()) == given
 
+    @needs("inspect")
     def test_equal_values_are_one_payload(self, broker: Broker) -> None:
         """In one call and across calls; the same value under another key is another."""
         broker.enqueue([value("k", "v"), value("k", "v"), value("l", "v")])
@@ -65,6 +69,7 @@ class CollectingTests(BrokerFixtures):
         assert places(broker, "k") == {"queued": ["v", "w"]}
         assert places(broker, "l") == {"queued": ["v"]}
 
+    @needs("inspect")
     def test_values_without_a_score_keep_the_order_of_arrival(self, broker: Broker, clock: ManualClock) -> None:
         """Within one call, within one tick, and when the clock steps back."""
         expected = [f"v{99 - n}" for n in range(90)]
@@ -75,6 +80,7 @@ class CollectingTests(BrokerFixtures):
         broker.enqueue([value("k", body) for body in expected[75:]])
         assert bodies(only(broker, "k")) == expected
 
+    @needs("inspect")
     def test_a_score_that_was_not_given_is_larger_than_any_of_the_key(self, broker: Broker, clock: ManualClock) -> None:
         """Of those queued, running and set aside; also where a microsecond more makes no difference."""
         values(broker, "k", {"running": 5e15})
@@ -87,7 +93,7 @@ class CollectingTests(BrokerFixtures):
         values(broker, "huge", {"larger": None})
         hand.settle(failed(claim, "no", 25, 0.0))
         assert bodies(only(broker, "k")) == ["running", "aside", "given", "last"]
-        assert scores(broker.find("q", "huge")[1])["larger"] > 1e30
+        assert scores(broker.inspect.find("q", "huge")[1])["larger"] > 1e30
         values(broker, "fresh", {"v": None})
         assert scores(only(broker, "fresh")) == {"v": clock.now()}
 
@@ -106,6 +112,7 @@ class CollectingTests(BrokerFixtures):
         assert (got, sizes) == (expected, [7, 1_000, 1_000, 493])
         assert broker.status("q", "k") == "gone"
 
+    @needs("inspect")
     def test_what_one_claim_has_left_is_due_when_it_is_done(self, broker: Broker, clock: ManualClock) -> None:
         """At the time of the job that it is a part of: others have not come before it since."""
         values(broker, "k", {"a": 1.0, "b": 2.0}, perform_at=clock.now() - 50)
@@ -117,6 +124,7 @@ class CollectingTests(BrokerFixtures):
         assert only(broker, "k").perform_at == clock.now() - 50
         assert keys(hand.claim()) == ["k", "l"]
 
+    @needs("inspect")
     def test_values_that_come_while_their_key_runs_are_set_aside(self, broker: Broker) -> None:
         """Also one that is equal to a running one: it may have come too late for the run to see it."""
         values(broker, "k", {"a": 1.0, "b": 2.0})
@@ -125,11 +133,12 @@ class CollectingTests(BrokerFixtures):
         values(broker, "k", {"b": 0.5, "c": 3.0})
         assert other.claim() == []
         assert places(broker, "k") == {"running": ["a", "b"], "queued": ["b", "c"]}
-        assert scores(broker.find("q", "k")[0]) == {"a": 1.0, "b": 2.0}
+        assert scores(broker.inspect.find("q", "k")[0]) == {"a": 1.0, "b": 2.0}
         assert (numbers(broker).length, numbers(broker).busy) == (1, 1)
         hand.settle(done(claim))
         assert bodies(other.one()) == ["b", "c"]
 
+    @needs("inspect")
     def test_a_failure_is_all_of_it(self, broker: Broker, clock: ManualClock) -> None:
         """Every payload comes back at the retry time; enqueueing does not wake it earlier."""
         values(broker, "k", {"a": 1.0, "b": 2.0})
@@ -146,6 +155,7 @@ class CollectingTests(BrokerFixtures):
         hand.settle(done(claim))
         assert broker.status("q", "k") == "gone"
 
+    @needs("inspect")
     def test_when_retries_are_used_up_the_smallest_score_is_buried(self, broker: Broker, clock: ManualClock) -> None:
         """One payload; what is left goes back with all its retries, due now."""
         values(broker, "k", {"b": 2.0, "a": 1.0, "c": 3.0}, perform_at=clock.now() - 60)
@@ -154,11 +164,12 @@ class CollectingTests(BrokerFixtures):
         values(broker, "k", {"d": 0.0}, delay_s=600)
         clock.advance(5)
         hand.settle(failed(claim, "boom", 0, 0.0))
-        queued, dead = broker.find("q", "k")
+        queued, dead = broker.inspect.find("q", "k")
         assert (bodies(queued), queued.retry_count, queued.error) == (["d", "b", "c"], -1, None)
         assert (queued.perform_at, queued.attempt, queued.status) == (clock.now(), 0, "queued")
         assert (scores(dead), dead.error, dead.updated_at) == ({"a": 1.0}, "boom", clock.now())
 
+    @needs("inspect")
     def test_a_run_that_asks_for_it_buries_all_it_was_given(self, broker: Broker, clock: ManualClock) -> None:
         """And nothing that came meanwhile: that is due now."""
         values(broker, "k", {"a": 1.0, "b": 2.0})
@@ -166,21 +177,23 @@ class CollectingTests(BrokerFixtures):
         claim = hand.one()
         values(broker, "k", {"c": 3.0}, delay_s=600)
         hand.settle(buried(claim, "asked"))
-        queued, dead = broker.find("q", "k")
+        queued, dead = broker.inspect.find("q", "k")
         assert (bodies(queued), queued.perform_at, bodies(dead)) == (["c"], clock.now(), ["a", "b"])
         assert (dead.size, numbers(broker).dead) == (2, 1)
 
+    @needs("inspect")
     def test_postponed_and_released_jobs_keep_their_values(self, broker: Broker, clock: ManualClock) -> None:
         """Later, or as it was; neither counts."""
         values(broker, "k", {"a": 1.0, "b": 2.0})
-        before = broker.find("q", "k")
+        before = broker.inspect.find("q", "k")
         hand = ScriptedWorker(broker)
         hand.settle(released(hand.one()))
-        assert broker.find("q", "k") == before
+        assert broker.inspect.find("q", "k") == before
         hand.settle(postponed(hand.one(), 30.0))
         view = only(broker, "k")
         assert (scores(view), view.perform_at, view.retry_count) == ({"a": 1.0, "b": 2.0}, clock.now() + 30, -1)
 
+    @needs("inspect")
     def test_twenty_thousand_values_are_one_job(self, broker: Broker) -> None:
         """Views show how many there are, and the first of them."""
         for thousand in range(20):
@@ -188,12 +201,13 @@ class CollectingTests(BrokerFixtures):
         view = only(broker, "k")
         assert (view.size, len(view.payloads)) == (20_000, 1_000)
         assert {payload.score for payload in view.payloads} == set(map(float, range(50)))
-        (listed,) = broker.listing("q", "queued").jobs
+        (listed,) = broker.inspect.listing("q", "queued").jobs
         assert (listed.size, len(listed.payloads)) == (20_000, 10)
         claim = ScriptedWorker(broker).one()
         assert claim.payloads == view.payloads
 
 
+@needs("inspect", "collecting")
 class MergeTests(BrokerFixtures):
     def test_the_worked_example(self, broker: Broker, clock: ManualClock) -> None:
         """{v1: 1, v2: 2} and {v2: 3, v3: 4} make {v1: 1, v2: 2, v3: 4}, with the time and count of the queued job."""
@@ -246,7 +260,7 @@ class MergeTests(BrokerFixtures):
         claim = hand.one()
         values(broker, "k", {"b": 2.0}, delay_s=30)
         values(broker, "k", {"c": 3.0, "b": 1.0})
-        running, aside = broker.find("q", "k")
+        running, aside = broker.inspect.find("q", "k")
         assert (scores(running), running.retry_count) == ({"a": 1.0}, 0)
         assert (scores(aside), aside.retry_count, aside.error) == ({"b": 1.0, "c": 3.0}, -1, None)
         assert (aside.perform_at, aside.status, aside.attempt) == (clock.now() + 30, "delayed", 0)
@@ -266,6 +280,7 @@ class MergeTests(BrokerFixtures):
         assert scores(view) == {"a": 1.0, "b": 1.5, "c": 3.0, "d": 4.0}
         assert (view.perform_at, view.retry_count, view.error) == (clock.now() + 60, 0, "no")
 
+    @needs("operate")
     def test_reviving_takes_in_what_is_queued(self, broker: Broker, clock: ManualClock) -> None:
         """Union, smaller score, due now, with all retries; the error of the queued job stays."""
         values(broker, "k", {"a": 1.0, "b": 2.0, "c": 3.0})
@@ -274,11 +289,12 @@ class MergeTests(BrokerFixtures):
         values(broker, "k", {"b": 1.0, "c": 4.0, "d": 5.0})
         hand.settle(failed(hand.one(), "failed", 25, 60.0))
         clock.advance(5)
-        assert broker.revive("q", ["k"]) == 1
+        assert broker.operate.revive("q", ["k"]) == 1
         view = only(broker, "k")
         assert scores(view) == {"a": 1.0, "b": 1.0, "c": 3.0, "d": 5.0}
         assert (view.perform_at, view.retry_count, view.error) == (clock.now(), -1, "failed")
 
+    @needs("operate")
     def test_reviving_while_the_key_runs_sets_aside(self, broker: Broker, clock: ManualClock) -> None:
         """Never beside the run; due now, with whatever else was set aside."""
         values(broker, "k", {"a": 1.0})
@@ -287,7 +303,7 @@ class MergeTests(BrokerFixtures):
         values(broker, "k", {"b": 2.0})
         claim = hand.one()
         values(broker, "k", {"a": 0.5, "c": 3.0}, delay_s=600)
-        assert broker.revive("q", ["k"]) == 1
+        assert broker.operate.revive("q", ["k"]) == 1
         assert hand.claim() == []
         assert places(broker, "k") == {"running": ["b"], "queued": ["a", "c"]}
         hand.settle(done(claim))
@@ -317,9 +333,10 @@ QUIET = Debounce(10.0)
 def add(broker: Broker, body: str, quiet: Debounce = QUIET) -> float:
     """Enqueue a payload that waits for quiet; returns when its job is due."""
     broker.enqueue([value("k", body, quiet=quiet)])
-    return broker.find("q", "k")[-1].perform_at
+    return broker.inspect.find("q", "k")[-1].perform_at
 
 
+@needs("inspect", "collecting")
 class DebounceTests(BrokerFixtures):
     def test_every_payload_starts_the_quiet_anew(self, broker: Broker, clock: ManualClock) -> None:
         """Also one that was there already; the job is due when nothing has come for so long."""
@@ -432,13 +449,14 @@ class DebounceTests(BrokerFixtures):
         hand.settle(done(claim))
         assert add(broker, "d") == due
 
+    @needs("operate")
     def test_moving_a_job_ends_its_wait(self, broker: Broker, clock: ManualClock) -> None:
         """Whoever said when it is to run is not overruled by a payload."""
         add(broker, "a")
         broker.reschedule("q", "k", delay_s=60)
         due = clock.now() + 60
         assert add(broker, "b") == due
-        assert broker.run_now("q", ["k"]) == 1
+        assert broker.operate.run_now("q", ["k"]) == 1
         assert add(broker, "c") == clock.now()
 
     def test_the_quiet_wakes_a_waiter(self, broker: Broker, clock: ManualClock) -> None:

@@ -4,37 +4,54 @@ from __future__ import annotations
 
 import pytest
 
-from ...broker import MAX_KEY, Broker
+from ...broker import Broker
 from ...clock import ManualClock
-from ...errors import EnqueueError, LanewayError
+from ...errors import BrokerError, EnqueueError, LanewayError
 from ...jobs.data import Payload
+from ...jobs.keys import MAX_KEY
 from ...jobs.merge import LARGEST_SCORE
 from ...jobs.settlement import done
 from ...jobs.shards import DEFAULT_SHARDS, MAX_SHARDS
-from .fixtures import BrokerFixtures, ScriptedWorker, call, job, keys, numbers, only, put, value
+from .fixtures import BrokerFixtures, ScriptedWorker, call, job, keys, lacks, needs, numbers, only, put, value
 
 
 class EnqueueTests(BrokerFixtures):
+    @needs("inspect", "sharding")
     def test_the_shard_count_of_a_queue_is_the_one_it_was_made_with(self, broker: Broker) -> None:
         """`declare` makes a queue once; the stored count is the truth for everybody after that."""
         assert broker.declare("mail", 3) == 3
         assert broker.declare("mail", 7) == 3
-        assert broker.queues() == {"mail": 3, "q": 5}
+        assert broker.inspect.queues() == {"mail": 3, "q": 5}
 
     @pytest.mark.parametrize("shards", [0, -1, MAX_SHARDS + 1])
     def test_a_queue_needs_a_shard(self, broker: Broker, shards: int) -> None:
-        """Fewer than one shard is refused, and more than anybody could look through."""
+        """Fewer than one shard is refused, and more than a worker can look through. The queue is not made."""
         with pytest.raises(LanewayError):
             broker.declare("none", shards)
-        with pytest.raises(LanewayError):
-            broker.reshard("q", shards)
-        assert broker.queues() == {"q": 5}
+        with pytest.raises(BrokerError, match="none"):
+            ScriptedWorker(broker).claim(queue="none")
 
+    @needs("shards")
+    @pytest.mark.parametrize("shards", [0, -1, MAX_SHARDS + 1])
+    def test_no_queue_is_resharded_to_an_impossible_number(self, broker: Broker, shards: int) -> None:
+        """It keeps the number that it has."""
+        with pytest.raises(LanewayError):
+            broker.shards.reshard("q", shards)
+        assert broker.declare("q", 2) == 5
+
+    @needs("inspect")
     def test_a_queue_that_nobody_declared_is_made_by_its_first_job(self, broker: Broker) -> None:
-        """`enqueue` makes the queue, with the default number of shards."""
+        """And the job is in it."""
         put(broker, "a", queue="new")
-        assert broker.queues()["new"] == DEFAULT_SHARDS
+        assert "new" in broker.inspect.queues()
         assert broker.status("new", "a") == "queued"
+        assert keys(ScriptedWorker(broker).claim(queue="new")) == ["a"]
+
+    @needs("sharding")
+    def test_a_queue_that_nobody_declared_has_the_default_number_of_shards(self, broker: Broker) -> None:
+        """A worker that declares it later learns that number."""
+        put(broker, "a", queue="new")
+        assert broker.declare("new", 2) == DEFAULT_SHARDS
 
     def test_a_job_comes_out_as_it_went_in(self, broker: Broker, clock: ManualClock) -> None:
         """Key, body and headers survive; a fresh job has failed never and been handed out once."""
@@ -46,14 +63,17 @@ class EnqueueTests(BrokerFixtures):
         assert (claim.perform_at, claim.retry_count, claim.attempt, claim.deaths) == (clock.now(), -1, 1, 0)
         assert claim.error is None
 
+    @needs("keyed", "control_characters")
     def test_characters_that_end_texts_elsewhere_survive(self, broker: Broker) -> None:
         """NUL, newlines and backslashes are characters like any other."""
         body, key = 'a\0b\n\\u0000 "\\" \x7f\u2028', "key\0with\0nul"
-        broker.enqueue([job("plain"), job(key, body, headers={"h": "x\0y"}), job("key")])
+        broker.enqueue([job("plain"), job(key, body, headers={"h": "x\0y"}), job("key"), call("k", "c", body=body)])
         claims = {claim.key: claim for claim in ScriptedWorker(broker).claim()}
-        assert claims.keys() == {"plain", key, "key"}
+        assert claims.keys() == {"plain", key, "key", "k"}
+        assert claims["k"].payloads[0].body == body
         assert (claims[key].payloads[0].body, claims[key].headers) == (body, {"h": "x\0y"})
 
+    @needs("inspect", "queued_jobs")
     def test_numbers_and_times_are_stored_as_given(self, broker: Broker, clock: ManualClock) -> None:
         """Not one bit of a time or a score is rounded away, nor of a number within a body."""
         clock.step(0.123456789)
@@ -65,8 +85,8 @@ class EnqueueTests(BrokerFixtures):
 
     def test_a_body_of_the_largest_size_is_stored(self, broker: Broker) -> None:
         """`max_body` is a promise."""
-        put(broker, "a", body="x" * broker.max_body)
-        assert len(ScriptedWorker(broker).one().payloads[0].body) == broker.max_body
+        put(broker, "a", body="x" * broker.capabilities.max_body)
+        assert len(ScriptedWorker(broker).one().payloads[0].body) == broker.capabilities.max_body
 
     def test_what_is_handed_out_is_a_copy(self, broker: Broker) -> None:
         """A handler that changes what it got, or a caller what he gave, changes nothing in the broker."""
@@ -81,13 +101,14 @@ class EnqueueTests(BrokerFixtures):
         (repeated,) = hand.again().claims
         assert (repeated.headers, len(repeated.payloads)) == ({"a": "1"}, 1)
 
+    @needs("unique_keys")
     def test_a_key_that_is_queued_is_not_stored_twice(self, broker: Broker) -> None:
         """A repeated `enqueue` is harmless, within a call and across calls."""
         put(broker, "a", "b", "a")
         put(broker, "b", "a")
-        assert numbers(broker).length == 2
         assert keys(ScriptedWorker(broker).claim()) == ["a", "b"]
 
+    @needs("priorities")
     def test_a_repeat_changes_nothing_of_the_job(self, broker: Broker) -> None:
         """The job that is there stays as it is: its body, its time, its place."""
         put(broker, "a", body="first")
@@ -106,13 +127,14 @@ class EnqueueTests(BrokerFixtures):
         put(broker, "a")
         assert hand.claim() == []
         hand.settle(done(claim))
-        assert numbers(broker).length == 0
+        assert hand.claim() == []
 
     def test_equal_bodies_under_two_keys_are_two_jobs(self, broker: Broker) -> None:
         """Jobs are told apart by their keys, never by what is in them."""
         broker.enqueue([job("a", "same"), job("b", "same")])
-        assert numbers(broker).length == 2
+        assert keys(ScriptedWorker(broker).claim()) == ["a", "b"]
 
+    @needs("inspect", "queued_jobs")
     def test_queues_in_one_broker_know_nothing_of_each_other(self, broker: Broker) -> None:
         """A key is unique within its queue; claims, counts and morgues are a queue's own."""
         broker.enqueue([job("a", "mine"), job("a", "other's", queue="other"), job("b", queue="other")])
@@ -125,6 +147,7 @@ class EnqueueTests(BrokerFixtures):
 
     def test_enqueueing_is_all_or_nothing(self, broker: Broker) -> None:
         """If one job cannot be stored none is, in a call of any size."""
+        hand = ScriptedWorker(broker)
         good = [job(f"k{n}") for n in range(1_500)]
         for bad in (
             job("bad", perform_at=float("nan")),
@@ -135,8 +158,9 @@ class EnqueueTests(BrokerFixtures):
         ):
             with pytest.raises(EnqueueError):
                 broker.enqueue([*good, bad])
-            assert numbers(broker).length == 0
+            assert hand.claim() == []
 
+    @needs("inspect", "keyed", "collecting")
     def test_a_key_or_score_that_cannot_be_kept_is_refused(self, broker: Broker) -> None:
         """Keys are 1 to 512 bytes, scores are numbers; and nothing of the whole call is stored."""
         nan, infinity = float("nan"), float("inf")
@@ -157,11 +181,35 @@ class EnqueueTests(BrokerFixtures):
     def test_enqueueing_nothing_is_nothing(self, broker: Broker) -> None:
         """An empty list is no error."""
         broker.enqueue([])
-        assert numbers(broker).length == 0
+        assert ScriptedWorker(broker).claim() == []
 
+    @needs("inspect", "exact_counts", "due_order")
     def test_ten_thousand_jobs_go_in_at_once(self, broker: Broker) -> None:
         """One call stores them all, and they come out in the order in which they went in."""
         expected = [f"k{n}" for n in range(10_000)]
         put(broker, *expected)
         assert numbers(broker).length == 10_000
         assert keys(ScriptedWorker(broker).claim(limit=20_000)) == expected
+
+
+class RefusalTests(BrokerFixtures):
+    @lacks("keyed")
+    def test_a_keyed_job_is_refused(self, broker: Broker) -> None:
+        """With everything that was to be stored beside it."""
+        with pytest.raises(EnqueueError):
+            broker.enqueue([job("a"), call("k", "x")])
+        assert broker.status("q", "a") == "gone"
+
+    @lacks("collecting")
+    def test_a_collecting_job_is_refused(self, broker: Broker) -> None:
+        """With everything that was to be stored beside it."""
+        with pytest.raises(EnqueueError):
+            broker.enqueue([job("a"), value("k", "x")])
+        assert ScriptedWorker(broker).claim() == []
+
+    @lacks("priorities")
+    def test_a_job_with_a_priority_is_refused(self, broker: Broker) -> None:
+        """With everything that was to be stored beside it."""
+        with pytest.raises(EnqueueError):
+            broker.enqueue([job("a"), job("b", priority=1)])
+        assert ScriptedWorker(broker).claim() == []

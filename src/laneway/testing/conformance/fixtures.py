@@ -1,26 +1,69 @@
-"""BrokerFixtures, builders of jobs, and ScriptedWorker: a worker that does as a test says."""
+"""BrokerFixtures, `needs`, builders of jobs, and ScriptedWorker: a worker that does as a test says."""
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar, TypeVar
 
 import pytest
 
-from ...broker import Answer, Broker, Turn
+from ...broker import Answer, Broker, Capabilities, CoreBroker, Feature, Turn, complete
 from ...clock import Clock, ManualClock
-from ...jobs.data import Claim, JobView, Kind, NewJob, QueueStats, WorkerView
+from ...jobs.data import Claim, Hints, JobView, Kind, NewJob, QueueStats, WorkerView
 from ...jobs.merge import identity_of
 from ...jobs.settlement import Settlement
 
 #: Long enough that reaching it means that nobody woke the waiter.
 LONG_S = 30.0
 
-MakeBroker = Callable[[Clock], Broker]
+#: Of a delayed job that any broker finds, cancels and moves.
+CANCELLABLE = Hints(cancellable=True)
+
+MakeBroker = Callable[[Clock], CoreBroker]
+#: A test, or a class of tests.
+Tests = TypeVar("Tests", bound=Callable[..., Any])
+
+
+def needs(*features: Feature) -> Callable[[Tests], Tests]:
+    """Mark a test, or every test of a class: it is for brokers that have these features."""
+    return lambda tests: _marked(tests, "needs", features)
+
+
+def lacks(feature: Feature) -> Callable[[Tests], Tests]:
+    """Mark a test: it is for brokers that lack this feature."""
+    return lambda tests: _marked(tests, "lacks", (feature,))
+
+
+def _marked(tests: Tests, mark: str, features: Sequence[Feature]) -> Tests:
+    members: list[Any] = [tests, *vars(tests).values()]
+    for test in filter(inspect.isfunction, members):
+        setattr(test, mark, marks_of(test, mark) | set(features))
+    return tests
+
+
+def marks_of(test: object, mark: str = "needs") -> frozenset[Feature]:
+    """The features with which a test is marked."""
+    marks: frozenset[Feature] = getattr(test, mark, frozenset())
+    return marks
 
 
 class BrokerFixtures:
-    """The fixtures. A broker under test overrides `make_broker`."""
+    """The fixtures. A broker under test gives `capabilities` and overrides `make_broker`.
+
+    Tests that need a feature which the capabilities lack are left out.
+    """
+
+    capabilities: ClassVar[Capabilities]
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if not hasattr(cls, "capabilities"):
+            return
+        lacking = cls.capabilities.lacks.keys()
+        for name, test in inspect.getmembers(cls, inspect.isfunction):
+            if marks_of(test) & lacking or marks_of(test, "lacks") - lacking:
+                setattr(cls, name, None)
 
     @pytest.fixture
     def make_broker(self) -> MakeBroker:
@@ -33,7 +76,11 @@ class BrokerFixtures:
 
     @pytest.fixture
     def broker(self, make_broker: MakeBroker, clock: ManualClock) -> Iterator[Broker]:
-        broker = make_broker(clock)
+        assert hasattr(self, "capabilities"), "give the test class the attribute capabilities, those of its broker"
+        broker = complete(make_broker(clock))
+        assert broker.capabilities.lacks == self.capabilities.lacks, (
+            "the test class lacks other features than its broker"
+        )
         broker.declare("q", 5)
         yield broker
         broker.close()
@@ -90,7 +137,7 @@ def attempts(job: Claim | JobView) -> dict[str, int]:
 
 def places(broker: Broker, key: str, queue: str = "q") -> dict[str, list[str]]:
     """Where the payloads of a key are, by status."""
-    return {view.status: bodies(view) for view in broker.find(queue, key)}
+    return {view.status: bodies(view) for view in broker.inspect.find(queue, key)}
 
 
 def declare_dead(broker: Broker, hand: ScriptedWorker) -> bool:
@@ -101,12 +148,12 @@ def declare_dead(broker: Broker, hand: ScriptedWorker) -> bool:
 
 def numbers(broker: Broker, queue: str = "q") -> QueueStats:
     """The statistics of one queue."""
-    return next(stats for stats in broker.stats() if stats.queue == queue)
+    return next(stats for stats in broker.inspect.stats() if stats.queue == queue)
 
 
 def only(broker: Broker, key: str, queue: str = "q") -> JobView:
     """The one job of a key."""
-    found = broker.find(queue, key)
+    found = broker.inspect.find(queue, key)
     assert len(found) == 1, f"{key} should be in one place, and is {[view.status for view in found]}"
     return found[0]
 

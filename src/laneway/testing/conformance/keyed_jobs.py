@@ -10,7 +10,7 @@ import pytest
 from ...broker import Broker
 from ...clock import ManualClock
 from ...errors import EnqueueError
-from ...jobs.data import JobView, Kind, Payload
+from ...jobs.data import JobView, Kind, Payload, StartedRun
 from ...jobs.settlement import buried, done, failed, postponed, released
 from .fixtures import (
     BrokerFixtures,
@@ -22,6 +22,7 @@ from .fixtures import (
     declare_dead,
     job,
     keys,
+    needs,
     numbers,
     only,
     places,
@@ -32,19 +33,21 @@ from .fixtures import (
 
 
 class KeyedJobTests(BrokerFixtures):
+    @needs("inspect", "operate", "keyed", "queued_jobs")
     def test_a_key_that_waits_for_a_wrong_clock_can_be_run_now(self, broker: Broker, clock: ManualClock) -> None:
         """What was enqueued by a clock that went ahead is due now, and so is what comes after it."""
         calls(broker, "k", "a")
         clock.step(-86_400.0)
         calls(broker, "k", "b")
         assert only(broker, "k").perform_at == clock.now() + 86_400
-        assert broker.run_now("q", ["k"]) == 1
+        assert broker.operate.run_now("q", ["k"]) == 1
         calls(broker, "k", "c")
         claim = ScriptedWorker(broker).one()
         assert bodies(claim) == ["a", "b", "c"]
         calls(broker, "k", "d")
-        assert broker.find("q", "k")[1].perform_at == clock.now()
+        assert broker.inspect.find("q", "k")[1].perform_at == clock.now()
 
+    @needs("keyed", "due_order")
     @pytest.mark.parametrize("back", [0.5, 3_600.0])
     def test_calls_keep_the_order_of_their_arrival_when_the_clock_steps_back(
         self, broker: Broker, clock: ManualClock, back: float
@@ -62,6 +65,7 @@ class KeyedJobTests(BrokerFixtures):
         clock.advance(back)
         assert bodies(hand.one()) == ["a", "b", "c", "d", "e"]
 
+    @needs("inspect", "keyed", "queued_jobs")
     def test_a_plain_job_may_leave_its_id_as_a_key(self, broker: Broker) -> None:
         """What a run enqueues is stored when its own job is gone."""
         put(broker, "a")
@@ -69,14 +73,16 @@ class KeyedJobTests(BrokerFixtures):
         assert hand.settle(done(hand.one(), [call("a", "next")])) == []
         assert places(broker, "a") == {"queued": ["next"]}
 
+    @needs("inspect", "unique_keys")
     def test_a_key_of_another_kind_is_named(self, broker: Broker) -> None:
         """Whoever has to find out which of many runs is to blame is told the queue and the key."""
         put(broker, "a")
         with pytest.raises(EnqueueError, match="belongs to a plain job") as caught:
             broker.enqueue([call("b", "1"), call("a", "1")])
         assert caught.value.place == ("q", "a")
-        assert broker.find("q", "b") == []
+        assert broker.inspect.find("q", "b") == []
 
+    @needs("keyed", "due_order")
     def test_calls_of_a_key_come_together_by_due_time_then_arrival(self, broker: Broker, clock: ManualClock) -> None:
         """In one claim, whatever the order in which they came."""
         now = clock.now()
@@ -87,36 +93,40 @@ class KeyedJobTests(BrokerFixtures):
         assert bodies(claim) == ["first", "second", "third", "fourth"]
         assert (claim.kind, claim.key, claim.perform_at, claim.attempt) == (Kind.KEYED, "k", now - 10, 1)
 
+    @needs("keyed")
     def test_a_call_comes_out_as_it_went_in(self, broker: Broker, clock: ManualClock) -> None:
         """Its id, its body, its own due time as its score, its own headers; handed out once."""
         at = clock.now() - 1.0000001
-        broker.enqueue([call("k", "c-1", body='{"a":"\0🚲"}', perform_at=at, headers={"h": "1"}), call("k", "c-2")])
+        broker.enqueue([call("k", "c-1", body='{"a":"ü🚲"}', perform_at=at, headers={"h": "1"}), call("k", "c-2")])
         claim = ScriptedWorker(broker).one()
         assert claim.payloads == [
-            Payload('{"a":"\0🚲"}', at, "c-1", 1, {"h": "1"}),
+            Payload('{"a":"ü🚲"}', at, "c-1", 1, {"h": "1"}),
             Payload("c-2", clock.now(), "c-2", 1, None),
         ]
         assert claim.headers is None
 
+    @needs("keyed")
     def test_calls_within_one_instant_keep_their_order(self, broker: Broker) -> None:
         """Within one call of enqueue and across them."""
         calls(broker, "k", *(f"c{n}" for n in range(30)))
         for n in range(30, 40):
             calls(broker, "k", f"c{n}")
-        assert bodies(ScriptedWorker(broker).one()) == [f"c{n}" for n in range(40)]
+        assert drain(ScriptedWorker(broker)) == [f"c{n}" for n in range(40)]
 
+    @needs("keyed")
     def test_two_equal_calls_are_two_payloads(self, broker: Broker) -> None:
         """They are told apart by their ids, never by what is in them."""
         broker.enqueue([call("k", "c-1", body="same"), call("k", "c-2", body="same")])
         claim = ScriptedWorker(broker).one()
         assert [(payload.identity, payload.body) for payload in claim.payloads] == [("c-1", "same"), ("c-2", "same")]
 
+    @needs("inspect", "keyed", "queued_jobs")
     def test_the_same_call_again_changes_nothing(self, broker: Broker, clock: ManualClock) -> None:
         """While it is queued, and while it runs: a repeat is harmless."""
         calls(broker, "k", "a", "b")
-        before = broker.find("q", "k")
+        before = broker.inspect.find("q", "k")
         calls(broker, "k", "a", perform_at=clock.now() - 60, body="other")
-        assert broker.find("q", "k") == before
+        assert broker.inspect.find("q", "k") == before
         hand = ScriptedWorker(broker)
         claim = hand.one()
         calls(broker, "k", "b", delay_s=5)
@@ -124,6 +134,7 @@ class KeyedJobTests(BrokerFixtures):
         hand.settle(done(claim))
         assert broker.status("q", "k") == "gone"
 
+    @needs("inspect", "keyed", "queued_jobs")
     def test_a_call_that_is_due_later_holds_nobody_back(self, broker: Broker, clock: ManualClock) -> None:
         """Nor is it handed out before its time."""
         calls(broker, "k", "later", delay_s=60)
@@ -133,19 +144,21 @@ class KeyedJobTests(BrokerFixtures):
         assert bodies(claim) == ["now"]
         assert places(broker, "k") == {"running": ["now"], "delayed": ["later"]}
         hand.settle(done(claim))
-        assert only(broker, "k").perform_at == clock.now() + 60
+        assert (only(broker, "k").perform_at, broker.status("q", "k")) == (clock.now() + 60, "delayed")
         clock.advance(59)
         assert hand.claim() == []
         clock.advance(1)
         assert bodies(hand.one()) == ["later"]
 
+    @needs("inspect", "keyed")
     def test_a_key_is_due_with_its_earliest_call(self, broker: Broker, clock: ManualClock) -> None:
         """A later one does not move it, an earlier one does."""
         for delay_s, due in ((60.0, 60.0), (90.0, 60.0), (10.0, 10.0)):
             calls(broker, "k", f"c{delay_s}", delay_s=delay_s)
             assert only(broker, "k").perform_at == clock.now() + due
-        assert broker.status("q", "k") == "delayed"
+            assert broker.status("q", "k", f"c{delay_s}") == "delayed"
 
+    @needs("keyed", "large_claims")
     def test_a_hundred_calls_of_a_key_are_in_a_claim(self, broker: Broker) -> None:
         """The rest follow at once, in order; a turn may ask for more or fewer."""
         expected = [f"c{n:03}" for n in range(250)]
@@ -161,6 +174,7 @@ class KeyedJobTests(BrokerFixtures):
         assert (got, sizes) == (expected, [7, 100, 100, 43])
         assert broker.status("q", "k") == "gone"
 
+    @needs("inspect", "keyed", "queued_jobs")
     def test_a_key_that_runs_is_handed_to_nobody_else(self, broker: Broker, clock: ManualClock) -> None:
         """What comes meanwhile is set aside, however long that takes, and is next when the run has ended."""
         calls(broker, "k", "a")
@@ -175,6 +189,7 @@ class KeyedJobTests(BrokerFixtures):
         hand.settle(done(claim))
         assert bodies(other.one()) == ["b", "c"]
 
+    @needs("keyed")
     def test_other_keys_go_on_meanwhile(self, broker: Broker) -> None:
         """Exclusion is per key, not per shard: "3", "5", "7" and "8" are in one."""
         calls(broker, "3", "slow")
@@ -182,8 +197,9 @@ class KeyedJobTests(BrokerFixtures):
         hand.one()
         for key in ("5", "7", "8", "3"):
             calls(broker, key, f"call of {key}")
-        assert keys(hand.claim(shards=[1])) == ["5", "7", "8"]
+        assert keys(hand.claim()) == ["5", "7", "8"]
 
+    @needs("inspect", "keyed", "queued_jobs")
     def test_the_job_set_aside_is_a_fresh_one(self, broker: Broker, clock: ManualClock) -> None:
         """It is shown beside the one that runs, and counted as queued."""
         calls(broker, "k", "a")
@@ -191,7 +207,7 @@ class KeyedJobTests(BrokerFixtures):
         hand.one()
         calls(broker, "k", "late", delay_s=30)
         calls(broker, "k", "soon", delay_s=10)
-        running, aside = broker.find("q", "k")
+        running, aside = broker.inspect.find("q", "k")
         assert (running.status, running.worker, running.size) == ("running", hand.name, 1)
         assert (aside.status, aside.worker, aside.size) == ("delayed", None, 2)
         assert (aside.perform_at, aside.retry_count, aside.attempt) == (clock.now() + 10, -1, 0)
@@ -200,16 +216,25 @@ class KeyedJobTests(BrokerFixtures):
         clock.advance(10)
         assert (numbers(broker).delayed, numbers(broker).lag) == (0, 0.0)
 
+    @needs("keyed")
     def test_done_is_done_with_all_that_was_handed_out(self, broker: Broker, clock: ManualClock) -> None:
-        """Counted once, in keys; what is next starts anew."""
+        """What is next starts anew."""
         calls(broker, "k", "a", "b", "c")
         hand = ScriptedWorker(broker)
         claim = hand.one(max_payloads=2)
         hand.settle(done(claim))
-        assert (numbers(broker).processed, numbers(broker).length) == (1, 1)
         claim = hand.one()
         assert (bodies(claim), claim.attempt, claim.retry_count) == (["c"], 1, -1)
 
+    @needs("inspect", "keyed", "exact_counts")
+    def test_a_run_of_many_calls_counts_once(self, broker: Broker) -> None:
+        """Stats count keys: those that were run, and those that wait."""
+        calls(broker, "k", "a", "b", "c")
+        hand = ScriptedWorker(broker)
+        hand.settle(done(hand.one(max_payloads=2)))
+        assert (numbers(broker).processed, numbers(broker).length) == (1, 1)
+
+    @needs("keyed")
     def test_calls_that_come_with_a_settlement_are_next(self, broker: Broker) -> None:
         """A run that enqueues for its own key: in the same step, and not beside itself."""
         calls(broker, "k", "a")
@@ -217,17 +242,19 @@ class KeyedJobTests(BrokerFixtures):
         answer = hand.turn(10, done(hand.one(), [call("k", "b"), call("k", "c")]))
         assert [bodies(claim) for claim in answer.claims] == [["b", "c"]]
 
+    @needs("inspect", "keyed", "queued_jobs")
     def test_a_key_that_gives_way_does_not_lose_its_place(self, broker: Broker) -> None:
         """Released, it is as it was: its time, its place among other keys, its attempts."""
         calls(broker, "k", "a", "b")
         calls(broker, "l", "c")
-        before = broker.find("q", "k")
+        before = broker.inspect.find("q", "k")
         hand = ScriptedWorker(broker)
         (claim,) = hand.claim(1)
         hand.settle(released(claim))
-        assert broker.find("q", "k") == before
+        assert broker.inspect.find("q", "k") == before
         assert keys(hand.claim()) == ["k", "l"]
 
+    @needs("keyed", "collecting")
     def test_the_kinds_of_a_key_are_not_mixed(self, broker: Broker) -> None:
         """A key belongs to what is stored under it; nothing of the whole enqueue is stored."""
         put(broker, "plain")
@@ -245,7 +272,128 @@ class KeyedJobTests(BrokerFixtures):
         assert broker.status("q", "twice") == "gone"
 
 
+@needs("keyed")
+class KeyHeadClaimTests(BrokerFixtures):
+    """What becomes of the first call of a key, seen by those who claim it next."""
+
+    def test_a_failed_call_is_claimed_again_first(self, broker: Broker, clock: ManualClock) -> None:
+        """At its retry time, with its count and its error; those before it are done, those behind it wait."""
+        calls(broker, "k", "a", "b", "c")
+        hand = ScriptedWorker(broker)
+        hand.settle(failed(hand.one(), "no", 5, 20.0, done=1))
+        calls(broker, "k", "d")
+        assert hand.claim() == []
+        clock.advance(20)
+        claim = hand.one()
+        assert (bodies(claim)[0], claim.payloads[0].attempt, claim.retry_count, claim.error) == ("b", 2, 0, "no")
+        hand.settle(done(claim))
+        assert bodies(claim) + drain(hand) == ["b", "c", "d"]
+
+    def test_a_call_that_fails_again_counts_on(self, broker: Broker) -> None:
+        """And a success resets it: the next call to fail begins anew."""
+        calls(broker, "k", "a", "b")
+        hand = ScriptedWorker(broker)
+        for count in range(3):
+            claim = hand.one()
+            assert (bodies(claim)[0], claim.retry_count, claim.attempt) == ("a", count - 1, count + 1)
+            hand.settle(failed(claim, f"no {count}", 5, 0.0))
+        hand.settle(failed(hand.one(), "b now", 5, 0.0, done=1))
+        claim = hand.one()
+        assert (bodies(claim), claim.retry_count, claim.error) == (["b"], 0, "b now")
+
+    @needs("inspect")
+    def test_a_call_without_retries_is_buried_alone(self, broker: Broker) -> None:
+        """Or one that asks for it; the calls behind it go on with all their retries."""
+        calls(broker, "k", "a", "b", "c", "d")
+        hand = ScriptedWorker(broker)
+        hand.settle(failed(hand.one(), "boom", 0, 0.0))
+        claim = hand.one()
+        assert (bodies(claim)[0], claim.retry_count, claim.error, claim.attempt) == ("b", -1, None, 1)
+        hand.settle(buried(claim, "asked", done=1))
+        assert drain(hand) == ["d"]
+        dead = broker.inspect.listing("q", "dead").jobs
+        assert sorted(body for view in dead for body in bodies(view)) == ["a", "c"]
+
+    def test_a_postponed_call_is_claimed_first_and_uncounted(self, broker: Broker, clock: ManualClock) -> None:
+        """That it was started is not forgotten."""
+        calls(broker, "k", "a", "b")
+        hand = ScriptedWorker(broker)
+        hand.settle(postponed(hand.one(), 20.0))
+        calls(broker, "k", "c")
+        assert hand.claim() == []
+        clock.advance(20)
+        claim = hand.one()
+        assert (bodies(claim)[0], claim.retry_count, claim.error, claim.attempt) == ("a", -1, None, 2)
+        hand.settle(done(claim))
+        assert bodies(claim) + drain(hand) == ["a", "b", "c"]
+
+    def test_a_released_call_is_claimed_first(self, broker: Broker) -> None:
+        """As if it had not been claimed; behind a success, too."""
+        calls(broker, "k", "a", "b")
+        hand = ScriptedWorker(broker)
+        hand.settle(released(hand.one()))
+        claim = hand.one()
+        assert (bodies(claim)[0], claim.attempt) == ("a", 1)
+        hand.settle(released(claim, done=1))
+        claim = hand.one()
+        assert (bodies(claim), claim.attempt) == (["b"], 1)
+
+    def test_what_comes_while_a_key_runs_is_next(self, broker: Broker) -> None:
+        """And is handed to nobody before."""
+        calls(broker, "k", "a")
+        hand, other = ScriptedWorker(broker), ScriptedWorker(broker, "worker-2")
+        claim = hand.one()
+        calls(broker, "k", "b", "c")
+        assert (hand.claim(), other.claim()) == ([], [])
+        hand.settle(done(claim))
+        assert drain(other) == ["b", "c"]
+
+    @needs("operate")
+    def test_a_revived_call_waits_for_the_one_that_runs(self, broker: Broker) -> None:
+        """It is next, with all its retries."""
+        calls(broker, "k", "a")
+        hand = ScriptedWorker(broker)
+        hand.settle(buried(hand.one(), "no"))
+        calls(broker, "k", "b")
+        claim = hand.one()
+        assert broker.operate.revive("q", ["k"]) == 1
+        assert hand.claim() == []
+        hand.settle(done(claim))
+        claim = hand.one()
+        assert (bodies(claim), claim.retry_count) == (["a"], -1)
+
+    def test_a_call_that_is_due_later_is_not_claimed_before(self, broker: Broker, clock: ManualClock) -> None:
+        """It holds nobody back."""
+        calls(broker, "k", "later", delay_s=60)
+        calls(broker, "k", "now")
+        hand = ScriptedWorker(broker)
+        assert drain(hand) == ["now"]
+        clock.advance(59)
+        assert hand.claim() == []
+        clock.advance(1)
+        assert drain(hand) == ["later"]
+
+    def test_a_death_stays_with_its_call(self, broker: Broker) -> None:
+        """Not with those that were claimed with it."""
+        calls(broker, "k", "a", "b")
+        hand, other = ScriptedWorker(broker), ScriptedWorker(broker, "worker-2")
+        claim = hand.one()
+        broker.leave(hand.name, [StartedRun("q", "k", claim.token, claim.payloads[0].identity)])
+        assert {payload.body: payload.deaths for payload in other.one().payloads} == {"a": 1, "b": 0}
+
+
+def drain(hand: ScriptedWorker) -> list[str]:
+    """Run all that is due. Returns the bodies, in order."""
+    found: list[str] = []
+    while claims := hand.claim():
+        found += [body for claim in claims for body in bodies(claim)]
+        hand.settle(*map(done, claims))
+    return found
+
+
+@needs("inspect", "keyed")
 class KeyHeadTests(BrokerFixtures):
+    @needs("queued_jobs")
     def test_those_before_the_failed_call_are_done(self, broker: Broker, clock: ManualClock) -> None:
         """It and those behind it come back at its retry time; only it has failed, and been started."""
         calls(broker, "k", "a", "b", "c")
@@ -260,6 +408,7 @@ class KeyHeadTests(BrokerFixtures):
         claim = hand.one()
         assert (attempts(claim), claim.retry_count, claim.error) == ({"b": 2, "c": 1}, 0, "no")
 
+    @needs("queued_jobs", "due_order")
     def test_nothing_overtakes_a_failed_call(self, broker: Broker, clock: ManualClock) -> None:
         """Not even a call with an earlier due time; nor does one wake the key before the retry."""
         calls(broker, "k", "head", "next")
@@ -271,6 +420,7 @@ class KeyHeadTests(BrokerFixtures):
         clock.advance(60)
         assert bodies(hand.one()) == ["head", "early", "next"]
 
+    @needs("queued_jobs", "due_order")
     def test_what_came_while_the_head_failed_waits_behind_it(self, broker: Broker, clock: ManualClock) -> None:
         """United with the rest; the time and the count are those of the failure."""
         calls(broker, "k", "head", "next")
@@ -282,6 +432,7 @@ class KeyHeadTests(BrokerFixtures):
         assert (bodies(view), view.retry_count, view.perform_at) == (["head", "early", "next"], 0, clock.now() + 60)
         assert hand.claim() == []
 
+    @needs("queued_jobs")
     def test_a_head_keeps_its_own_due_time_for_all_to_see(self, broker: Broker, clock: ManualClock) -> None:
         """How a broker keeps it in front is its own business: in claims, views and the morgue."""
         at = clock.now() - 7
@@ -290,12 +441,13 @@ class KeyHeadTests(BrokerFixtures):
         hand = ScriptedWorker(broker)
         hand.settle(failed(hand.one(), "no", 5, 0.0))
         assert scores(only(broker, "k")) == {"head": at, "next": clock.now()}
-        assert scores(broker.listing("q", "retries").jobs[0]) == {"head": at, "next": clock.now()}
+        assert scores(broker.inspect.listing("q", "retries").jobs[0]) == {"head": at, "next": clock.now()}
         claim = hand.one()
         assert scores(claim) == {"head": at, "next": clock.now()}
         hand.settle(failed(claim, "no", 1, 0.0))
-        assert [scores(view) for view in broker.find("q", "k")] == [{"next": clock.now()}, {"head": at}]
+        assert [scores(view) for view in broker.inspect.find("q", "k")] == [{"next": clock.now()}, {"head": at}]
 
+    @needs("queued_jobs")
     def test_a_head_that_fails_again_counts_on(self, broker: Broker) -> None:
         """And a success resets it: the next call to fail begins anew."""
         calls(broker, "k", "a", "b")
@@ -310,6 +462,7 @@ class KeyHeadTests(BrokerFixtures):
         view = only(broker, "k")
         assert (bodies(view), view.retry_count, view.error) == (["b"], 0, "b now")
 
+    @needs("queued_jobs")
     def test_a_key_counts_the_attempts_of_the_call_that_failed(self, broker: Broker) -> None:
         """In the queue and in the morgue. Those of the call before it, which has succeeded since, are not added."""
         calls(broker, "k", "a", "b")
@@ -324,6 +477,7 @@ class KeyHeadTests(BrokerFixtures):
         dead = only(broker, "k")
         assert (dead.status, attempts(dead), dead.attempt) == ("dead", {"b": 2}, 2)
 
+    @needs("operate", "leases", "queued_jobs")
     @pytest.mark.parametrize("by_hand", [False, True])
     def test_the_morgue_counts_the_attempts_of_what_was_buried_last(self, broker: Broker, by_hand: bool) -> None:
         """Each call has its own count, whatever else of its key was handed out, taken back or buried."""
@@ -337,20 +491,21 @@ class KeyHeadTests(BrokerFixtures):
             claim = other.one()
             if by_hand:
                 other.settle(failed(claim, f"of {body}", 5, 60.0))
-                assert broker.bury_failed("q", ["k"]) == 1
+                assert broker.operate.bury_failed("q", ["k"]) == 1
             else:
                 other.settle(buried(claim, f"of {body}"))
-            dead = broker.find("q", "k")[-1]
+            dead = broker.inspect.find("q", "k")[-1]
             assert (dead.status, dead.error, dead.attempt) == ("dead", f"of {body}", count)
             assert attempts(dead)[body] == count
 
+    @needs("queued_jobs")
     def test_when_its_retries_are_used_up_the_head_alone_is_buried(self, broker: Broker, clock: ManualClock) -> None:
         """What is left goes back with all its retries, each call due at its own time."""
         calls(broker, "k", "a", "b")
         calls(broker, "k", "later", delay_s=30)
         hand = ScriptedWorker(broker)
         hand.settle(failed(hand.one(), "boom", 0, 0.0))
-        queued, dead = broker.find("q", "k")
+        queued, dead = broker.inspect.find("q", "k")
         assert (bodies(queued), queued.status, queued.perform_at) == (["b", "later"], "queued", clock.now())
         assert (queued.retry_count, queued.error, queued.attempt) == (-1, None, 0)
         assert (bodies(dead), dead.status, dead.error, dead.retry_count) == (["a"], "dead", "boom", 0)
@@ -360,6 +515,7 @@ class KeyHeadTests(BrokerFixtures):
         assert only_queued(broker).perform_at == clock.now() + 30
         assert places(broker, "k") == {"delayed": ["later"], "dead": ["a", "b"]}
 
+    @needs("queued_jobs")
     def test_burying_in_the_middle_leaves_nothing_undone(self, broker: Broker) -> None:
         """The first are done, one is buried, the others wait, and so does what came meanwhile."""
         calls(broker, "k", *"abcd")
@@ -371,6 +527,7 @@ class KeyHeadTests(BrokerFixtures):
         assert attempts(hand.one()) == {"d": 1, "e": 1}
         assert (numbers(broker).processed, numbers(broker).failed) == (1, 1)
 
+    @needs("queued_jobs")
     def test_the_last_call_buried_takes_its_job_along(self, broker: Broker) -> None:
         """Nothing is left in the queue but what was set aside."""
         calls(broker, "k", "a")
@@ -383,6 +540,7 @@ class KeyHeadTests(BrokerFixtures):
         assert places(broker, "k") == {"dead": ["a", "b"]}
         assert (numbers(broker).length, numbers(broker).dead) == (0, 1)
 
+    @needs("queued_jobs", "due_order")
     def test_a_postponed_call_stays_at_the_head_uncounted(self, broker: Broker, clock: ManualClock) -> None:
         """Nothing overtakes it either; that it was started is not forgotten."""
         calls(broker, "k", "a", "b")
@@ -397,6 +555,7 @@ class KeyHeadTests(BrokerFixtures):
         claim = hand.one()
         assert attempts(claim) == {"a": 2, "early": 1, "b": 1}
 
+    @needs("queued_jobs")
     def test_postponing_behind_a_success_forgets_the_old_failure(self, broker: Broker) -> None:
         """Its error was that of the call that has succeeded since."""
         calls(broker, "k", "a", "b")
@@ -408,6 +567,7 @@ class KeyHeadTests(BrokerFixtures):
         view = only(broker, "k")
         assert (bodies(view), view.error, view.retry_count) == (["b"], None, -1)
 
+    @needs("queued_jobs")
     def test_what_is_released_behind_a_success_was_never_started(self, broker: Broker, clock: ManualClock) -> None:
         """The finished calls are gone; the others are as fresh as on their first day."""
         at = clock.now()
@@ -421,6 +581,7 @@ class KeyHeadTests(BrokerFixtures):
         assert (view.error, view.perform_at, view.status) == (None, at, "queued")
         assert (numbers(broker).processed, numbers(broker).failed) == (1, 1)
 
+    @needs("queued_jobs", "due_order")
     def test_a_released_head_is_still_the_head(self, broker: Broker, clock: ManualClock) -> None:
         """With its count, its error and its place, also if an earlier call came meanwhile."""
         calls(broker, "k", "head", "next")
@@ -435,6 +596,7 @@ class KeyHeadTests(BrokerFixtures):
         hand.settle(released(claim))
         assert (bodies(only(broker, "k")), only(broker, "k").retry_count) == (["head", "early", "next"], 0)
 
+    @needs("leases", "queued_jobs")
     def test_a_key_taken_back_from_the_dead_is_as_it_was(self, broker: Broker, clock: ManualClock) -> None:
         """United with what came meanwhile, in order; handed out is counted, failed is not."""
         calls(broker, "k", "a", "b")
@@ -449,15 +611,17 @@ class KeyHeadTests(BrokerFixtures):
         assert attempts(claim) == {"early": 1, "a": 2, "b": 2}
         assert claim.attempt == 2
 
+    @needs("queued_jobs")
     def test_calls_that_never_reached_their_worker_were_not_handed_out(self, broker: Broker) -> None:
         """A renewal that does not know of them gives them back as they were."""
         calls(broker, "k", "a", "b")
-        before = broker.find("q", "k")
+        before = broker.inspect.find("q", "k")
         hand = ScriptedWorker(broker)
         token = hand.turn(1).token
         broker.renew(hand.name, [], token + 1)
-        assert broker.find("q", "k") == before
+        assert broker.inspect.find("q", "k") == before
 
+    @needs("queued_jobs")
     def test_success_ends_the_rest_of_a_key(self, broker: Broker, clock: ManualClock) -> None:
         """After it an earlier call makes the key due again as ever."""
         calls(broker, "k", "a")
@@ -473,4 +637,4 @@ class KeyHeadTests(BrokerFixtures):
 
 
 def only_queued(broker: Broker) -> JobView:
-    return next(view for view in broker.find("q", "k") if view.status in ("queued", "delayed"))
+    return next(view for view in broker.inspect.find("q", "k") if view.status in ("queued", "delayed"))

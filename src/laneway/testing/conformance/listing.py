@@ -14,7 +14,7 @@ from ...clock import ManualClock
 from ...errors import BrokerError
 from ...jobs.data import JobView
 from ...jobs.settlement import buried, failed
-from .fixtures import BrokerFixtures, ScriptedWorker, call, calls, job, keys, put, value
+from .fixtures import CANCELLABLE, BrokerFixtures, ScriptedWorker, call, calls, job, keys, needs, put, value
 
 
 def pages(broker: Broker, which: Listing, limit: int) -> list[list[str]]:
@@ -22,7 +22,7 @@ def pages(broker: Broker, which: Listing, limit: int) -> list[list[str]]:
     found: list[list[str]] = []
     after: str | None = None
     while True:
-        page = broker.listing("q", which, after=after, limit=limit)
+        page = broker.inspect.listing("q", which, after=after, limit=limit)
         found.append(keys(page.jobs))
         if page.after is None:
             return found
@@ -36,7 +36,9 @@ def whole(broker: Broker, which: Listing, limit: int = 2) -> list[str]:
     return [key for page in found for key in page]
 
 
+@needs("inspect")
 class ListingTests(BrokerFixtures):
+    @needs("priorities")
     def test_queued_shows_all_that_waits_by_due_time(self, broker: Broker) -> None:
         """Delayed jobs and retries included, over all shards and priorities; being run not."""
         broker.enqueue([job(f"k{n}", delay_s=float((n * 7) % 20 - 10), priority=n % 3) for n in range(20)])
@@ -48,29 +50,39 @@ class ListingTests(BrokerFixtures):
     def test_delayed_shows_what_is_not_yet_due(self, broker: Broker, clock: ManualClock) -> None:
         """By the broker's clock; a job that is due this instant is not delayed."""
         for n in range(6):
-            put(broker, f"k{n}", delay_s=float(n))
+            put(broker, f"k{n}", delay_s=float(n), hints=CANCELLABLE)
         assert whole(broker, "delayed") == ["k1", "k2", "k3", "k4", "k5"]
         clock.advance(3)
         assert whole(broker, "delayed") == ["k4", "k5"]
-        assert {view.status for view in broker.listing("q", "delayed").jobs} == {"delayed"}
+        assert {view.status for view in broker.inspect.listing("q", "delayed").jobs} == {"delayed"}
 
-    def test_retries_shows_what_failed_and_waits(self, broker: Broker, clock: ManualClock) -> None:
-        """By the time of the retry; not what is fresh, nor a retry that runs."""
+    def test_retries_shows_what_failed_and_waits(self, broker: Broker) -> None:
+        """By the time of the retry; not what is fresh."""
+        put(broker, *"abcde")
+        hand = ScriptedWorker(broker)
+        hand.settle(*(failed(claim, "no", 25, 3_650.0 - n) for n, claim in enumerate(hand.claim(limit=4))))
+        assert whole(broker, "retries") == ["d", "c", "b", "a"]
+
+    @needs("queued_jobs")
+    def test_retries_shows_what_is_due_and_not_what_runs(self, broker: Broker, clock: ManualClock) -> None:
+        """A retry that waits for a worker, however short it was."""
         put(broker, *"abcde")
         hand = ScriptedWorker(broker)
         hand.settle(*(failed(claim, "no", 25, 50.0 - n) for n, claim in enumerate(hand.claim(limit=4))))
         assert whole(broker, "retries") == ["d", "c", "b", "a"]
-        clock.advance(47)
-        assert keys(hand.claim()) == ["e", "d"]
+        clock.advance(48)
+        assert whole(broker, "retries") == ["d", "c", "b", "a"]
+        assert keys(hand.claim(limit=2)) == ["e", "d"]
         assert whole(broker, "retries") == ["c", "b", "a"]
 
+    @needs("queued_jobs")
     def test_running_shows_what_is_claimed_and_by_whom(self, broker: Broker) -> None:
         """By due time, over all workers."""
         put(broker, *"abcde")
         ScriptedWorker(broker).claim(limit=2)
         ScriptedWorker(broker, "worker-2").claim(limit=2)
         assert whole(broker, "running") == ["a", "b", "c", "d"]
-        shown = [(view.worker, view.status) for view in broker.listing("q", "running").jobs]
+        shown = [(view.worker, view.status) for view in broker.inspect.listing("q", "running").jobs]
         assert shown == [("worker-1", "running")] * 2 + [("worker-2", "running")] * 2
 
     def test_dead_shows_the_morgue_by_burial(self, broker: Broker, clock: ManualClock) -> None:
@@ -85,8 +97,9 @@ class ListingTests(BrokerFixtures):
         hand.settle(buried(first, "no"))
         found = whole(broker, "dead")
         assert (found[0], set(found[1:3]), found[3]) == ("c", {"b", "d"}, "a")
-        assert {view.status for view in broker.listing("q", "dead").jobs} == {"dead"}
+        assert {view.status for view in broker.inspect.listing("q", "dead").jobs} == {"dead"}
 
+    @needs("queued_jobs")
     def test_pages_neither_skip_nor_repeat(self, broker: Broker, clock: ManualClock) -> None:
         """Also where times are equal, or differ only in their last bits."""
         base = clock.now()
@@ -94,35 +107,54 @@ class ListingTests(BrokerFixtures):
         for limit in (1, 7, 50, 100, 1_000):
             assert whole(broker, "queued", limit) == [f"k{n:03}" for n in range(100)]
 
+    @needs("queued_jobs")
     def test_a_page_says_where_the_next_begins_until_the_end(self, broker: Broker) -> None:
         """`after` is None at the end, and a full last page is followed by an empty one at most."""
         put(broker, *"abc")
         assert pages(broker, "queued", 2) == [["a", "b"], ["c"]]
         assert pages(broker, "queued", 3) in ([["a", "b", "c"]], [["a", "b", "c"], []])
-        assert broker.listing("q", "running").after is None
+        assert broker.inspect.listing("q", "running").after is None
 
+    @needs("queued_jobs")
     def test_jobs_that_go_between_two_pages_disturb_nothing(self, broker: Broker) -> None:
         """A position is a place in the order, not a number of jobs to skip."""
         put(broker, *"abcdef")
-        page = broker.listing("q", "queued", limit=3)
+        page = broker.inspect.listing("q", "queued", limit=3)
         for key in "abc":
             broker.cancel("q", key)
-        assert keys(broker.listing("q", "queued", after=page.after, limit=3).jobs) == ["d", "e", "f"]
+        assert keys(broker.inspect.listing("q", "queued", after=page.after, limit=3).jobs) == ["d", "e", "f"]
 
     def test_a_position_that_is_none_is_an_error(self, broker: Broker) -> None:
         """It may come from a URL."""
         for nonsense in ("", "here", "1.0:x", "1;2"):
             with pytest.raises(BrokerError):
-                broker.listing("q", "queued", after=nonsense)
+                broker.inspect.listing("q", "queued", after=nonsense)
 
     def test_a_listing_of_nothing_is_empty(self, broker: Broker) -> None:
         """No jobs, no next page; nor when none are asked for."""
         which: Listing
-        for which in ("queued", "delayed", "retries", "running", "dead"):
-            page = broker.listing("q", which)
+        for which in ("delayed", "retries", "dead"):
+            page = broker.inspect.listing("q", which)
+            assert (page.jobs, page.after) == ([], None)
+        put(broker, "a", delay_s=60, hints=CANCELLABLE)
+        assert broker.inspect.listing("q", "delayed", limit=0).jobs == []
+
+    @needs("queued_jobs")
+    def test_a_listing_of_nothing_queued_is_empty(self, broker: Broker) -> None:
+        """Nor does anything run."""
+        which: Listing
+        for which in ("queued", "running"):
+            page = broker.inspect.listing("q", which)
             assert (page.jobs, page.after) == ([], None)
         put(broker, "a")
-        assert broker.listing("q", "queued", limit=0).jobs == []
+        assert broker.inspect.listing("q", "queued", limit=0).jobs == []
+
+    def test_pages_of_delayed_jobs_neither_skip_nor_repeat(self, broker: Broker, clock: ManualClock) -> None:
+        """Also where times are equal."""
+        due = clock.now() + 60
+        broker.enqueue([job(f"k{n:02}", perform_at=due + n // 4, hints=CANCELLABLE) for n in range(20)])
+        for limit in (1, 7, 20, 1_000):
+            assert whole(broker, "delayed", limit) == [f"k{n:02}" for n in range(20)]
 
 
 #: What each listing can be sorted by.
@@ -140,7 +172,7 @@ def whole_in_order(broker: Broker, which: Listing, limit: int, **how: Any) -> li
     found: list[JobView] = []
     after: str | None = None
     while True:
-        page = broker.listing("q", which, limit=limit, after=after, **how)
+        page = broker.inspect.listing("q", which, limit=limit, after=after, **how)
         assert len(page.jobs) <= limit
         found += page.jobs
         if page.after is None:
@@ -166,7 +198,9 @@ def fill(broker: Broker, clock: ManualClock) -> None:
     broker.enqueue([value(f"ü{n}", "c", delay_s=float(n % 4 - 1), priority=n % 2) for n in range(6)])
 
 
+@needs("inspect")
 class ListingOrderTests(BrokerFixtures):
+    @needs("keyed", "collecting", "priorities")
     def test_every_listing_can_be_sorted_in_every_order_that_it_has(self, broker: Broker, clock: ManualClock) -> None:
         """Forwards and backwards, whatever the size of the pages: nothing is left out, nothing shown twice."""
         fill(broker, clock)
@@ -183,12 +217,14 @@ class ListingOrderTests(BrokerFixtures):
                     assert whole_in_order(broker, which, limit, order=order) == found
                     assert whole_in_order(broker, which, limit, order=order, reverse=True) == found[::-1]
 
+    @needs("keyed", "collecting", "priorities")
     def test_a_listing_without_an_order_is_by_time(self, broker: Broker, clock: ManualClock) -> None:
         """By due time, the dead by their burial."""
         fill(broker, clock)
         for which, orders in ORDERS.items():
             assert whole_in_order(broker, which, 1_000) == whole_in_order(broker, which, 1_000, order=orders[0])
 
+    @needs("queued_jobs")
     def test_equals_come_by_due_time_then_arrival(self, broker: Broker) -> None:
         """Of all that have failed equally often, say."""
         put(broker, "late", delay_s=20)
@@ -197,12 +233,14 @@ class ListingOrderTests(BrokerFixtures):
         assert keys(whole_in_order(broker, "queued", 2, order="retry_count")) == ["past", "soon-1", "soon-2", "late"]
         assert keys(whole_in_order(broker, "queued", 2, order="retry_count", reverse=True))[:2] == ["late", "soon-2"]
 
+    @needs("queued_jobs")
     def test_keys_are_sorted_by_their_bytes(self, broker: Broker) -> None:
         """Those of UTF-8, so that every broker agrees."""
         expected = ["", "A", "Z", "a", "a\0", "a\0b", "aa", "b", "é", "ü", "\uff5e", "🚲"]
         put(broker, *reversed(expected))
         assert keys(whole_in_order(broker, "queued", 5, order="key")) == expected
 
+    @needs("keyed", "collecting", "priorities")
     def test_a_listing_begins_with_a_value(self, broker: Broker, clock: ManualClock) -> None:
         """Itself included, in either direction, for every order; paging goes on from there."""
         fill(broker, clock)
@@ -215,16 +253,21 @@ class ListingOrderTests(BrokerFixtures):
                     assert whole_in_order(broker, which, 3, order=order, start=start) == above
                     assert whole_in_order(broker, which, 3, order=order, start=start, reverse=True) == below[::-1]
 
+    @needs("queued_jobs")
     def test_a_value_that_is_not_there_is_as_good(self, broker: Broker) -> None:
         """Before the first, between two, behind the last."""
         put(broker, "b", "d", "f", perform_at=10.0)
-        asked = [keys(broker.listing("q", "queued", order="key", start=start).jobs) for start in ("a", "c", "dd", "g")]
+        asked = [
+            keys(broker.inspect.listing("q", "queued", order="key", start=start).jobs)
+            for start in ("a", "c", "dd", "g")
+        ]
         assert asked == [["b", "d", "f"], ["d", "f"], ["f"], []]
-        assert keys(broker.listing("q", "queued", order="key", start="e", reverse=True).jobs) == ["d", "b"]
-        assert len(broker.listing("q", "queued", start=9.5).jobs) == 3
-        assert broker.listing("q", "queued", start=10.5).jobs == []
-        assert len(broker.listing("q", "queued", order="perform_at", start=10, reverse=True).jobs) == 3
+        assert keys(broker.inspect.listing("q", "queued", order="key", start="e", reverse=True).jobs) == ["d", "b"]
+        assert len(broker.inspect.listing("q", "queued", start=9.5).jobs) == 3
+        assert broker.inspect.listing("q", "queued", start=10.5).jobs == []
+        assert len(broker.inspect.listing("q", "queued", order="perform_at", start=10, reverse=True).jobs) == 3
 
+    @needs("queued_jobs")
     def test_jobs_that_come_and_go_between_two_pages_disturb_nothing(self, broker: Broker) -> None:
         """In any order and direction: what was there all the time is shown once."""
         ways: list[tuple[Order, bool]] = [
@@ -237,22 +280,23 @@ class ListingOrderTests(BrokerFixtures):
         for order, reverse in ways:
             names = [f"k{n}" for n in range(10)]
             put(broker, *names)
-            page = broker.listing("q", "queued", order=order, reverse=reverse, limit=4)
+            page = broker.inspect.listing("q", "queued", order=order, reverse=reverse, limit=4)
             gone = keys(page.jobs)
             for key in gone:
                 broker.cancel("q", key)
             put(broker, "k", delay_s=-1)
             put(broker, "l", delay_s=1)
-            rest = broker.listing("q", "queued", order=order, reverse=reverse, after=page.after)
+            rest = broker.inspect.listing("q", "queued", order=order, reverse=reverse, after=page.after)
             left = sorted(set(names) - set(gone), reverse=reverse)
             assert [key for key in keys(rest.jobs) if key in names] == left
             for key in (*left, "k", "l"):
                 broker.cancel("q", key)
 
+    @needs("queued_jobs")
     def test_an_order_that_a_listing_does_not_have_is_an_error(self, broker: Broker) -> None:
         """So is a value that is none of the order's, and a position of another order or none at all."""
         put(broker, "a", "b")
-        position = broker.listing("q", "queued", order="key", limit=1).after
+        position = broker.inspect.listing("q", "queued", order="key", limit=1).after
         bad: list[tuple[Listing, dict[str, Any]]] = [
             ("dead", {"order": "perform_at"}),
             ("dead", {"order": "retry_count"}),
@@ -267,13 +311,55 @@ class ListingOrderTests(BrokerFixtures):
         ]
         for which, how in bad:
             with pytest.raises(BrokerError):
-                broker.listing("q", which, **how)
+                broker.inspect.listing("q", which, **how)
 
+    def test_delayed_jobs_are_sorted_by_time_or_key(self, broker: Broker) -> None:
+        """In both directions, and from a value on, whether or not it is there."""
+        for key, delay_s in (("b", 30.0), ("ü", 10.0), ("A", 20.0), ("a", 20.0), ("🚲", 40.0)):
+            put(broker, key, delay_s=delay_s, hints=CANCELLABLE)
+        by_time, by_key = ["ü", "A", "a", "b", "🚲"], ["A", "a", "b", "ü", "🚲"]
+        orders: list[tuple[Order, list[str]]] = [("perform_at", by_time), ("retry_count", by_time), ("key", by_key)]
+        for order, expected in orders:
+            for limit in (2, 1_000):
+                assert keys(whole_in_order(broker, "delayed", limit, order=order)) == expected
+                assert keys(whole_in_order(broker, "delayed", limit, order=order, reverse=True)) == expected[::-1]
+        assert keys(whole_in_order(broker, "delayed", 2, order="key", start="aa")) == ["b", "ü", "🚲"]
+        assert keys(whole_in_order(broker, "delayed", 2, order="key", start="b", reverse=True)) == ["b", "a", "A"]
+
+    def test_delayed_jobs_that_come_and_go_between_two_pages_disturb_nothing(self, broker: Broker) -> None:
+        """What was there all the time is shown once."""
+        names = [f"k{n}" for n in range(10)]
+        put(broker, *names, delay_s=60, hints=CANCELLABLE)
+        page = broker.inspect.listing("q", "delayed", order="key", limit=4)
+        for key in keys(page.jobs):
+            assert broker.cancel("q", key)
+        put(broker, "j", "l", delay_s=60, hints=CANCELLABLE)
+        rest = broker.inspect.listing("q", "delayed", order="key", after=page.after)
+        assert keys(rest.jobs) == [*names[4:], "l"]
+
+    def test_an_order_that_delayed_or_dead_jobs_do_not_have_is_an_error(self, broker: Broker) -> None:
+        """So is a value that is none of the order's, and a position of another order or none at all."""
+        put(broker, "a", "b", delay_s=60, hints=CANCELLABLE)
+        position = broker.inspect.listing("q", "delayed", order="key", limit=1).after
+        bad: list[tuple[Listing, dict[str, Any]]] = [
+            ("dead", {"order": "perform_at"}),
+            ("dead", {"order": "retry_count"}),
+            ("delayed", {"order": "updated_at"}),
+            ("delayed", {"order": "key", "start": 1.0}),
+            ("delayed", {"order": "perform_at", "start": "a"}),
+            ("delayed", {"order": "retry_count", "after": position}),
+            ("delayed", {"order": "key", "after": "[]"}),
+        ]
+        for which, how in bad:
+            with pytest.raises(BrokerError):
+                broker.inspect.listing("q", which, **how)
+
+    @needs("keyed", "queued_jobs")
     def test_what_is_set_aside_is_not_listed(self, broker: Broker) -> None:
         """Its key is among the running ones, with what runs."""
         calls(broker, "k", "a")
         ScriptedWorker(broker).one()
         calls(broker, "k", "b", delay_s=5)
-        assert [len(broker.listing("q", which).jobs) for which in ORDERS] == [0, 0, 0, 1, 0]
-        (view,) = broker.listing("q", "running").jobs
+        assert [len(broker.inspect.listing("q", which).jobs) for which in ORDERS] == [0, 0, 0, 1, 0]
+        (view,) = broker.inspect.listing("q", "running").jobs
         assert [payload.body for payload in view.payloads] == ["a"]

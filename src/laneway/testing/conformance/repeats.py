@@ -8,10 +8,24 @@ from collections import Counter
 from ...broker import Broker
 from ...clock import ManualClock
 from ...jobs.settlement import Settlement, buried, done, failed, postponed, released
-from .fixtures import BrokerFixtures, ScriptedWorker, bodies, call, calls, declare_dead, numbers, places, value, values
+from .fixtures import (
+    BrokerFixtures,
+    ScriptedWorker,
+    bodies,
+    call,
+    calls,
+    declare_dead,
+    needs,
+    numbers,
+    places,
+    value,
+    values,
+)
 
 
+@needs("keyed")
 class RepeatTests(BrokerFixtures):
+    @needs("operate", "collecting")
     def test_a_repeated_turn_gets_the_same_payloads(self, broker: Broker) -> None:
         """Whatever was enqueued or revived since: the same calls, scores, attempts and counts."""
         calls(broker, "dead", "d")
@@ -29,11 +43,12 @@ class RepeatTests(BrokerFixtures):
         }
         calls(broker, "k", "early", perform_at=-5.0)
         values(broker, "c", {"a": 0.5, "z": 0.1})
-        broker.revive("q", ["dead"])
+        broker.operate.revive("q", ["dead"])
         broker.cancel("q", "c", value("c", "c").identity)
         assert hand.again() == first
         assert hand.again() == first
 
+    @needs("inspect", "queued_jobs")
     def test_every_settlement_may_be_repeated(self, broker: Broker) -> None:
         """In part done, failed, buried, postponed, released: nothing happens twice."""
         names = ("done", "retry", "bury", "postpone", "release")
@@ -51,12 +66,12 @@ class RepeatTests(BrokerFixtures):
         for settlement in settlements:
             settlement.outbox = [call("child", f"of {settlement.verdict}")]
         answer = hand.turn(0, *settlements)
-        found = {name: broker.find("q", name) for name in (*names, "child")}
+        found = {name: broker.inspect.find("q", name) for name in (*names, "child")}
         counts = numbers(broker)
         assert answer.refused == []
         assert places(broker, "child") == {"queued": [f"of {name}" for name in names]}
         assert hand.again() == answer
-        assert {name: broker.find("q", name) for name in (*names, "child")} == found
+        assert {name: broker.inspect.find("q", name) for name in (*names, "child")} == found
         assert numbers(broker) == counts
         assert {name: places(broker, name) for name in names} == {
             "done": {},
@@ -67,23 +82,25 @@ class RepeatTests(BrokerFixtures):
         }
         assert (counts.processed, counts.failed) == (5, 2)
 
+    @needs("inspect", "collecting")
     def test_a_repeated_enqueue_changes_nothing(self, broker: Broker) -> None:
         """Of calls whatever became of the key meanwhile, as long as they are there; of values while they are queued."""
         jobs = [call("k", "a"), call("k", "b", delay_s=5), value("c", "v"), value("c", "w", score=1.0)]
         broker.enqueue(jobs)
-        before = [broker.find("q", key) for key in "kc"]
+        before = [broker.inspect.find("q", key) for key in "kc"]
         broker.enqueue(jobs)
-        assert [broker.find("q", key) for key in "kc"] == before
+        assert [broker.inspect.find("q", key) for key in "kc"] == before
         assert numbers(broker).length == 2
 
+    @needs("inspect", "operate", "collecting")
     def test_other_repeats_change_nothing(self, broker: Broker) -> None:
         """Giving back, reviving, burying, deleting, cancelling, moving: the second time there is nothing to do."""
         calls(broker, "k", "a", "b")
         values(broker, "c", {"v": 1.0})
         hand = ScriptedWorker(broker)
         hand.settle(*(failed(claim, "no", 5, 60.0) for claim in hand.claim()))
-        assert [broker.bury_failed("q", ["k", "c"]) for _ in range(2)] == [2, 0]
-        assert [broker.revive("q", ["k", "c"]) for _ in range(2)] == [2, 0]
+        assert [broker.operate.bury_failed("q", ["k", "c"]) for _ in range(2)] == [2, 0]
+        assert [broker.operate.revive("q", ["k", "c"]) for _ in range(2)] == [2, 0]
         assert [broker.cancel("q", "k", "a") for _ in range(2)] == [True, False]
         assert [broker.reschedule("q", "k", "b", perform_at=5.0) for _ in range(2)] == [True, True]
         hand.claim()
@@ -91,6 +108,7 @@ class RepeatTests(BrokerFixtures):
         assert [broker.reclaim() for _ in range(2)] == [2, 0]
         assert (places(broker, "k"), places(broker, "c")) == ({"queued": ["b"]}, {"queued": ["v"]})
 
+    @needs("inspect", "operate", "shards")
     def test_nothing_is_lost_and_nothing_doubled(self, broker: Broker, clock: ManualClock) -> None:
         """Accepted = waiting + running + done + dead, at every step of a long and mixed life."""
         for seed in range(6):
@@ -156,22 +174,22 @@ class _RandomLife:
         self.hand = ScriptedWorker(self.broker, f"{self.hand.name}+")
 
     def _revive(self) -> None:
-        self.broker.revive("q", self.chance.sample(self.keys, 2))
+        self.broker.operate.revive("q", self.chance.sample(self.keys, 2))
 
     def _reshard(self) -> None:
         shards = self.chance.randint(1, 9)
-        while not self.broker.reshard("q", shards, limit=2).done:
+        while not self.broker.shards.reshard("q", shards, limit=2).done:
             pass
 
     def _count(self) -> None:
-        kept = sum(view.size for key in self.keys for view in self.broker.find("q", key))
+        kept = sum(view.size for key in self.keys for view in self.broker.inspect.find("q", key))
         assert kept + len(self.finished) == self.accepted
         assert all(times == 1 for times in self.finished.values())
 
     def _drain(self) -> None:
         """In the end all is done, each call once."""
         self._die()
-        self.broker.revive("q", self.keys)
+        self.broker.operate.revive("q", self.keys)
         self.clock.advance(1_000)
         while claims := self.hand.claim():
             assert self.hand.settle(*(done(claim) for claim in claims)) == []

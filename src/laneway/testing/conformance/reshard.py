@@ -22,6 +22,7 @@ from .fixtures import (
     declare_dead,
     job,
     keys,
+    needs,
     numbers,
     only,
     places,
@@ -34,14 +35,16 @@ from .wait import WaitThread
 
 def finish(broker: Broker, shards: int, limit: int = 1_000) -> list[ReshardProgress]:
     """Take steps until it is done."""
-    steps = [broker.reshard("q", shards, limit=limit)]
+    steps = [broker.shards.reshard("q", shards, limit=limit)]
     while not steps[-1].done:
         assert len(steps) < 1_000
-        steps.append(broker.reshard("q", shards, limit=limit))
+        steps.append(broker.shards.reshard("q", shards, limit=limit))
     return steps
 
 
+@needs("shards")
 class ReshardTests(BrokerFixtures):
+    @needs("inspect")
     def test_keys_are_in_their_shards(self, broker: Broker) -> None:
         """crc32(key as UTF-8) mod shards, before and after."""
         put(broker, "order-1", *(str(n) for n in range(10)))
@@ -54,43 +57,46 @@ class ReshardTests(BrokerFixtures):
     def test_the_count_that_it_has_is_nothing_to_do(self, broker: Broker) -> None:
         """Done at once, in the same epoch."""
         put(broker, "a")
-        assert broker.reshard("q", 5) == ReshardProgress(total=0, moved=0, running=0, done=True)
+        assert broker.shards.reshard("q", 5) == ReshardProgress(total=0, moved=0, running=0, done=True)
         answer = ScriptedWorker(broker).turn(1, epoch=1)
         assert (keys(answer.claims), answer.epoch, answer.shards, answer.resharding) == (["a"], 1, 5, 0)
 
+    @needs("inspect")
     def test_a_new_count_is_a_new_epoch(self, broker: Broker) -> None:
         """Also of an empty queue; a turn for the old one claims nothing then."""
         finish(broker, 3)
-        assert (broker.queues(), numbers(broker).shards, broker.declare("q", 9)) == ({"q": 3}, 3, 3)
+        assert (broker.inspect.queues(), numbers(broker).shards, broker.declare("q", 9)) == ({"q": 3}, 3, 3)
         put(broker, "0")
         hand = ScriptedWorker(broker)
         old = hand.turn(1, epoch=1)
         assert (old.claims, old.epoch, old.shards, old.resharding) == ([], 2, 3, 0)
         assert [(claim.key, claim.shard) for claim in hand.claim(epoch=2, shards=[2])] == [("0", 2)]
 
+    @needs("inspect")
     def test_it_goes_step_by_step(self, broker: Broker) -> None:
         """Each moves no more than asked; how far it has come only grows, and the count is the old one until then."""
         put(broker, *(f"k{n}" for n in range(10)))
         hand = ScriptedWorker(broker)
         hand.settle(buried(hand.claim(limit=1)[0], "no"))
-        steps = [broker.reshard("q", 7, limit=3)]
+        steps = [broker.shards.reshard("q", 7, limit=3)]
         while not steps[-1].done:
             answer = hand.turn(100)
             assert (answer.claims, answer.resharding, answer.shards, answer.epoch) == ([], 7, 5, 1)
-            assert broker.queues() == {"q": 5}
-            steps.append(broker.reshard("q", 7, limit=3))
+            assert broker.inspect.queues() == {"q": 5}
+            steps.append(broker.shards.reshard("q", 7, limit=3))
         assert {step.total for step in steps} == {10}
         assert all(0 <= after.moved - before.moved <= 3 for before, after in pairwise(steps))
         assert (len(steps) >= 4, steps[0].moved <= 3, steps[-1].moved) == (True, True, 10)
         answer = hand.turn(100)
         assert (len(answer.claims), answer.resharding, answer.shards, answer.epoch) == (9, 0, 7, 2)
 
+    @needs("keyed")
     def test_enqueueing_goes_on_and_is_held_back(self, broker: Broker) -> None:
         """Into the new shards, merging with what is there, moved or not; in order when it is over."""
         for n in range(6):
             calls(broker, f"k{n}", "a")
         hand = ScriptedWorker(broker)
-        broker.reshard("q", 8, limit=2)
+        broker.shards.reshard("q", 8, limit=2)
         for n in range(9):
             calls(broker, f"k{n}", "b")
         put(broker, "plain")
@@ -100,6 +106,7 @@ class ReshardTests(BrokerFixtures):
         expected = {f"k{n}": (["a", "b"] if n < 6 else ["b"], shard_of(f"k{n}", 8)) for n in range(9)}
         assert found == {**expected, "plain": (["{}"], shard_of("plain", 8))}
 
+    @needs("inspect", "keyed", "collecting")
     def test_what_runs_must_settle_first(self, broker: Broker, clock: ManualClock) -> None:
         """Whatever becomes of it; what it enqueues is held back too."""
         calls(broker, "done", "a")
@@ -108,13 +115,13 @@ class ReshardTests(BrokerFixtures):
         hand = ScriptedWorker(broker)
         first, second, third = hand.claim()
         calls(broker, "done", "next")
-        step = broker.reshard("q", 11)
+        step = broker.shards.reshard("q", 11)
         assert (step.total, step.moved, step.running, step.done) == (3, 3, 3, False)
         answer = hand.turn(10, done(first, [job("child")]))
         assert (answer.refused, answer.claims, answer.resharding) == ([], [], 11)
-        assert broker.reshard("q", 11).running == 2
+        assert broker.shards.reshard("q", 11).running == 2
         hand.settle(failed(second, "no", 5, 0.0, done=1), buried(third, "no"))
-        assert broker.reshard("q", 11).done
+        assert broker.shards.reshard("q", 11).done
         found = {claim.key: claim for claim in hand.claim()}
         assert {key: bodies(claim) for key, claim in found.items()} == {
             "done": ["next"],
@@ -129,29 +136,30 @@ class ReshardTests(BrokerFixtures):
         put(broker, "a")
         hand, other = ScriptedWorker(broker), ScriptedWorker(broker, "worker-2")
         hand.one()
-        assert not broker.reshard("q", 2).done
+        assert not broker.shards.reshard("q", 2).done
         declare_dead(broker, hand)
-        assert not broker.reshard("q", 2).done
+        assert not broker.shards.reshard("q", 2).done
         assert broker.reclaim() == 1
-        assert broker.reshard("q", 2).done
+        assert broker.shards.reshard("q", 2).done
         assert keys(other.claim()) == ["a"]
 
+    @needs("inspect", "operate", "keyed", "collecting")
     def test_nothing_is_stranded(self, broker: Broker, clock: ManualClock) -> None:
         """Of any kind, in any place: each is found in its new shard, as it was, and can be claimed from there."""
         hand = ScriptedWorker(broker)
         fill(broker, hand)
         names = [f"{kind}-{place}-{n}" for kind in KINDS for place in PLACES for n in range(4)]
-        before = {name: broker.find("q", name) for name in names}
+        before = {name: broker.inspect.find("q", name) for name in names}
         for shards in (13, 1, 5, 24):
             finish(broker, shards, limit=7)
             for name in names:
-                after = broker.find("q", name)
+                after = broker.inspect.find("q", name)
                 assert [view.shard for view in after] == [shard_of(name, shards)] * len(before[name])
                 for view, old in zip(after, before[name], strict=True):
                     view.shard = old.shard
                 assert after == before[name]
         for name in names:
-            broker.revive("q", [name])
+            broker.operate.revive("q", [name])
         clock.advance(1_000)
         claimed: list[Claim] = []
         for shard in range(24):
@@ -159,13 +167,14 @@ class ReshardTests(BrokerFixtures):
         assert sorted(keys(claimed)) == sorted(names)
         assert hand.settle(*(done(claim) for claim in claimed)) == []
 
+    @needs("keyed")
     def test_heads_stay_heads(self, broker: Broker, clock: ManualClock) -> None:
         """Order holds across the change, and tokens grow on."""
         calls(broker, "k", "head", "next")
         hand = ScriptedWorker(broker)
         claim = hand.one()
         hand.settle(failed(claim, "no", 5, 60.0))
-        broker.reshard("q", 9, limit=1)
+        broker.shards.reshard("q", 9, limit=1)
         calls(broker, "k", "early", perform_at=-5.0)
         finish(broker, 9)
         assert hand.claim() == []
@@ -174,6 +183,7 @@ class ReshardTests(BrokerFixtures):
         assert (bodies(again), again.retry_count) == (["head", "early", "next"], 0)
         assert again.token > claim.token
 
+    @needs("operate", "keyed")
     def test_reviving_meanwhile_goes_to_the_new_shards(self, broker: Broker) -> None:
         """Before its morgue row has moved, or after."""
         names = [f"k{n}" for n in range(6)]
@@ -181,45 +191,47 @@ class ReshardTests(BrokerFixtures):
             calls(broker, name, "a")
         hand = ScriptedWorker(broker)
         hand.settle(*(buried(claim, "no") for claim in hand.claim()))
-        broker.reshard("q", 17, limit=3)
-        assert broker.revive("q", names) == 6
+        broker.shards.reshard("q", 17, limit=3)
+        assert broker.operate.revive("q", names) == 6
         assert hand.claim() == []
         finish(broker, 17)
         assert {claim.key: claim.shard for claim in hand.claim()} == {name: shard_of(name, 17) for name in names}
 
+    @needs("inspect")
     def test_another_count_is_refused_until_it_is_done(self, broker: Broker) -> None:
         """In a sentence that names both; so is less than one, at any time."""
         for bad in (0, -3):
             with pytest.raises(ConfigError):
-                broker.reshard("q", bad)
+                broker.shards.reshard("q", bad)
         put(broker, "a", "b")
-        assert not broker.reshard("q", 7, limit=1).done
+        assert not broker.shards.reshard("q", 7, limit=1).done
         for other in (8, 5, 0):
             with pytest.raises(ConfigError):
-                broker.reshard("q", other)
+                broker.shards.reshard("q", other)
         finish(broker, 7)
         hand = ScriptedWorker(broker)
         claims = hand.claim()
         assert keys(claims) == ["a", "b"]
         hand.settle(*map(done, claims))
         finish(broker, 8)
-        assert broker.queues() == {"q": 8}
+        assert broker.inspect.queues() == {"q": 8}
 
     def test_resharding_ends_every_wait(self, broker: Broker) -> None:
         """Even with nothing due: if whoever began it is gone, a worker that waits must come and finish it."""
         put(broker, "a", "b", delay_s=60)
         waiter = WaitThread(broker, "q")
-        broker.reshard("q", 7, limit=1)
+        broker.shards.reshard("q", 7, limit=1)
         assert waiter.result() == {"q"}
         assert broker.wait(["q"], LONG_S) == {"q"}
         finish(broker, 7)
         assert broker.wait(["q"], 0.01) == set()
 
+    @needs("inspect", "keyed")
     def test_people_may_act_meanwhile(self, broker: Broker) -> None:
         """Cancel, move, look: on what has moved and on what has not."""
         calls(broker, "a", "1", "2")
         calls(broker, "b", "1", "2")
-        broker.reshard("q", 7, limit=1)
+        broker.shards.reshard("q", 7, limit=1)
         for key in "ab":
             assert broker.cancel("q", key, "1")
             assert broker.reschedule("q", key, delay_s=-5)
@@ -229,28 +241,30 @@ class ReshardTests(BrokerFixtures):
         finish(broker, 7)
         assert keys(ScriptedWorker(broker).claim()) == ["a"]
 
+    @needs("inspect")
     def test_a_queue_that_sends_to_it_meanwhile_is_not_held_up(self, broker: Broker) -> None:
         """It is another queue's affair: the answer does not speak of it, and brings what is next."""
         put(broker, "a", "b")
         put(broker, "x", "y", queue="two")
         hand = ScriptedWorker(broker)
         (claim,) = hand.claim(limit=1)
-        assert not broker.reshard("two", 7, limit=1).done
+        assert not broker.shards.reshard("two", 7, limit=1).done
         answer = hand.turn(1, done(claim, [job("z", queue="two")]))
         assert (keys(answer.claims), answer.resharding) == (["b"], 0)
         assert numbers(broker, "two").length == 3
 
+    @needs("keyed")
     def test_an_answer_that_was_lost_meanwhile_is_the_same(self, broker: Broker) -> None:
         """The claims of the turn are held until they are settled."""
         calls(broker, "k", "a")
         hand = ScriptedWorker(broker)
         first = hand.turn(1)
-        broker.reshard("q", 7)
+        broker.shards.reshard("q", 7)
         again = hand.again()
         assert ([bodies(claim) for claim in again.claims], again.token) == ([["a"]], first.token)
         assert again.resharding == 7
         assert hand.settle(done(again.claims[0])) == []
-        assert broker.reshard("q", 7).done
+        assert broker.shards.reshard("q", 7).done
 
 
 KINDS = ("plain", "keyed", "collecting")

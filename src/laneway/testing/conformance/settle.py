@@ -6,18 +6,38 @@ import pytest
 
 from ...broker import Broker
 from ...clock import ManualClock
+from ...errors import EnqueueError
 from ...jobs.data import Kind
-from ...jobs.settlement import Settlement, buried, done, failed, postponed, released
-from .fixtures import BrokerFixtures, ScriptedWorker, call, calls, job, keys, numbers, only, places, put, value, values
+from ...jobs.settlement import Settlement, buried, died, done, failed, postponed, released
+from .fixtures import (
+    CANCELLABLE,
+    BrokerFixtures,
+    ScriptedWorker,
+    call,
+    calls,
+    job,
+    keys,
+    needs,
+    numbers,
+    only,
+    places,
+    put,
+    value,
+    values,
+)
+
+#: Ends in half a character, which cannot be stored.
+ODD_TEXT = "NUL \0, quote ', 🚲 and half \udcff"
 
 
 class SettleTests(BrokerFixtures):
+    @needs("inspect", "queued_jobs")
     def test_a_done_job_is_gone(self, broker: Broker) -> None:
         """It leaves the queue and is counted."""
         put(broker, "a")
         hand = ScriptedWorker(broker)
         assert hand.settle(done(hand.one())) == []
-        assert (broker.status("q", "a"), broker.find("q", "a")) == ("gone", [])
+        assert (broker.status("q", "a"), broker.inspect.find("q", "a")) == ("gone", [])
         assert (numbers(broker).processed, numbers(broker).failed, numbers(broker).busy) == (1, 0, 0)
 
     def test_one_turn_settles_and_claims(self, broker: Broker) -> None:
@@ -29,6 +49,7 @@ class SettleTests(BrokerFixtures):
         assert (answer.refused, keys(answer.claims)) == ([], ["b"])
         assert answer.claims[0].token > second.token
 
+    @needs("inspect", "queued_jobs")
     def test_what_a_run_enqueued_is_stored_when_it_is_done(self, broker: Broker, clock: ManualClock) -> None:
         """In the same step, with delays counted from the broker's now, also into queues that are new."""
         put(broker, "a")
@@ -40,6 +61,7 @@ class SettleTests(BrokerFixtures):
         assert only(broker, "later").perform_at == clock.now() + 5
         assert broker.status("new", "far") == "queued"
 
+    @needs("inspect", "exact_counts")
     def test_ten_thousand_jobs_may_be_enqueued_by_a_run(self, broker: Broker) -> None:
         """That is the limit of an outbox, and it is stored whole."""
         put(broker, "a")
@@ -47,6 +69,7 @@ class SettleTests(BrokerFixtures):
         hand.settle(done(hand.one(), [job(f"k{n}") for n in range(10_000)]))
         assert numbers(broker).length == 10_000
 
+    @needs("inspect", "priorities")
     def test_a_failed_job_comes_back_at_its_retry_time(self, broker: Broker, clock: ManualClock) -> None:
         """Counted as a failure, with its error, due by the broker's clock; the next attempt sees both."""
         put(broker, "a", body="kept", headers={"h": "1"}, priority=3)
@@ -64,6 +87,33 @@ class SettleTests(BrokerFixtures):
         assert (again.retry_count, again.error, again.attempt) == (0, "ValueError: no", 2)
         assert (again.payloads, again.headers, again.key) == (claim.payloads, {"h": "1"}, "a")
 
+    def test_a_retry_knows_of_the_failures_before_it(self, broker: Broker, clock: ManualClock) -> None:
+        """Their number and the last error, which being postponed or released does not clear; the rest is as it was."""
+        put(broker, "a", body="kept", headers={"h": "1"})
+        hand = ScriptedWorker(broker)
+        hand.settle(failed(hand.one(), "first", 25, 60.0))
+        assert hand.claim() == []
+        clock.advance(60)
+        hand.settle(failed(hand.one(), "second", 25, 0.0))
+        hand.settle(postponed(hand.one(), 30.0))
+        assert hand.claim() == []
+        clock.advance(30)
+        hand.settle(released(hand.one()))
+        claim = hand.one()
+        assert (claim.retry_count, claim.error, claim.attempt) == (1, "second", 4)
+        assert ([payload.body for payload in claim.payloads], claim.headers) == (["kept"], {"h": "1"})
+
+    def test_what_a_run_enqueued_is_claimed_after_it(self, broker: Broker, clock: ManualClock) -> None:
+        """With delays counted from the broker's now, also into queues that are new."""
+        put(broker, "a")
+        hand = ScriptedWorker(broker)
+        claim = hand.one()
+        clock.advance(10)
+        hand.settle(done(claim, [job("child"), job("later", delay_s=5), job("far", queue="new")]))
+        assert (keys(hand.claim()), keys(hand.claim(queue="new"))) == (["child"], ["far"])
+        clock.advance(5)
+        assert keys(hand.claim()) == ["later"]
+
     def test_the_outbox_is_stored_with_any_verdict(self, broker: Broker) -> None:
         """What is in it has been decided before: a run of many calls fails at one, and the others' jobs are sent."""
         put(broker, *"abcde")
@@ -77,7 +127,7 @@ class SettleTests(BrokerFixtures):
             done(fifth),
         ]
         for settlement in settlements:
-            settlement.outbox = [job(f"child of {settlement.claim.key}", delay_s=60)]
+            settlement.outbox = [job(f"child of {settlement.claim.key}", delay_s=60, hints=CANCELLABLE)]
         assert hand.settle(*settlements) == []
         assert [broker.status("q", f"child of {key}") for key in "abcde"] == ["delayed"] * 5
 
@@ -96,8 +146,9 @@ class SettleTests(BrokerFixtures):
             released(stale, outbox=child),
         ):
             assert hand.settle(settlement) == ["a"]
-        assert broker.status("q", "child") == "gone"
+        assert keys(hand.claim()) == ["a"]
 
+    @needs("inspect", "queued_jobs")
     def test_the_error_stays_until_the_job_succeeds(self, broker: Broker, clock: ManualClock) -> None:
         """Being postponed, released or taken back does not clear it."""
         put(broker, "a")
@@ -112,13 +163,22 @@ class SettleTests(BrokerFixtures):
 
     def test_an_error_may_be_any_text(self, broker: Broker) -> None:
         """Odd characters in a message must not keep a failure from being recorded; half characters may be changed."""
-        put(broker, "a", "b")
+        put(broker, "a")
         hand = ScriptedWorker(broker)
-        first, second = hand.claim()
-        text = "NUL \0, quote ', 🚲 and half \udcff"
-        assert hand.settle(failed(first, text, 25, 0.0), buried(second, text)) == []
-        for key in "ab":
-            assert (only(broker, key).error or "").startswith("NUL \0, quote ', 🚲 and half ")
+        assert hand.settle(failed(hand.one(), ODD_TEXT, 25, 0.0)) == []
+        error = hand.one().error or ""
+        assert error.startswith(ODD_TEXT[:-1])
+        error.encode()
+
+    @needs("inspect")
+    def test_the_error_of_the_dead_may_be_any_text(self, broker: Broker) -> None:
+        """As that of a retry."""
+        put(broker, "a")
+        hand = ScriptedWorker(broker)
+        assert hand.settle(buried(hand.one(), ODD_TEXT)) == []
+        error = only(broker, "a").error or ""
+        assert error.startswith(ODD_TEXT[:-1])
+        error.encode()
 
     def test_a_delay_that_is_no_number_does_not_keep_a_run_from_being_settled(self, broker: Broker) -> None:
         """A user's `retry_in` may return anything; the job must not be stuck for it."""
@@ -128,6 +188,7 @@ class SettleTests(BrokerFixtures):
         assert hand.settle(failed(first, "no", 25, float("nan")), failed(second, "no", 25, float("inf"))) == []
         assert (broker.status("q", "a"), broker.status("q", "b")) == ("queued", "delayed")
 
+    @needs("inspect", "queued_jobs")
     def test_a_postponed_job_comes_back_later_uncounted(self, broker: Broker, clock: ManualClock) -> None:
         """It is no failure: `retry_count` and the counts stay; that it was started is not forgotten."""
         put(broker, "a")
@@ -140,6 +201,7 @@ class SettleTests(BrokerFixtures):
         clock.advance(30)
         assert hand.one().attempt == 2
 
+    @needs("inspect", "queued_jobs")
     def test_a_released_job_is_as_if_it_had_not_been_claimed(self, broker: Broker, clock: ManualClock) -> None:
         """Its time, its place among others and its attempts are those from before."""
         put(broker, "a", perform_at=clock.now() - 7)
@@ -152,6 +214,7 @@ class SettleTests(BrokerFixtures):
         assert only(broker, "a") == before
         assert [(claim.key, claim.attempt) for claim in hand.claim()] == [("a", 1), ("b", 1)]
 
+    @needs("inspect")
     def test_a_buried_job_lies_in_the_morgue_with_its_error(self, broker: Broker, clock: ManualClock) -> None:
         """When its retries are used up, or when it asked for it. It is never handed out from there."""
         put(broker, "a", "b", body="kept")
@@ -167,6 +230,7 @@ class SettleTests(BrokerFixtures):
         clock.advance(86_400)
         assert hand.claim() == []
 
+    @needs("inspect", "unique_keys")
     def test_burying_a_key_again_merges(self, broker: Broker, clock: ManualClock) -> None:
         """A key lies in the morgue once, with its last error; equal payloads are one."""
         hand = ScriptedWorker(broker)
@@ -179,14 +243,55 @@ class SettleTests(BrokerFixtures):
         assert numbers(broker).dead == 1
 
     def test_a_settled_claim_cannot_be_settled_again(self, broker: Broker) -> None:
-        """In a later turn, or twice in one: the first counts, the second is refused."""
+        """In a later turn, or twice in one: the first counts, the second is refused and sends nothing."""
         put(broker, "a", "b")
         hand = ScriptedWorker(broker)
         first, second = hand.claim()
-        assert hand.settle(done(first), done(first)) == ["a"]
+        assert hand.settle(done(first, [job("child")]), failed(first, "no", 25, 0.0, outbox=[job("no child")])) == ["a"]
         assert hand.settle(done(first), done(second)) == ["a"]
+        assert keys(hand.claim()) == ["child"]
+
+    @needs("inspect")
+    def test_a_settled_claim_is_counted_once(self, broker: Broker) -> None:
+        """However often it is settled."""
+        put(broker, "a", "b")
+        hand = ScriptedWorker(broker)
+        first, second = hand.claim()
+        hand.settle(done(first), done(first))
+        hand.settle(done(first), done(second))
         assert numbers(broker).processed == 2
 
+    def test_an_outbox_that_cannot_be_stored_undoes_its_turn(self, broker: Broker) -> None:
+        """Nothing is settled, stored or claimed: the worker still holds its claims."""
+        put(broker, "a", "b", "c")
+        hand = ScriptedWorker(broker)
+        first, second = hand.claim(limit=2)
+        bad = [job("child"), job("bad", perform_at=float("nan"))]
+        with pytest.raises(EnqueueError):
+            hand.turn(1, done(first), done(second, bad))
+        assert [broker.status("q", claim.key) for claim in (first, second)] == ["running", "running"]
+        assert hand.settle(done(first), done(second)) == []
+        assert keys(hand.claim()) == ["c"]
+
+    @needs("unique_keys")
+    def test_a_buried_key_may_be_enqueued_again(self, broker: Broker) -> None:
+        """It is a job like any other then."""
+        put(broker, "a", body="first")
+        hand = ScriptedWorker(broker)
+        hand.settle(buried(hand.one(), "no"))
+        put(broker, "a", body="second")
+        assert [payload.body for payload in hand.one().payloads] == ["second"]
+
+    def test_a_run_that_ended_its_process_is_counted_as_a_death(self, broker: Broker) -> None:
+        """It is no failure: the retry count and the error stay as they were."""
+        put(broker, "a")
+        hand = ScriptedWorker(broker)
+        hand.settle(failed(hand.one(), "earlier", 25, 0.0))
+        hand.settle(died(hand.one(), "ended"))
+        claim = hand.one()
+        assert (claim.deaths, claim.retry_count, claim.error, claim.attempt) == (1, 0, "earlier", 3)
+
+    @needs("inspect", "queued_jobs")
     def test_a_stale_settlement_is_refused_and_sends_nothing(self, broker: Broker) -> None:
         """A claim that another took over can only be settled by that one, whatever the verdict."""
         put(broker, "a")
@@ -205,6 +310,7 @@ class SettleTests(BrokerFixtures):
         assert other.settle(done(held)) == []
         assert (numbers(broker).processed, numbers(broker).failed, numbers(broker).dead) == (1, 0, 0)
 
+    @needs("inspect", "keyed", "collecting")
     @pytest.mark.parametrize("kind", list(Kind))
     @pytest.mark.parametrize("back", ["renewed without it", "released"])
     def test_a_worker_cannot_settle_its_second_claim_under_the_first_token(
@@ -222,7 +328,7 @@ class SettleTests(BrokerFixtures):
         held = hand.one()
         assert (held.key, held.ref) == (stale.key, stale.ref)
         assert held.token > stale.token
-        before, counted, child = broker.find("q", "k"), numbers(broker), [job("child")]
+        before, counted, child = broker.inspect.find("q", "k"), numbers(broker), [job("child")]
         for settlement in (
             done(stale),
             done(stale, child),
@@ -236,10 +342,10 @@ class SettleTests(BrokerFixtures):
         ):
             assert hand.settle(settlement) == ["k"]
             assert hand.again().refused == ["k"]
-            assert broker.find("q", "k") == before
+            assert broker.inspect.find("q", "k") == before
         assert (numbers(broker), broker.status("q", "child")) == (counted, "gone")
         assert hand.settle(done(stale), done(held, child)) == ["k"]
-        assert (broker.find("q", "k"), broker.status("q", "child")) == ([], "queued")
+        assert (broker.inspect.find("q", "k"), broker.status("q", "child")) == ([], "queued")
         assert numbers(broker).processed == 1
 
     def test_a_claim_given_back_and_not_yet_taken_cannot_be_settled(self, broker: Broker) -> None:
@@ -249,7 +355,8 @@ class SettleTests(BrokerFixtures):
         stale = hand.one()
         hand.settle(released(stale))
         assert hand.settle(done(stale, [job("child")])) == ["a"]
-        assert (broker.status("q", "a"), broker.status("q", "child")) == ("queued", "gone")
+        assert broker.status("q", "a") == "queued"
+        assert keys(hand.claim()) == ["a"]
 
     def test_nobody_settles_what_another_worker_holds(self, broker: Broker) -> None:
         """Not even with its token."""
@@ -257,9 +364,10 @@ class SettleTests(BrokerFixtures):
         hand, other = ScriptedWorker(broker), ScriptedWorker(broker, "worker-2")
         claim = hand.one()
         assert other.settle(done(claim, [job("child")])) == ["a"]
-        assert (broker.status("q", "a"), broker.status("q", "child")) == ("running", "gone")
+        assert (broker.status("q", "a"), other.claim()) == ("running", [])
         assert hand.settle(done(claim)) == []
 
+    @needs("inspect", "keyed", "collecting")
     def test_counts_beyond_the_payloads_are_cut(self, broker: Broker) -> None:
         """Whatever a settlement says of them, there are no more than there are."""
         calls(broker, "k", "a", "b")

@@ -8,27 +8,27 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-from ...broker import Broker
+from ...broker import Broker, complete
 from ...clock import ManualClock, SystemClock
 from ...jobs.settlement import failed, released
-from .fixtures import LONG_S, BrokerFixtures, MakeBroker, ScriptedWorker, job, put
+from .fixtures import CANCELLABLE, LONG_S, BrokerFixtures, MakeBroker, ScriptedWorker, job, needs, put
 
 
 class WaitThread(threading.Thread):
-    """A thread that waits, and what it was told."""
+    """A thread that waits, and what it was told. To be told nothing within LONG_S is an error."""
 
     def __init__(self, broker: Broker, *queues: str) -> None:
         super().__init__(daemon=True)
         self.told: set[str] | None = None
-        self._wait: Callable[[], set[str]] = lambda: broker.wait(queues, LONG_S)
+        self._wait: Callable[[], set[str]] = lambda: broker.wait(queues, LONG_S * 2)
         self.start()
 
     def run(self) -> None:
         self.told = self._wait()
 
     def result(self) -> set[str] | None:
-        self.join(LONG_S * 2)
-        assert not self.is_alive(), "wait did not return at its timeout"
+        self.join(LONG_S)
+        assert not self.is_alive(), "the wait was not ended"
         return self.told
 
 
@@ -36,6 +36,7 @@ class WaitTests(BrokerFixtures):
     def test_a_queue_with_due_jobs_is_told_at_once(self, broker: Broker, clock: ManualClock) -> None:
         """Those of the queues asked for that have one, and no others."""
         broker.enqueue([job("a"), job("b", queue="two"), job("c", queue="three"), job("d", queue="four", delay_s=60)])
+        ScriptedWorker(broker)
         assert broker.wait(["q", "two", "four"], LONG_S) == {"q", "two"}
         assert broker.wait(["four", "q"], LONG_S) == {"q"}
 
@@ -49,6 +50,7 @@ class WaitTests(BrokerFixtures):
         assert broker.wait(["nowhere"], 0.01) == set()
         assert broker.wait([], 0.01) == set()
 
+    @needs("priorities")
     def test_a_job_of_any_priority_ends_a_wait(self, broker: Broker) -> None:
         """Also of one that was never used before."""
         put(broker, "a", priority=-7)
@@ -56,6 +58,8 @@ class WaitTests(BrokerFixtures):
 
     def test_a_job_that_is_enqueued_ends_a_wait(self, broker: Broker) -> None:
         """From another thread, while the wait is under way or about to begin."""
+        broker.declare("other", 2)
+        ScriptedWorker(broker)
         waiter = WaitThread(broker, "other", "q")
         put(broker, "a")
         assert waiter.result() == {"q"}
@@ -78,6 +82,7 @@ class WaitTests(BrokerFixtures):
         broker.renew(hand.name, [], third.token + 1)
         assert waiter.result() == {"q"}
 
+    @needs("leases")
     def test_what_a_dead_worker_held_ends_a_wait(self, broker: Broker) -> None:
         """When it is taken back."""
         put(broker, "a")
@@ -88,27 +93,42 @@ class WaitTests(BrokerFixtures):
         broker.reclaim()
         assert waiter.result() == {"q"}
 
-    def test_a_revived_or_moved_job_ends_a_wait(self, broker: Broker) -> None:
-        """Whatever makes a job due is noticed."""
+    def test_what_a_worker_leaves_behind_ends_a_wait(self, broker: Broker) -> None:
+        """Another worker may take it at once."""
+        put(broker, "a")
+        hand = ScriptedWorker(broker)
+        ScriptedWorker(broker, "worker-2")
+        hand.one()
+        waiter = WaitThread(broker, "q")
+        broker.leave(hand.name)
+        assert waiter.result() == {"q"}
+
+    def test_a_moved_job_ends_a_wait(self, broker: Broker) -> None:
+        """If it is due at its new time."""
+        put(broker, "a", delay_s=3_600, hints=CANCELLABLE)
+        ScriptedWorker(broker)
+        waiter = WaitThread(broker, "q")
+        broker.reschedule("q", "a")
+        assert waiter.result() == {"q"}
+
+    @needs("operate")
+    def test_a_revived_job_ends_a_wait(self, broker: Broker) -> None:
+        """It is due at once."""
         put(broker, "a")
         hand = ScriptedWorker(broker)
         hand.settle(failed(hand.one(), "no", 0, 0.0))
         waiter = WaitThread(broker, "q")
-        broker.revive("q", ["a"])
-        assert waiter.result() == {"q"}
-        hand.one()
-        put(broker, "b", delay_s=3_600)
-        waiter = WaitThread(broker, "q")
-        broker.reschedule("q", "b")
+        broker.operate.revive("q", ["a"])
         assert waiter.result() == {"q"}
 
     def test_a_delayed_job_ends_a_wait_when_it_becomes_due(self, make_broker: MakeBroker) -> None:
         """Without anybody doing anything; this one runs on the real clock."""
-        broker = make_broker(SystemClock())
+        broker = complete(make_broker(SystemClock()))
         put(broker, "a", delay_s=0.05)
         put(broker, "b", delay_s=3_600)
+        hand = ScriptedWorker(broker)
         assert broker.wait(["q"], LONG_S) == {"q"}
-        assert [claim.key for claim in ScriptedWorker(broker).claim()] == ["a"]
+        assert [claim.key for claim in hand.claim()] == ["a"]
         broker.close()
 
     def test_a_nudge_ends_every_wait(self, broker: Broker) -> None:

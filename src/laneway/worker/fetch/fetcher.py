@@ -16,7 +16,6 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ...broker import Answer, Turn
-from ...capabilities import gather_of, is_remote
 from ...errors import BrokerError, EnqueueError, LeaseLost, NoQueueError
 from ...failpoints import armed, reach
 from ...jobs.settlement import Settlement, released
@@ -191,7 +190,7 @@ class Fetcher:
             pause=self._rest,
             summon=self._wake_runners,
         )
-        gather = gather_of(app.broker)
+        gather = app.broker.capabilities.settle_batch
         self._gathering = SettlementBuffer(lane, gather)
         #: How many jobs fill a request, for a broker that counts them.
         self._full = gather.count
@@ -200,7 +199,7 @@ class Fetcher:
         self._stall = StallTimer(lane, bus)
         self._settled = SettlementReport(app, lane.queue, told_buried, counted)
         #: Whether turns are carried out elsewhere, so that runners can work meanwhile.
-        self._overlaps = is_remote(app.broker)
+        self._overlaps = app.broker.capabilities.remote
         #: Tells the waker to look out for this queue.
         self.on_idle: Callable[[Fetcher], None] = lambda fetcher: None
         self.holdings = Holdings()

@@ -14,11 +14,10 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from ...capabilities import SettleBatch
+from ...broker import SettleBatch
 from ...jobs.settlement import Settlement
 
 if TYPE_CHECKING:
-    from ...broker import Broker
     from ..run.run import Unit
     from .bus import Bus
 
@@ -31,18 +30,6 @@ UNSETTLED = 100
 #: That runs take longer than before is half believed of a turn with half as many as these, less of a smaller one.
 TELLING = 20
 UNSETTLED_S = 0.01
-
-
-def ahead_of(broker: Broker) -> float:
-    """Seconds of work that are kept ready for each runner; a broker with slow requests says how many in `ahead_s`."""
-    ahead_s: float = getattr(broker, "ahead_s", VISIT_S)
-    return ahead_s
-
-
-def weight_of(broker: Broker) -> int | None:
-    """How many are run on one visit of a lane; None: by measurement, unless a broker says so in `weight`."""
-    weight: int | None = getattr(broker, "weight", None)
-    return weight
 
 
 class Lane:
@@ -103,7 +90,7 @@ class Lane:
         self.wake()
 
     def learn(self, durations: list[float]) -> None:
-        """Adapt to how long runs take: as far ahead as 20 ms of work go (see `ahead_of`), one at a time for slow jobs.
+        """Adapt to how long runs take: fetch ahead as the broker's `ahead_s` says, and slow jobs one at a time.
 
         By the median, because a rare slow job must not make a thousand quick ones be fetched one by one.
         """

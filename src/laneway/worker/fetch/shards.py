@@ -27,7 +27,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ...broker import Answer, Turn
-from ...capabilities import is_remote
 from ...config import DEFAULT_QUEUE
 from ...errors import BrokerError, ConfigError, LanewayError
 from ...jobs.data import Claim, Kind
@@ -133,7 +132,7 @@ class ShardAssignment:
         #: How many calls may have ended and not be recorded yet.
         self._unsettled = UNSETTLED
         #: In how many turns: while one is under way, what the last one brought is run.
-        self._portions = 2 if is_remote(app.broker) else 1
+        self._portions = 2 if app.broker.capabilities.remote else 1
         self._complained = False
 
     @property
@@ -226,7 +225,7 @@ class ShardAssignment:
     def _lags(self, mine: Sequence[int]) -> dict[int, float] | None:
         """How late those of our shards are that have something due; None: the broker does not say."""
         try:
-            lags = self._app.broker.lags(self._queue)
+            lags = self._app.broker.inspect.lags(self._queue)
         except BrokerError:
             return None  # the turn meets the same, and says so
         return {shard: lags[shard] for shard in mine if shard in lags}
@@ -315,7 +314,7 @@ class ShardWatch:
     def help(self) -> bool:
         """Take a step of changing the shard count: a turn has just told that it is under way. True: it is done."""
         try:
-            step = self._app.broker.reshard(self._queue, self.resharding)
+            step = self._app.broker.shards.reshard(self._queue, self.resharding)
         except Exception as error:
             # The next turn tells what has become of it, or that the broker is away.
             if not isinstance(error, LanewayError) and not self._complained:

@@ -79,7 +79,7 @@ class ProcessPool:
 
     @cached_property
     def _origin(self) -> Origin | None:
-        return origin_of(self._app) if self._app.broker.shared else None
+        return origin_of(self._app) if self._app.broker.capabilities.shared else None
 
     @property
     def possible(self) -> bool:
@@ -87,15 +87,24 @@ class ProcessPool:
         return self._origin is not None
 
     def check(self) -> None:
-        """Raise ConfigError if a task of the app needs what cannot be done."""
-        task = next((task for task in self._app.registry if task.isolation), None)
-        if task is None or self.possible:
+        """Raise ConfigError if a task is to be isolated and cannot be. On a broker inside this process, warn instead.
+
+        Such a broker is for tests and trials, and an app must run there without being rewritten.
+        """
+        tasks = [task for task in self._app.registry if task.isolation]
+        if not tasks or self.possible:
             return
-        if not self._app.broker.shared:
-            raise ConfigError(
-                f"Task {task.name} {_why(task)}, and the jobs of {self._app.url} are inside this one; give the app "
-                "another broker, such as sqlite:///laneway.db."
+        if not self._app.broker.capabilities.shared:
+            self._app.logger.warning(
+                "the jobs of %s are inside this process, so the worker does not enforce isolation and the time limits "
+                "of sync tasks: %s %s in its threads; to enforce them, use another broker, such as "
+                "sqlite:///laneway.db",
+                self._app.url,
+                ", ".join(task.name for task in tasks),
+                "runs" if len(tasks) == 1 else "run",
             )
+            return
+        task = tasks[0]
         raise ConfigError(
             f"Task {task.name} {_why(task)}, and that could not load the app, because no module has it as a global; "
             "make it one, as in app = Laneway(…) at the top of a module."

@@ -109,7 +109,7 @@ class BrokerReader:
 
     def _ask(self, answered: threading.Event) -> None:
         try:
-            seen: BrokerSnapshot | None = BrokerSnapshot(self._broker.stats(), self._workers())
+            seen: BrokerSnapshot | None = BrokerSnapshot(self._stats(), self._workers())
         except Exception:
             seen = None  # the workers say what is wrong
         with self._lock:
@@ -117,9 +117,15 @@ class BrokerReader:
             self._seen_at = time.monotonic()
         answered.set()
 
+    def _stats(self) -> list[QueueStats]:
+        if self._broker.capabilities.has("inspect"):
+            return self._broker.inspect.stats()
+        self._broker.leases()  # it says no more than that it is there
+        return []
+
     def _workers(self) -> int | None:
         try:
-            return sum(not worker.dead for worker in self._broker.workers())
+            return sum(not worker.dead for worker in self._broker.inspect.workers())
         except BrokerRefusedError:
             return None
 

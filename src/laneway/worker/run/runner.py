@@ -82,7 +82,7 @@ class RunPreparer:
         self._pool = pool
         #: Where a supervisor finds what was running, or being read; none without one.
         self._board = board
-        self._isolates = pool is not None and any(task.isolation for task in app.registry)
+        self._isolates = pool is not None and any(task.isolation for task in app.registry) and pool.possible
         self._conclude = conclude
         self._settle = settle
         self._reader = RunDecoder(app)
@@ -303,12 +303,12 @@ class RunPreparer:
         return call, None if call is None else self._place(call.task, deaths)
 
     def _place(self, task: AnyTask, deaths: int) -> Isolation | None:
-        """How a run is kept apart: as its task says, and in a process of its own if it may be what ends processes."""
-        if self._pool is None:
+        """How a run is kept apart: as its task says, and in a process of its own if it may be what ends processes.
+
+        On a broker inside this process no run is; `ProcessPool.check` has warned of it."""
+        if self._pool is None or not self._pool.possible:
             return None
-        if deaths >= ALONE_AFTER and self._pool.possible:
-            return "fresh"
-        return task.isolation
+        return "fresh" if deaths >= ALONE_AFTER else task.isolation
 
     def _bury(self, lane: Lane, claim: Claim, calls: KeyedCalls | None, began: float) -> None:
         """Send to the morgue, without running it, what has ended its process too often."""

@@ -11,7 +11,6 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from ...capabilities import holders_keep
 from ...clock import Clock
 from ...errors import LeaseLost
 from ...jobs.data import StartedRun
@@ -128,7 +127,7 @@ class ChildLeases:
     def _renew(self) -> bool:
         """Whether there was something to renew."""
         asked = False
-        if holders_keep(self._app.broker):
+        if self._app.broker.capabilities.holders_keep:
             return asked
         for child in self._children():
             if not child.renewable(began := self._clock.monotonic()):

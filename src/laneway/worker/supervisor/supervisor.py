@@ -16,7 +16,6 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from ...capabilities import holders_keep, is_remote
 from ...clock import Clock, SystemClock
 from ...config import WorkerOptions
 from ...errors import BrokerAwayError, BrokerRefusedError
@@ -28,7 +27,7 @@ from ..outage import MissingQueues, Outage
 from ..process.child import Child
 from ..process.tree import kill_group, kill_marked, kill_tree
 from ..queues import queues_served
-from ..shutdown import LAST_TURN_S, SAY_S
+from ..shutdown import LAST_TURN_S, SAY_S, check_until_empty
 from ..signals import handle_signals, restore_signals, show_stacks
 from .leases import ChildLeases
 
@@ -79,6 +78,7 @@ class Supervisor:
         self._places = [ProcessSlot(number) for number in range(1, options.processes + 1)]
         #: All that have not ended, those that are being replaced too.
         self._children: list[Child] = []
+        check_until_empty(app.broker, options)
         self._queues = queues_served(app, options)
         self._outage = Outage(app.telemetry, refusals=max(1, len(self._queues)))
         self._missing = MissingQueues(app.telemetry)
@@ -187,7 +187,7 @@ class Supervisor:
     def _start(self, place: ProcessSlot) -> bool:
         """Start a child. False: that cannot be done now, and is tried again later."""
         try:
-            keeps = holders_keep(self.app.broker)
+            keeps = self.app.broker.capabilities.holders_keep
             child = Child(self._command, self.options, place.number, self._largest_batch, self._clock, keeps=keeps)
         except OSError as error:  # no more processes, memory or descriptors
             delay_s = place.back_off()
@@ -289,7 +289,7 @@ class Supervisor:
 
     def _judge_cut_off(self, child: Child, now: float) -> None:
         """End one whose lease cannot be renewed, if others may still reach the broker: they take over what it runs."""
-        in_vain = is_remote(self.app.broker) and self._renewals.in_vain(now)
+        in_vain = self.app.broker.capabilities.remote and self._renewals.in_vain(now)
         if not (child.is_losing_claims(now) if child.keeps else in_vain):
             return
         silent_s = child.cut_off_s(now)

@@ -80,7 +80,7 @@ def test_a_file_of_a_newer_laneway_is_refused(broker: SQLiteBroker, path: Path) 
     with closing(sqlite3.connect(path)) as db:
         db.execute("PRAGMA user_version = 7")
     with pytest.raises(ConfigError, match=rf"newer Laneway \(schema 7, this one knows {VERSION}\); upgrade Laneway"):
-        broker.stats()
+        broker.inspect.stats()
 
 
 def newer(path: Path, *, statements: str = "ALTER TABLE queues ADD COLUMN colour TEXT;") -> Database:
@@ -113,13 +113,13 @@ def test_a_file_of_the_first_version_goes_on(path: Path) -> None:
         db.commit()
     broker = SQLiteBroker(path)
     broker.enqueue([NewJob(queue="q", key="order-1", body="{}", kind=Kind.KEYED, identity="call-1")])
-    assert [(job.key, job.kind) for job in broker.listing("q", "queued").jobs] == [
+    assert [(job.key, job.kind) for job in broker.inspect.listing("q", "queued").jobs] == [
         ("old", Kind.PLAIN),
         ("order-1", Kind.KEYED),
     ]
-    assert broker.check() == []
-    assert [view.deaths for view in broker.listing("q", "queued").jobs] == [0, 0]
-    assert broker.pause("q")
+    assert broker.health.check() == []
+    assert [view.deaths for view in broker.inspect.listing("q", "queued").jobs] == [0, 0]
+    assert broker.operate.pause("q")
     broker.close()
     assert pragma(path, "user_version") == VERSION
 
@@ -154,11 +154,18 @@ def test_a_file_of_the_second_version_goes_on(path: Path) -> None:
         )
         db.commit()
     broker = SQLiteBroker(path)
-    assert broker.check() == []
-    assert [view.deaths for view in (*broker.find("q", "order-1"), *broker.find("q", "dead"))] == [0, 0, 0]
+    assert broker.health.check() == []
+    assert [view.deaths for view in (*broker.inspect.find("q", "order-1"), *broker.inspect.find("q", "dead"))] == [
+        0,
+        0,
+        0,
+    ]
     assert broker.leave("worker-1", [StartedRun("q", "order-1", 7, "ran")]) == 1
-    assert {each.body: each.deaths for each in broker.find("q", "order-1")[0].payloads} == {"ran": 1, "waits": 0}
-    assert broker.pause("q")
+    assert {each.body: each.deaths for each in broker.inspect.find("q", "order-1")[0].payloads} == {
+        "ran": 1,
+        "waits": 0,
+    }
+    assert broker.operate.pause("q")
     broker.close()
     assert pragma(path, "user_version") == VERSION
 
@@ -177,11 +184,11 @@ def test_a_file_of_the_third_version_goes_on(path: Path) -> None:
         )
         db.commit()
     first, second = SQLiteBroker(path), SQLiteBroker(path)
-    assert first.subscriptions() == second.subscriptions() == []
-    assert first.subscribe(Subscription("sold", "q", {"country": ["DE"]}))
-    assert second.subscriptions("sold") == [Subscription("sold", "q", {"country": ["DE"]})]
-    assert [job.key for job in second.listing("q", "queued").jobs] == ["old"]
-    assert (second.stats()[0].paused, second.check()) == (True, [])
+    assert first.events.subscriptions() == second.events.subscriptions() == []
+    assert first.events.subscribe(Subscription("sold", "q", {"country": ["DE"]}))
+    assert second.events.subscriptions("sold") == [Subscription("sold", "q", {"country": ["DE"]})]
+    assert [job.key for job in second.inspect.listing("q", "queued").jobs] == ["old"]
+    assert (second.inspect.stats()[0].paused, second.health.check()) == (True, [])
     first.close()
     second.close()
     assert pragma(path, "user_version") == VERSION
@@ -205,34 +212,34 @@ def test_a_database_of_another_program_is_refused_untouched(path: Path, version:
     make_foreign(path, version)
     before = path.read_bytes()
     with pytest.raises(ConfigError, match="another program"):
-        SQLiteBroker(path).stats()
+        SQLiteBroker(path).inspect.stats()
     assert path.read_bytes() == before
 
 
 def test_a_file_that_is_no_database_is_refused_untouched(path: Path) -> None:
     path.write_text("Dear diary, " * 1_000)
     with pytest.raises(ConfigError, match="not a database of Laneway"):
-        SQLiteBroker(path).stats()
+        SQLiteBroker(path).inspect.stats()
     assert path.read_text().startswith("Dear diary")
 
 
 def test_an_empty_file_becomes_a_database(path: Path) -> None:
     path.touch()
     broker = SQLiteBroker(path)
-    assert broker.stats() == []
+    assert broker.inspect.stats() == []
     broker.close()
 
 
 def test_a_missing_folder_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"there is no folder .*missing; make it first"):
-        SQLiteBroker(tmp_path / "missing" / "jobs.db").stats()
+        SQLiteBroker(tmp_path / "missing" / "jobs.db").inspect.stats()
 
 
 def test_a_path_that_cannot_be_opened_is_named(tmp_path: Path) -> None:
     folder = tmp_path / "folder.db"
     folder.mkdir()
     with pytest.raises(ConfigError, match=r"folder\.db cannot be opened"):
-        SQLiteBroker(folder).stats()
+        SQLiteBroker(folder).inspect.stats()
 
 
 def test_a_file_that_was_deleted_is_made_anew_after_close(broker: SQLiteBroker, path: Path) -> None:
@@ -240,4 +247,4 @@ def test_a_file_that_was_deleted_is_made_anew_after_close(broker: SQLiteBroker, 
     broker.close()
     path.unlink()
     put(broker, "b")
-    assert [stats.length for stats in broker.stats()] == [1]
+    assert [stats.length for stats in broker.inspect.stats()] == [1]

@@ -33,8 +33,8 @@ def test_a_locked_file_is_waited_for_and_then_named(path: Path) -> None:
     hasty = SQLiteBroker(path, timeout_s=0.05)
     with pytest.raises(BrokerAwayError, match=r"jobs\.db was locked by others for 0\.05 s; nothing was written"):
         put(hasty, "a")
-    assert hasty.queues() == {"q": 5}, "reading goes on"
-    assert hasty.check() == []
+    assert hasty.inspect.queues() == {"q": 5}, "reading goes on"
+    assert hasty.health.check() == []
     hasty.close()
 
 
@@ -69,7 +69,7 @@ def test_a_full_disk_stores_all_of_a_call_or_nothing(broker: SQLiteBroker) -> No
     assert numbers(broker).length == 1
     make_room(broker)
     put(broker, "after")
-    assert (keys(ScriptedWorker(broker).claim()), broker.check()) == (["before", "after"], [])
+    assert (keys(ScriptedWorker(broker).claim()), broker.health.check()) == (["before", "after"], [])
 
 
 def test_a_full_disk_does_not_half_settle(broker: SQLiteBroker) -> None:
@@ -116,7 +116,7 @@ def test_jobs_with_nul_in_the_middle_of_a_large_call_keep_their_place(broker: SQ
 
 def test_large_bodies_are_cut_into_several_statements(broker: SQLiteBroker) -> None:
     """SQLite takes no parameter over a billion bytes; a call may hold more than fits into one."""
-    broker.enqueue([job(f"k{n}", "x" * broker.max_body) for n in range(40)])
+    broker.enqueue([job(f"k{n}", "x" * broker.capabilities.max_body) for n in range(40)])
     assert numbers(broker).length == 40
 
 
@@ -209,7 +209,7 @@ def test_a_file_that_was_moved_away_is_missed_and_used_again_when_it_is_back(
     assert not path.exists(), "no empty one is put in its place"
     Path(f"{path}.away").rename(path)
     put(broker, "after")
-    assert keys(broker.listing("q", "queued").jobs) == ["before", "after"]
+    assert keys(broker.inspect.listing("q", "queued").jobs) == ["before", "after"]
 
 
 def test_a_file_that_was_replaced_is_noticed(

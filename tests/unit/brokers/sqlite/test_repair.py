@@ -26,8 +26,15 @@ def stocked(broker: SQLiteBroker) -> SQLiteBroker:
     put(broker, "plain")
     calls(broker, "keyed", "a", "b")
     values(broker, "collected", {"v": 1.0, "w": 2.0})
-    assert broker.check() == []
+    assert broker.health.check() == []
     return broker
+
+
+def texts(broker: SQLiteBroker) -> list[str]:
+    """What `check` finds, as sentences."""
+    findings = broker.health.check()
+    assert {finding.level for finding in findings} <= {"problem"}
+    return [finding.text for finding in findings]
 
 
 def damage(path: Path, statement: str) -> None:
@@ -55,13 +62,13 @@ def damage(path: Path, statement: str) -> None:
     ],
 )
 def test_what_is_mended_is_as_it_was(stocked: SQLiteBroker, path: Path, statement: str, found: str) -> None:
-    before = [stocked.find("q", key) for key in ("plain", "keyed", "collected", "dead")]
+    before = [stocked.inspect.find("q", key) for key in ("plain", "keyed", "collected", "dead")]
     damage(path, statement)
     broker = SQLiteBroker(path, clock=stocked._clock)
-    assert broker.check() == [f"{found}; mend it with laneway check --repair."]
-    assert broker.repair()
-    assert broker.check() == []
-    assert [broker.find("q", key) for key in ("plain", "keyed", "collected", "dead")] == before
+    assert texts(broker) == [f"{found}; mend it with laneway check --repair."]
+    assert broker.health.repair()
+    assert broker.health.check() == []
+    assert [broker.inspect.find("q", key) for key in ("plain", "keyed", "collected", "dead")] == before
     hand = ScriptedWorker(broker, "after")
     assert hand.settle(*map(done, hand.claim())) == []
     broker.close()
@@ -71,30 +78,30 @@ def test_jobs_of_a_queue_that_is_gone_are_found(stocked: SQLiteBroker, path: Pat
     """Under another name, because nobody knows the old one."""
     damage(path, "DELETE FROM queues")
     broker = SQLiteBroker(path)
-    assert broker.check() == ["Queues that are gone and have left jobs behind: 1; mend it with laneway check --repair."]
-    assert broker.repair() == ["Queues that were gone, and are lost-and-found-… now: 1."]
-    (name,) = broker.queues()
-    assert len(broker.listing(name, "queued").jobs) == 3
-    assert len(broker.listing(name, "dead").jobs) == 1
-    assert broker.check() == []
+    assert texts(broker) == ["Queues that are gone and have left jobs behind: 1; mend it with laneway check --repair."]
+    assert broker.health.repair() == ["Queues that were gone, and are lost-and-found-… now: 1."]
+    (name,) = broker.inspect.queues()
+    assert len(broker.inspect.listing(name, "queued").jobs) == 3
+    assert len(broker.inspect.listing(name, "dead").jobs) == 1
+    assert broker.health.check() == []
     broker.close()
 
 
 def test_payloads_without_a_job_are_kept(stocked: SQLiteBroker, path: Path) -> None:
     damage(path, "DELETE FROM jobs WHERE key = 'collected'")
-    assert stocked.check() == ["Payloads without a job: 2; mend it with laneway check --repair."]
-    assert stocked.repair() == ["Payloads without a job put into the morgue of the queue lost-and-found: 2."]
-    assert sorted(job.payloads[0].body for job in stocked.listing("lost-and-found", "dead").jobs) == ["v", "w"]
-    assert stocked.check() == []
+    assert texts(stocked) == ["Payloads without a job: 2; mend it with laneway check --repair."]
+    assert stocked.health.repair() == ["Payloads without a job put into the morgue of the queue lost-and-found: 2."]
+    assert sorted(job.payloads[0].body for job in stocked.inspect.listing("lost-and-found", "dead").jobs) == ["v", "w"]
+    assert stocked.health.check() == []
 
 
 @pytest.mark.parametrize("place", [0, 2])
 def test_jobs_without_a_payload_are_removed(stocked: SQLiteBroker, path: Path, place: int) -> None:
     damage(path, f"DELETE FROM payloads WHERE place = {place}")
     count = 2 if place == 0 else 1
-    assert stocked.check() == [f"Jobs without any payload: {count}; mend it with laneway check --repair."]
-    assert stocked.repair() == [f"Jobs without any payload removed: {count}."]
-    assert stocked.check() == []
+    assert texts(stocked) == [f"Jobs without any payload: {count}; mend it with laneway check --repair."]
+    assert stocked.health.repair() == [f"Jobs without any payload removed: {count}."]
+    assert stocked.health.check() == []
 
 
 @pytest.mark.parametrize(
@@ -104,15 +111,17 @@ def test_a_filter_that_cannot_be_read_is_named_and_removed(stocked: SQLiteBroker
     """Whoever wanted some of the events gets all of them, until it is written anew; nothing else is touched."""
     wanted = {"country": ["DE", {"prefix": "P"}]}
     for topic, queue, policy in (("sold", "a", None), ("sold", "b", wanted), ("sold", "c", {"x": ["y"]})):
-        stocked.subscribe(Subscription(topic, queue, policy))
+        stocked.events.subscribe(Subscription(topic, queue, policy))
     damage(path, f"UPDATE subscriptions SET filter = '{text}' WHERE queue = 'c'")
     with pytest.raises(BrokerError, match=r"The filter of the queue c.* cannot be read .*laneway subscribe"):
-        stocked.subscriptions("sold")
-    assert stocked.subscriptions("returned") == []
-    found = "Subscriptions whose filter cannot be read, so that nobody can publish: 1"
-    assert stocked.check() == [f"{found}; mend it with laneway check --repair."]
-    assert stocked.repair() == ["Subscriptions without a filter now, until their listener's worker starts anew: 1."]
-    assert (stocked.check(), stocked.repair()) == ([], [])
+        stocked.events.subscriptions("sold")
+    assert stocked.events.subscriptions("returned") == []
+    found = "Subscriptions whose filter cannot be read, so that no program can publish: 1"
+    assert texts(stocked) == [f"{found}; mend it with laneway check --repair."]
+    assert stocked.health.repair() == [
+        "Subscriptions without a filter now, until their listener's worker starts anew: 1."
+    ]
+    assert (stocked.health.check(), stocked.health.repair()) == ([], [])
     kept = [Subscription("sold", "a"), Subscription("sold", "b", wanted)]
-    assert stocked.subscriptions("sold") == [*kept, Subscription("sold", "c")]
-    assert stocked.subscribe(Subscription("sold", "c", {"x": ["y"]}))
+    assert stocked.events.subscriptions("sold") == [*kept, Subscription("sold", "c")]
+    assert stocked.events.subscribe(Subscription("sold", "c", {"x": ["y"]}))

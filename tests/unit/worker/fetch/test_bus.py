@@ -6,11 +6,13 @@ import threading
 
 import pytest
 
-from laneway.brokers.aws import AWSBroker
+from laneway.broker import Capabilities
+from laneway.brokers.aws.settings import AWSSettings
+from laneway.brokers.aws.unsupported import capabilities
 from laneway.jobs.data import Claim, Payload
 from laneway.jobs.settlement import done
 from laneway.worker.fetch.bus import Bus
-from laneway.worker.fetch.prefetch import LARGEST_LANE, VISIT_S, Lane, ahead_of, weight_of
+from laneway.worker.fetch.prefetch import LARGEST_LANE, VISIT_S, Lane
 
 pytestmark = pytest.mark.unit
 
@@ -155,16 +157,14 @@ def test_a_lane_fetches_ahead_what_run_times_justify(typical_s, capacity, weight
 
 
 def test_a_broker_may_say_how_many_are_run_on_a_visit():
-    class Tens:
-        weight = 10
-
-    measured, tens = Lane("a", 5, weight=weight_of(object())), Lane("b", 5, weight=weight_of(Tens()))
+    usual = Capabilities(shared=True)
+    measured, tens = Lane("a", 5, weight=usual.weight), Lane("b", 5, weight=10)
     for lane in (measured, tens):
         lane.learn([0.001] * 9)
     assert (measured.weight, tens.weight) == (20, 10)
     tens.stalled(1.0)
     assert tens.weight == 10
-    assert AWSBroker.weight == 10
+    assert capabilities(AWSSettings()).weight == 10
 
 
 def test_one_slow_job_among_many_does_not_stop_fetching_ahead():
@@ -291,10 +291,7 @@ def test_a_woken_runner_counts_as_idle_until_it_has_taken_its_claim():
 
 
 def test_a_broker_may_have_more_fetched_ahead_but_not_more_run_on_a_visit():
-    class Slow:
-        ahead_s = 0.2
-
-    usual, slow = Lane("a", 5, ahead_of(object())), Lane("b", 5, ahead_of(Slow()))
+    usual, slow = Lane("a", 5, Capabilities(shared=True).ahead_s), Lane("b", 5, 0.2)
     for lane in (usual, slow):
         lane.learn([0.002])
     assert (usual.capacity, slow.capacity) == (50, 500)

@@ -7,9 +7,8 @@ import threading
 import pytest
 
 from laneway import Laneway
-from laneway.broker import Answer, Turn
-from laneway.brokers.memory import MemoryBroker
-from laneway.capabilities import SettleBatch
+from laneway.broker import Answer, Capabilities, SettleBatch, Turn
+from laneway.brokers.sqlite import MemoryBroker
 from laneway.clock import ManualClock
 from laneway.jobs.data import Claim, Payload
 from laneway.jobs.settlement import Settlement, done, postponed, released
@@ -183,12 +182,9 @@ def fetcher_of(app: Laneway, lane: Lane, bus: Bus) -> Fetcher:
 class Counted(MemoryBroker):
     """Notes how many settlements came with each turn that had some."""
 
-    remote = True
-    gather = TEN
-
     def __init__(self, gather: SettleBatch = TEN) -> None:
         super().__init__()
-        self.gather = gather
+        self.capabilities = Capabilities(shared=False, remote=True, settle_batch=gather)
         self.sizes: list[int] = []
         self.claims_alone = 0
         self.settled = threading.Event()

@@ -9,9 +9,8 @@ from collections.abc import Collection
 import pytest
 
 from laneway import Laneway
-from laneway.broker import Answer, Turn
-from laneway.brokers.memory import MemoryBroker
-from laneway.capabilities import SettleBatch
+from laneway.broker import Answer, Capabilities, SettleBatch, Turn
+from laneway.brokers.sqlite import MemoryBroker
 from laneway.clock import ManualClock
 from laneway.errors import BrokerAwayError
 from laneway.worker.outage import Outage
@@ -55,7 +54,7 @@ def test_nothing_is_begun_after_two_thirds_of_the_lease():
 class Kept(MemoryBroker):
     """Knows of no leases, as SQS does not; whoever holds something renews it, if that is possible."""
 
-    holders_keep = True
+    capabilities = Capabilities(shared=False, holders_keep=True)
 
     def __init__(self) -> None:
         super().__init__()
@@ -134,9 +133,9 @@ def test_what_cannot_be_kept_is_not_claimed():
 
 
 class LikeSQS(Kept):
-    remote = True
-    gather = SettleBatch(10, 0.05)
-    ahead_s = 0.2
+    capabilities = Capabilities(
+        shared=False, holders_keep=True, remote=True, settle_batch=SettleBatch(10, 0.05), ahead_s=0.2
+    )
 
 
 def test_a_worker_needs_no_leases():
@@ -149,4 +148,4 @@ def test_a_worker_needs_no_leases():
     nothing.enqueue_many([()] * 25)
     assert drain(app) == 0
     assert stats(app).processed == 25
-    assert app.broker.workers() == []
+    assert app.broker.inspect.workers() == []

@@ -6,6 +6,7 @@ import pytest
 
 from laneway import Laneway
 from laneway.broker import Answer
+from laneway.brokers.sqlite import MemoryBroker
 from laneway.clock import ManualClock
 from laneway.jobs.data import Claim, Payload
 from laneway.worker.lease.holdings import Holdings
@@ -62,10 +63,11 @@ def claim(token: int) -> Claim:
     return Claim("q", 1, "k", token, 0.0, -1, 1, 0, [Payload("x")])
 
 
-class RenewalsOnly:
-    max_body = 1
+class RenewalsOnly(MemoryBroker):
+    """Notes the renewals, whoever the worker is."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.renewals = []
 
     def renew(self, worker, held, before) -> None:
@@ -127,7 +129,7 @@ class Others(RenewalsOnly):
     def __init__(self) -> None:
         super().__init__()
         self.dead = []
-        self.wait = lambda: None
+        self.stall = lambda: None
 
     def leases(self):
         return {"me": (1, 30.0), "other": (1, 30.0)}
@@ -137,7 +139,7 @@ class Others(RenewalsOnly):
         return True
 
     def leave(self, worker, died=()) -> int:
-        self.wait()
+        self.stall()
         return 0
 
     def reclaim(self) -> int:
@@ -169,14 +171,14 @@ def test_who_could_not_write_because_nobody_could_is_not_blamed():
     """Leases can be read while one process keeps the lock that writing needs."""
     broker, clock = Others(), ManualClock()
     keeper = keeper_of(broker, [FakeFetcher(set(), False, 0)], clock)
-    broker.wait = lambda: clock.advance(20)
+    broker.stall = lambda: clock.advance(20)
     for _ in range(3):
         keeper.sweep("me")
         clock.advance(20)
         keeper.sweep("me")
         clock.advance(20)
     assert broker.dead == []
-    broker.wait = lambda: None
+    broker.stall = lambda: None
     for _ in range(4):
         keeper.sweep("me")
         clock.advance(10)

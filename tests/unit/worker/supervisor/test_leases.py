@@ -5,10 +5,9 @@ from __future__ import annotations
 import pytest
 
 from laneway import Laneway
-from laneway.brokers.memory import MemoryBroker
+from laneway.broker import Capabilities
 from laneway.brokers.redis import RedisBroker
-from laneway.brokers.sqlite import SQLiteBroker
-from laneway.capabilities import is_remote
+from laneway.brokers.sqlite import MemoryBroker, SQLiteBroker
 from laneway.clock import ManualClock
 from laneway.testing.faulty_broker import FaultyBroker
 from laneway.worker.outage import Outage
@@ -40,7 +39,6 @@ def test_it_asks_in_vain_only_when_it_has_asked_for_a_while():
 
 
 def test_a_broker_is_remote_only_if_it_says_so():
-    class Strangers:
-        max_body, shared = 1_000, True
-
-    assert [is_remote(each) for each in (RedisBroker, SQLiteBroker, MemoryBroker, Strangers)] == [True, *[False] * 3]
+    brokers = (RedisBroker, SQLiteBroker, MemoryBroker)
+    assert [broker.capabilities.remote for broker in brokers] == [True, False, False]
+    assert not Capabilities(shared=True).remote

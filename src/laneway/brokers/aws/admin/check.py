@@ -1,6 +1,6 @@
 """Checks queues, dead letters, tables, topics, subscriptions, permissions and the clock. Changes nothing.
 
-`check` covers the existing resources of the known queues; `check_app` covers the needs of an app's tasks and
+`AWSHealth.check` covers the existing resources of the known queues; `check_app` the needs of an app's tasks and
 listeners. Raw delivery and an SNS envelope are both fine: a worker reads either. Permissions are tried with harmless
 requests: AWS finds them invalid only after it has checked the permissions, or they have no effect, such as a write
 under a condition that does not hold. So every answer except a denial means that the request is allowed.
@@ -12,12 +12,14 @@ from collections.abc import Collection, Iterator, Sequence
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any
 
+from ....broker import AutoCreateNote, Duty, Finding
 from ....events.event import Subscription
 from ..clients import Clients
 from ..dynamodb.items import INDEX
 from ..dynamodb.tables import problem_of
 from ..errors import AWSError, DeniedError, MissingError, is_refusal
 from ..sqs.message import SQSQueue
+from .create import provide
 from .resources import (
     HASH,
     RANGE,
@@ -128,66 +130,65 @@ _CREATE = "make it with laneway aws create TARGET"
 _SUBSCRIBE = "laneway aws create TARGET does that, and so does laneway subscribe TARGET"
 
 
-def check_listener(broker: AWSBroker, name: str, wanted: Subscription) -> Iterator[str]:
+def check_listener(broker: AWSBroker, name: str, wanted: Subscription) -> Iterator[Finding]:
     """What a listener needs beside its queue, and does not have. The queue exists."""
     try:
         yield from _check_queue_access(broker, name, wanted)
         yield from _check_subscription(broker, name, wanted)
     except AWSError as error:
-        yield str(error)
+        yield Finding("problem", "aws-error", str(error), wanted.queue)
 
 
-def notes_on_events(broker: AWSBroker, app: Laneway) -> list[str]:
-    """That a prefix cuts an app's listeners off from whoever has another."""
-    prefix = broker.settings.prefix
-    if not prefix or not app.listeners():
-        return []
-    return [
-        f"The prefix {prefix} of the URL stands before topics and listeners' queues, too: the listeners of this app "
-        "hear only what is published with the same prefix, and nothing of Eventboss for Ruby or JavaScript, which know "
-        "none."
-    ]
-
-
-def _check_queue_access(broker: AWSBroker, name: str, wanted: Subscription) -> Iterator[str]:
+def _check_queue_access(broker: AWSBroker, name: str, wanted: Subscription) -> Iterator[Finding]:
     try:
-        door = broker.subscribing.access_of(wanted.queue)
+        door = broker.events.access_of(wanted.queue)
     except (DeniedError, MissingError):
         return  # that was said of the queue
-    if denied := broker.subscribing.is_denied(door, wanted.topic):
-        yield denied
-    elif not broker.subscribing.is_open(door, wanted.topic):
-        yield (
+    if denied := broker.events.is_denied(door, wanted.topic):
+        yield Finding("problem", "policy-denies", denied, wanted.queue)
+    elif not broker.events.is_open(door, wanted.topic):
+        yield Finding(
+            "problem",
+            "policy-missing",
             f"The access policy of the SQS queue {door.channel.name} does not let the SNS topic "
-            f"{broker.topics.name(wanted.topic)} send to it, so that the listener {name} gets no events; {_SUBSCRIBE}."
+            f"{broker.topics.name(wanted.topic)} send to it, so that the listener {name} gets no events; {_SUBSCRIBE}.",
+            wanted.queue,
         )
 
 
-def _check_subscription(broker: AWSBroker, name: str, wanted: Subscription) -> Iterator[str]:
+def _check_subscription(broker: AWSBroker, name: str, wanted: Subscription) -> Iterator[Finding]:
     topic, queue = broker.topics.name(wanted.topic), broker.channels.name_of(wanted.queue, False)
     try:
         tie = broker.ties.one(wanted.topic, wanted.queue)
     except MissingError:
-        yield f"There is no SNS topic {topic}, which the listener {name} hears; {_CREATE}."
+        yield Finding(
+            "problem", "no-topic", f"There is no SNS topic {topic}, which the listener {name} hears; {_CREATE}.", topic
+        )
         return
     except DeniedError as error:
-        yield denied(f"the SNS topic {topic}", ["sns:ListSubscriptionsByTopic"], error)
+        yield _denied_finding(f"the SNS topic {topic}", ["sns:ListSubscriptionsByTopic"], error)
         return
     if tie is None:
-        yield (
+        yield Finding(
+            "problem",
+            "not-subscribed",
             f"The SQS queue {queue} is not subscribed to the SNS topic {topic}, so that the listener {name} gets no "
-            f"events; {_SUBSCRIBE}."
+            f"events; {_SUBSCRIBE}.",
+            wanted.queue,
         )
         return
     try:
         terms = broker.ties.terms(tie)
     except DeniedError as error:
-        yield denied(f"the subscription of {queue}", ["sns:GetSubscriptionAttributes"], error)
+        yield _denied_finding(f"the subscription of {queue}", ["sns:GetSubscriptionAttributes"], error)
         return
     if not terms.let_through(wanted.filter):
-        yield (
+        yield Finding(
+            "problem",
+            "other-filter",
             f"The subscription of the SQS queue {queue} to {topic} has another filter than the listener {name} "
-            "declares; laneway subscribe TARGET sets it, and so does a worker that may."
+            "declares; laneway subscribe TARGET sets it, and so does a worker that may.",
+            wanted.queue,
         )
 
 
@@ -195,45 +196,92 @@ def _check_subscription(broker: AWSBroker, name: str, wanted: Subscription) -> I
 CLOCK_S = 60.0
 
 
-def check(broker: AWSBroker) -> list[str]:
-    """What is wrong with the queues that were declared or asked for, and with their tables."""
-    queues = [queue for queue in broker.looks.queues() if broker.looks.is_own(queue)]
-    channels = [channel for queue in queues for channel in broker.channels.existing(queue)]
-    found = [sentence for channel in channels for sentence in _queue(broker, channel)]
-    found += _clock(broker, channels[:1])
-    found += _tables(broker, queues)
-    return list(dict.fromkeys(found))
+class AWSHealth:
+    """The health tier."""
+
+    def __init__(self, broker: AWSBroker) -> None:
+        self._broker = broker
+        self.auto_create = False
+
+    def unmade(self) -> Finding | None:
+        return None
+
+    def check(self, app: Laneway | None = None) -> list[Finding]:
+        """Look at the queues that were declared or asked for, at their tables, and at what an app needs."""
+        broker = self._broker
+        queues = [queue for queue in broker.inspect.queues() if broker.inspect.is_own(queue)]
+        channels = [channel for queue in queues for channel in broker.channels.existing(queue)]
+        found = [finding for channel in channels for finding in _queue(broker, channel)]
+        found += _clock(broker, channels[:1])
+        found += _tables(broker, queues)
+        if app is not None:
+            found += check_app(broker, app)
+        return list(dict.fromkeys(found))
+
+    def repair(self) -> list[str]:
+        """Nothing: SQS mends itself."""
+        return []
+
+    def duties(self, queues: Collection[str]) -> Sequence[Duty]:
+        """The poller of the waiter tables, and the heartbeat of this worker."""
+        return [self._broker.make_poller(queues), self._broker.reporter]
+
+    def provide(self, app: Laneway, queues: Collection[str]) -> Sequence[AutoCreateNote]:
+        return provide(self._broker, app, queues)
 
 
-def check_app(broker: AWSBroker, app: Laneway) -> list[str]:
-    """What an app's tasks and listeners need and AWS does not have, or does otherwise."""
-    found: list[str] = []
+def check_app(broker: AWSBroker, app: Laneway) -> Iterator[Finding]:
+    """What an app's tasks and listeners need and AWS lacks, or has otherwise."""
     for need in needs_of(app).values():
         channels = {channel.fifo: channel for channel in broker.channels.existing(need.queue)}
         for task in need.collecting:
-            found.append(f"The collecting task {task} cannot run on SQS; use Redis or SQLite for it.")
+            text = f"The collecting task {task} cannot run on SQS; use Redis or SQLite for it."
+            yield Finding("problem", "collecting", text, task)
         for fifo in (False, True):
             if not need.tasks(fifo):
                 continue
             if fifo not in channels:
-                found.append(_missing(broker, need, fifo))
+                yield _missing(broker, need, fifo)
             else:
-                found += _receives(broker, need, channels[fifo])
+                yield from _receives(broker, need, channels[fifo])
         if need.subscription is not None and False in channels:
-            found += check_listener(broker, ", ".join(need.plain), need.subscription)
-    return found
+            yield from check_listener(broker, ", ".join(need.plain), need.subscription)
+    prefix = broker.settings.prefix
+    if prefix and app.listeners():
+        yield Finding(
+            "note",
+            "prefix",
+            f"The prefix {prefix} of the URL stands before topics and listeners' queues, too: the listeners of this "
+            "app hear only what is published with the same prefix, and nothing of Eventboss for Ruby or JavaScript, "
+            "which know none.",
+            prefix,
+        )
 
 
-def _missing(broker: AWSBroker, need: QueueRequirement, fifo: bool) -> str:
+def _denied_finding(what: str, actions: Sequence[str], error: DeniedError | None = None) -> Finding:
+    return Finding("problem", "denied", denied(what, actions, error), what)
+
+
+def _unreadable(what: str, action: str, error: AWSError) -> Finding:
+    """The finding for a resource that could not be read."""
+    if isinstance(error, DeniedError):
+        return _denied_finding(what, [action])
+    return Finding("problem", "aws-error", str(error), what)
+
+
+def _missing(broker: AWSBroker, need: QueueRequirement, fifo: bool) -> Finding:
     name = broker.channels.name_of(need.queue, fifo)
     what = ("FIFO queue", "keyed") if fifo else ("SQS queue", "plain")
-    return (
+    return Finding(
+        "problem",
+        "no-queue",
         f"There is no {what[0]} {name}, which the {what[1]} jobs of {', '.join(need.tasks(fifo))} go to; "
-        "make it with laneway aws create TARGET."
+        "make it with laneway aws create TARGET.",
+        name,
     )
 
 
-def _receives(broker: AWSBroker, need: QueueRequirement, channel: SQSQueue) -> Iterator[str]:
+def _receives(broker: AWSBroker, need: QueueRequirement, channel: SQSQueue) -> Iterator[Finding]:
     try:
         redrive = redrive_of(broker.channels.attributes(channel))
     except AWSError:
@@ -246,79 +294,95 @@ def _receives(broker: AWSBroker, need: QueueRequirement, channel: SQSQueue) -> I
 # -- queues --------------------------------------------------------------------------------------------
 
 
-def _queue(broker: AWSBroker, channel: SQSQueue) -> Iterator[str]:
+def _queue(broker: AWSBroker, channel: SQSQueue) -> Iterator[Finding]:
     try:
         attributes = broker.channels.attributes(channel)
         letters = broker.channels.dead_letters(channel)
     except AWSError as error:
-        yield denied(channel.name, ["sqs:GetQueueAttributes"]) if isinstance(error, DeniedError) else str(error)
+        yield _unreadable(channel.name, "sqs:GetQueueAttributes", error)
         return
     yield from retention_problem(channel.name, attributes)
     yield from size_problem(channel.name, attributes, broker.settings.max_body)
     if lacking := list(queue_denials(broker.clients, channel)):
-        yield denied(channel.name, lacking)
+        yield _denied_finding(channel.name, lacking)
     if letters is None:
-        yield (
+        yield Finding(
+            "problem",
+            "no-dead-letter-queue",
             f"The SQS queue {channel.name} has no dead-letter queue, so that what fails for good cannot be buried; "
-            "make one with laneway aws create TARGET, or name one in its redrive policy."
+            "make one with laneway aws create TARGET, or name one in its redrive policy.",
+            channel.name,
         )
         return
     if redrive_of(attributes) is None:
-        yield (
+        yield Finding(
+            "problem",
+            "no-redrive-policy",
             f"The SQS queue {channel.name} has no redrive policy, so that a message that nobody can settle is received "
-            f"again and again until it expires; give it one that names {letters.name}."
+            f"again and again until it expires; give it one that names {letters.name}.",
+            channel.name,
         )
     yield from _letters(broker, letters)
 
 
-def _letters(broker: AWSBroker, letters: SQSQueue) -> Iterator[str]:
+def _letters(broker: AWSBroker, letters: SQSQueue) -> Iterator[Finding]:
     try:
         yield from retention_problem(letters.name, broker.channels.attributes(letters))
     except MissingError:
-        yield (
+        yield Finding(
+            "problem",
+            "no-dead-letter-queue",
             f"There is no dead-letter queue {letters.name}, though a redrive policy names it; make it with laneway aws "
-            "create TARGET."
+            "create TARGET.",
+            letters.name,
         )
         return
     except AWSError as error:
-        yield denied(letters.name, ["sqs:GetQueueAttributes"]) if isinstance(error, DeniedError) else str(error)
+        yield _unreadable(letters.name, "sqs:GetQueueAttributes", error)
         return
     if lacking := list(queue_denials(broker.clients, letters, letters=True)):
-        yield denied(letters.name, lacking)
+        yield _denied_finding(letters.name, lacking)
 
 
 # -- tables --------------------------------------------------------------------------------------------
 
 
-def _tables(broker: AWSBroker, queues: Collection[str]) -> Iterator[str]:
+def _tables(broker: AWSBroker, queues: Collection[str]) -> Iterator[Finding]:
     wanted = broker.settings.table
     for name in dict.fromkeys([wanted] if wanted else map(broker.tables.name, queues)):
         try:
             described = broker.clients.dynamodb("describe_table", TableName=name)["Table"]
         except MissingError:
             if wanted:
-                yield f"There is no table {name}, which the URL names; make it with laneway aws create TARGET."
+                yield Finding(
+                    "problem",
+                    "no-table",
+                    f"There is no table {name}, which the URL names; make it with laneway aws create TARGET.",
+                    name,
+                )
             elif broker.settings.records:
-                yield (
+                yield Finding(
+                    "problem",
+                    "no-table",
                     f"There is no table {name}, in which records=on of the URL keeps how jobs end; make it with "
-                    "laneway aws create TARGET."
+                    "laneway aws create TARGET.",
+                    name,
                 )
             continue
         except AWSError as error:
             if wanted or not isinstance(error, DeniedError):  # whoever uses SQS alone may not look for a table
-                forbidden = isinstance(error, DeniedError)
-                yield denied(f"the table {name}", ["dynamodb:DescribeTable"]) if forbidden else str(error)
+                yield _unreadable(f"the table {name}", "dynamodb:DescribeTable", error)
             continue
         problem = problem_of(described)
         if problem is not None:
-            yield problem
+            yield Finding("problem", "wrong-table", problem, name)
             continue
         yield from _expiry(broker, name)
         if actions := list(table_denials(broker.clients, name)):
-            yield denied(f"the table {name}", actions)
+            yield _denied_finding(f"the table {name}", actions)
 
 
-def _expiry(broker: AWSBroker, name: str) -> Iterator[str]:
+def _expiry(broker: AWSBroker, name: str) -> Iterator[Finding]:
     try:
         said = broker.clients.dynamodb("describe_time_to_live", TableName=name)
     except AWSError:
@@ -329,7 +393,7 @@ def _expiry(broker: AWSBroker, name: str) -> Iterator[str]:
 # -- the clock -----------------------------------------------------------------------------------------
 
 
-def _clock(broker: AWSBroker, channels: list[SQSQueue]) -> Iterator[str]:
+def _clock(broker: AWSBroker, channels: list[SQSQueue]) -> Iterator[Finding]:
     """Whether this machine and AWS agree on the time, by the date of an answer."""
     for channel in channels:
         try:
@@ -342,7 +406,10 @@ def _clock(broker: AWSBroker, channels: list[SQSQueue]) -> Iterator[str]:
             return
         apart = now - parsedate_to_datetime(date).timestamp()
         if abs(apart) > CLOCK_S:
-            yield (
+            yield Finding(
+                "problem",
+                "clock",
                 f"This machine's clock is {abs(apart):.0f} seconds {'ahead of' if apart > 0 else 'behind'} that of "
-                "AWS, so that delayed jobs run at the wrong time; set it, by NTP."
+                "AWS, so that delayed jobs run at the wrong time; set it, by NTP.",
+                channel.name,
             )

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
-from ....capabilities import AutoCreateNote
+from ....broker import AutoCreateNote, Finding
 from ....errors import BrokerAwayError
 from ....events.event import Subscription
 from ..dynamodb.tables import problem_of
@@ -55,9 +55,9 @@ class CreateStep(msgspec.Struct):
 Steps = Iterator[CreateStep]
 
 
-def problems(sentences: Iterable[str]) -> Steps:
+def problems(findings: Iterable[Finding]) -> Steps:
     """A step for each of them."""
-    return (CreateStep("problem", sentence) for sentence in sentences)
+    return (CreateStep("problem", finding.text) for finding in findings)
 
 
 class EventCreation:
@@ -68,7 +68,7 @@ class EventCreation:
 
     def __init__(self, broker: AWSBroker, *, dry_run: bool, sets_filters: bool = False) -> None:
         self._topics = broker.topics
-        self._subscribing = broker.subscribing
+        self._subscribing = broker.events
         self._ties = broker.ties
         self._name_of = broker.channels.name_of
         self._dry_run = dry_run

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from ....broker import Finding
 from ....config import DEFAULT_QUEUE
 from ....events.event import Subscription
 from ....jobs.data import Kind
@@ -128,28 +129,34 @@ def table_definition(name: str) -> dict[str, Any]:
     }
 
 
-def retention_problem(name: str, attributes: Mapping[str, str]) -> Iterator[str]:
-    """A sentence if a queue forgets its messages early."""
+def retention_problem(name: str, attributes: Mapping[str, str]) -> Iterator[Finding]:
+    """A finding if a queue forgets its messages early."""
     kept = int(attributes.get("MessageRetentionPeriod", RETENTION_S))
     if kept < RETENTION_S:
-        yield (
+        yield Finding(
+            "problem",
+            "retention",
             f"The SQS queue {name} forgets messages after {kept / 86_400:g} days; set its MessageRetentionPeriod to "
-            f"{RETENTION_S} (14 days)."
+            f"{RETENTION_S} (14 days).",
+            name,
         )
 
 
-def size_problem(name: str, attributes: Mapping[str, str], max_body: int) -> Iterator[str]:
-    """A sentence if a queue takes less than the URL says."""
+def size_problem(name: str, attributes: Mapping[str, str], max_body: int) -> Iterator[Finding]:
+    """A finding if a queue takes less than the URL says."""
     most = int(attributes.get("MaximumMessageSize", max_body))
     if most < max_body:
-        yield (
+        yield Finding(
+            "problem",
+            "message-size",
             f"The SQS queue {name} takes messages of {most:,} bytes at most, and max_body is {max_body:,}; set its "
-            f"MaximumMessageSize to {max_body}, or max_body to what it takes."
+            f"MaximumMessageSize to {max_body}, or max_body to what it takes.",
+            name,
         )
 
 
-def receives_problem(name: str, redrive: RedrivePolicy, runs: int, task: str) -> Iterator[str]:
-    """A sentence if SQS itself would bury a job before its retries are used up."""
+def receives_problem(name: str, redrive: RedrivePolicy, runs: int, task: str) -> Iterator[Finding]:
+    """A finding if SQS itself would bury a job before its retries are used up."""
     if redrive.max_receive_count <= runs:
         if runs < MAX_RECEIVES:
             advice = f"set the maxReceiveCount of its redrive policy to {MAX_RECEIVES}"
@@ -158,17 +165,23 @@ def receives_problem(name: str, redrive: RedrivePolicy, runs: int, task: str) ->
                 f"SQS allows a maxReceiveCount of {MAX_RECEIVES} at most: set max_retry_count to {MAX_RECEIVES - 2} or "
                 "less"
             )
-        yield (
+        yield Finding(
+            "problem",
+            "few-receives",
             f"The SQS queue {name} moves a message to its dead letters after {redrive.max_receive_count} receives, and "
-            f"a job of {task} may be run {runs} times; {advice}."
+            f"a job of {task} may be run {runs} times; {advice}.",
+            name,
         )
 
 
-def ttl_problem(name: str, described: Mapping[str, Any]) -> Iterator[str]:
-    """A sentence if what may be forgotten is kept for ever."""
+def ttl_problem(name: str, described: Mapping[str, Any]) -> Iterator[Finding]:
+    """A finding if what may be forgotten is kept for ever."""
     on = described.get("TimeToLiveStatus") in ("ENABLED", "ENABLING")
     if not on or described.get("AttributeName", EXPIRES) != EXPIRES:
-        yield (
+        yield Finding(
+            "problem",
+            "no-expiry",
             f"The table {name} keeps for ever what may be forgotten (workers that have gone, failed calls, how jobs "
-            f"ended); turn on its time to live for the attribute {EXPIRES}."
+            f"ended); turn on its time to live for the attribute {EXPIRES}.",
+            name,
         )

@@ -8,18 +8,14 @@ format of an item; the further rows of the table are in `retry_state`, `workers`
 
 from __future__ import annotations
 
-import binascii
 import heapq
 import logging
-from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any
 
-import msgspec
-
-from ....errors import BrokerRefusedError
 from ....jobs.data import Status
+from ...page_cursor import read_cursor, write_cursor
 from .client import Item, Request, key, number, real
 from .items import (
     INDEX,
@@ -44,7 +40,7 @@ _Places = dict[str, tuple[str, str]]
 def page(
     table: Table, queue: str, *, start: float | None, after: str | None, reverse: bool, limit: int
 ) -> tuple[list[DelayedItem], str | None]:
-    places = _places_of(after)
+    places = {} if after is None else read_cursor(after, _Places)
     streams = [
         _listed(table, queue, partition, start, places.get(partition), reverse, limit)
         for partition in table.partitions()
@@ -56,7 +52,7 @@ def page(
     found.pop()
     for each in found:
         places[each.partition] = each.seen, each.job_id
-    return found, urlsafe_b64encode(msgspec.json.encode(places)).decode()
+    return found, write_cursor(places)
 
 
 def count(table: Table, queue: str, *, until: float | None) -> int:
@@ -108,17 +104,6 @@ def _question(table: Table, queue: str, partition: str, bound: float | None, com
         "ExpressionAttributeValues": values,
         "ConsistentRead": table.consistent,
     }
-
-
-def _places_of(after: str | None) -> _Places:
-    if after is None:
-        return {}
-    try:
-        return msgspec.json.decode(urlsafe_b64decode(after), type=_Places)
-    except (ValueError, binascii.Error, msgspec.MsgspecError):
-        raise BrokerRefusedError(
-            f"The listing cannot go on after {after!r}; give what the page before it said."
-        ) from None
 
 
 #: Seconds for which an item that is being sent is nobody else's.

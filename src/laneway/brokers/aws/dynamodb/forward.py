@@ -22,15 +22,13 @@ from ....failpoints import armed, reach
 from ....ids import new_id
 from ..clients import Clients
 from ..errors import BatchRefusedError, DeniedError, MissingError
-from ..settings import AWSSettings
+from ..settings import LONGEST_DELAY_S, AWSSettings
 from ..sqs.message import SQSQueue, entry_of, group_of, size_of
 from ..sqs.queues import SQSQueues
 from ..sqs.send_batch import rounds, send_batch, split
 from .delayed_jobs import Table
 from .items import DelayedItem
 
-#: The longest that SQS delays a message by itself.
-LONGEST_DELAY_S = 900
 #: Requests that are made at a time: each is one item's, and waits for DynamoDB most of the time.
 _THREADS = 10
 

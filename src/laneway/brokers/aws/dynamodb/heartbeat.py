@@ -50,7 +50,15 @@ class Heartbeat:
     # -- the worker ------------------------------------------------------------------------------------
 
     def join(self, view: WorkerView) -> None:
-        """Take note of this process's worker, and see which of its queues are paused."""
+        """Take note of this process's worker, and see which of its queues are paused.
+
+        One that joins again tells which shards it serves now, and nothing else of it changes.
+        """
+        known = self._views.get(view.id)
+        if known is None:
+            view = msgspec.structs.replace(view, started_at=self._clock.now())
+        else:
+            view = msgspec.structs.replace(known, shards=view.shards)
         self._views[view.id] = view
         try:
             self._beat()

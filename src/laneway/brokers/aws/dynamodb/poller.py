@@ -22,9 +22,9 @@ from typing import Protocol
 from ....clock import Clock
 from ....errors import BrokerError
 from ..errors import MissingError
-from ..settings import AWSSettings
+from ..settings import LONGEST_DELAY_S, AWSSettings
 from .delayed_jobs import CLAIM_S, Table
-from .forward import LONGEST_DELAY_S, Forwarder
+from .forward import Forwarder
 from .items import DelayedItem
 from .tables import LOOK_AGAIN_S, Tables
 

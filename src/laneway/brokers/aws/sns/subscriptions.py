@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from ....events.event import FilterPolicy, Subscription
-from ...shared import write_filter
+from ...shared import check_subscription, write_filter
 from ..clients import Clients
 from ..errors import AWSError, DeniedError, MissingError, is_refusal
 from ..settings import AWSSettings
@@ -142,6 +142,7 @@ class SNSSubscriptions:
 
         Raises MissingError if there is no such queue or topic, and DeniedError for whoever may not look or change.
         """
+        check_subscription(subscription)
         write_filter(subscription)  # before anything is changed: it may hold what cannot be written
         door = self.access_of(subscription.queue)
         tie = self._ties.one(subscription.topic, subscription.queue)

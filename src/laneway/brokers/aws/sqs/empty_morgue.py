@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator, Sequence
 from itertools import islice
 
-from ....capabilities import EmptyMorgueResult
+from ....broker import EmptyMorgueResult
 from ....clock import Clock
 from .dead_letters import HIDDEN_S, TEN, DeadLetter, DeadLetterMorgue, DeadLetterReceiver, is_from, is_ownerless
 from .message import SQSQueue

@@ -20,13 +20,14 @@ from itertools import count
 from ....clock import Clock
 from ....jobs.data import Claim, Kind, Payload
 from ....jobs.merge import MAX_PAYLOADS
+from ..settings import LONGEST_VISIBILITY_S
 from .message import Message, SQSQueue, headers_of
 
 #: For so long, and so many of them, ended jobs are remembered.
 REMEMBER_S = 600.0
 REMEMBER = 100_000
 #: SQS hides a message for 12 hours at most, counted from when it was received; less what our clock may be late.
-LONGEST_S = 12 * 3_600.0 - 5.0
+LONGEST_S = LONGEST_VISIBILITY_S - 5.0
 
 
 class HeldMessage:
@@ -348,6 +349,14 @@ class Inflight:
         return ClaimMessages(
             _claim_of(buffer.channel.queue, next(self._refs), token, held), held, buffer, group, worker
         )
+
+    def claim_again(self, ref: int) -> Claim | None:
+        """A claim that is held, as it was handed out; None if it is not held any more."""
+        with self.changed:
+            claimed = self.claims.get(ref)
+            if claimed is None:
+                return None
+            return _claim_of(claimed.claim.queue, ref, claimed.claim.token, claimed.held)
 
     def freed(self, claimed: ClaimMessages, kept: Iterable[HeldMessage] = ()) -> None:
         """A claim is over. `kept` is left of it, was not begun, and is the next of its group."""

@@ -166,12 +166,12 @@ def outgoing_of(job: NewJob, due: float | None = None) -> OutgoingMessage:
     if job.kind is Kind.KEYED:
         id, key, group = job.identity, job.key, ""
     else:
-        id, key, group = job.key, "", job.group
+        id, key, group = job.key, "", job.hints.group if job.hints else ""
     note = MessageNote(id, key, due, headers=job.headers or None, group=group, expires=job.expires, event=job.to_topic)
-    if not job.to_topic and job.attributes is None:
+    if job.event is None:
         return OutgoingMessage(job.body, note)
     note.value = not job.to_topic
-    attributes, headers = published(job.attributes or {}, job.headers or {})
+    attributes, headers = published(job.event.attributes or {}, job.headers or {})
     note.headers = headers or None
     attributes, note.more = packed(attributes)
     return OutgoingMessage(job.body, note, attributes)
@@ -352,9 +352,12 @@ def read(channel: SQSQueue, raw: dict[str, Any], now_monotonic: float, hidden_s:
 
 
 def headers_of(message: Message) -> Headers | None:
-    """What came beside a job: the headers that it was enqueued with, and the attributes of others that are text."""
-    theirs = texts(message.attributes)
-    return {**theirs, **(message.note.headers or {})} if theirs else message.note.headers
+    """What came beside a job: the headers that it was enqueued with, and the attributes of others that are text.
+
+    A copy: a handler may change it, and a retry is sent with the headers that the job came with.
+    """
+    headers = {**texts(message.attributes), **(message.note.headers or {})}
+    return headers or None
 
 
 def _note_of(attribute: dict[str, Any] | None) -> MessageNote | None:

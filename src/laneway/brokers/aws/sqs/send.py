@@ -24,7 +24,7 @@ from ..dynamodb.items import DelayedItem
 from ..dynamodb.poller import Pollers
 from ..dynamodb.tables import Tables
 from ..errors import BatchRefusedError, MissingError
-from ..settings import AWSSettings
+from ..settings import LONGEST_DELAY_S, AWSSettings
 from ..sns.publish import LARGEST, Numbered, SNSPublisher
 from ..sns.topics import Topics
 from ..unsupported import LARGEST_WAITING, check_new, check_size, needs_table, too_large_to_wait
@@ -91,8 +91,6 @@ class SendProgress:
         return ("the job " if len(keys) == 1 else "the jobs ") + ", ".join(map(repr, keys[:_NAMED])) + more
 
 
-#: The longest that SQS delays a message by itself.
-LONGEST_DELAY_S = 900
 #: Items that go into the table in one request.
 _ITEMS = 25
 
@@ -159,7 +157,8 @@ class MessageSender:
             due = now + job.delay_s if job.perform_at is None and job.delay_s > 0 else job.perform_at
             outgoing = outgoing_of(job, due)
             check_size(job, outgoing, min(self._limit, LARGEST) if job.to_topic else self._limit)
-            items.append(TimedMessage(job.queue, job.kind is Kind.KEYED, outgoing, due, job.cancellable, job.to_topic))
+            cancellable = job.hints is not None and job.hints.cancellable
+            items.append(TimedMessage(job.queue, job.kind is Kind.KEYED, outgoing, due, cancellable, job.to_topic))
         try:
             self.dispatch(items, sent, by_place=sent is None)
         except BatchRefusedError as error:

@@ -23,7 +23,7 @@ from ..dynamodb.heartbeat import Heartbeat
 from ..dynamodb.retry_store import RetryStore
 from ..dynamodb.tables import Tables
 from ..settings import AWSSettings
-from .inflight import HeldMessage, Inflight, QueueBuffer
+from .inflight import ClaimMessages, HeldMessage, Inflight, QueueBuffer
 from .intake import Intake
 from .queues import SQSQueues
 from .receive import Receivers
@@ -120,19 +120,12 @@ class SQSTurns:
             for place in [place for place in self._taken if place[0] == worker]:
                 del self._taken[place], self._turning[place]
             claims = [claimed for claimed in self._stock.claims.values() if claimed.worker == worker]
-            held: list[HeldMessage] = []
-            for claimed in claims:
-                held += [*claimed.held, *(claimed.group.clear() if claimed.group else ())]
-                for each in claimed.held:
-                    each.is_leaving = True
-                self._stock.freed(claimed)
+            held = self._free(claims)
             if not self._workers:
                 for buffer in self._stock.buffers.values():
                     held += self._stock.take_back(buffer)
-            now = self._clock.monotonic()
             self._stock.forget(held)
-            self._stock.changed.notify_all()
-        self._give_back(each for each in held if each.is_ours(now))
+        self._give_back(held)
         return len(claims)
 
     def close(self) -> None:
@@ -142,8 +135,20 @@ class SQSTurns:
             self._receivers.nudge()
         self._changes.close()
 
+    def _free(self, claims: Iterable[ClaimMessages]) -> list[HeldMessage]:
+        """End claims that are not settled. Returns their messages, and those that wait behind them, to give back."""
+        held: list[HeldMessage] = []
+        for claimed in claims:
+            held += [*claimed.held, *(claimed.group.clear() if claimed.group else ())]
+            for each in claimed.held:
+                each.is_leaving = True
+            self._stock.freed(claimed)
+        return held
+
     def _give_back(self, held: Iterable[HeldMessage]) -> None:
-        self._changes.carry_out([MessageChange(message, 0) for each in held for message in (each.message, *each.twins)])
+        now = self._clock.monotonic()
+        ours = [each for each in held if each.is_ours(now)]
+        self._changes.carry_out([MessageChange(message, 0) for each in ours for message in (each.message, *each.twins)])
 
     # -- turns -----------------------------------------------------------------------------------------
 
@@ -196,10 +201,12 @@ class SQSTurns:
         return Answer(claims, token, list(work.refused), stayed=list(work.stayed))
 
     def _repeated(self, answer: Answer) -> Answer:
-        """The same answer, without claims that have been given back since."""
-        with self._stock.changed:
-            claims = [claim for claim in answer.claims if claim.ref in self._stock.claims]
-        return msgspec.structs.replace(answer, claims=claims)
+        """The same answer, without claims that have been given back since.
+
+        The claims are made anew: a handler may have changed those of the first answer.
+        """
+        again = (self._stock.claim_again(claim.ref) for claim in answer.claims)
+        return msgspec.structs.replace(answer, claims=[claim for claim in again if claim is not None])
 
     def _wanted(self, turn: Turn) -> int:
         """How many claims a turn may bring. SQS queues have one shard, number 0."""
@@ -226,9 +233,19 @@ class SQSTurns:
 
     # -- holding ---------------------------------------------------------------------------------------
 
-    def renew(self) -> None:
-        """Keep hidden whatever this process holds."""
+    def renew(self, worker: str, known: Collection[int], before: int) -> None:
+        """Keep hidden what this process holds, and give back the worker's claims that it does not know of.
+
+        Those are older than `before`, with a token that is not in `known`: the answer that brought them was lost.
+        """
+        with self._stock.changed:
+            self._expect(worker)
+            claims = [each for each in self._stock.claims.values() if each.worker == worker]
+            lost = [each for each in claims if each.claim.token < before and each.claim.token not in known]
+            held = self._free(lost)
+            self._stock.forget(held)
         self._extender.extend(self._lease_s() or LEASE_S)
+        self._give_back(held)
 
     def holding(self, queue: str) -> int:
         """How many claims of a queue are held here."""
@@ -240,12 +257,13 @@ class SQSTurns:
             claims = [claimed for claimed in self._stock.claims.values() if claimed.worker == worker]
             return [held.id for claimed in claims for held in claimed.held]
 
-    def is_held(self, id: str) -> bool:
-        """Whether a job is claimed here: by its id or, a keyed one, its key."""
+    def is_held(self, queue: str, id: str) -> bool:
+        """Whether a job of a queue is claimed here: by its id or, a keyed one, its key."""
         with self._stock.changed:
             return any(
                 id == claimed.claim.key or any(id == held.id for held in claimed.held)
                 for claimed in self._stock.claims.values()
+                if claimed.claim.queue == queue
             )
 
 

@@ -15,7 +15,7 @@ from laneway.brokers.aws.admin.resources import QueueRequirement, needs_of
 from laneway.brokers.aws.broker import AWSBroker
 from laneway.errors import BrokerError, BrokerRefusedError, ConfigError
 from laneway.events.event import Subscription
-from laneway.jobs.data import NewJob
+from laneway.jobs.data import EventCopy, NewJob
 from laneway.jobs.settlement import buried, done, failed, postponed
 from laneway.testing.conformance.fixtures import ScriptedWorker, call, job
 from tests.support.aws.brokers import opened, ready
@@ -98,28 +98,28 @@ def work(broker: AWSBroker) -> None:
         failed(claims["k"], "no", 5, 1.0),
     )
     broker.enqueue([call("late", "z", perform_at=time.time() + 0.01)])
-    for duty in broker.duties(["q"]):
+    for duty in broker.health.duties(["q"]):
         duty.round()
-    broker.stats()
-    broker.workers()
+    broker.inspect.stats()
+    broker.inspect.workers()
     broker.leave("worker-1")
 
 
 def operate(broker: AWSBroker) -> None:
     """What the command line does."""
-    broker.stats()
-    broker.workers()
-    broker.listing("q", "delayed")
-    broker.listing("q", "dead")
-    broker.find("q", "dead")
-    assert broker.pause("q")
-    assert broker.resume("q")
-    assert broker.run_now("q", ["run"]) == 1
+    broker.inspect.stats()
+    broker.inspect.workers()
+    broker.inspect.listing("q", "delayed")
+    broker.inspect.listing("q", "dead")
+    broker.inspect.find("q", "dead")
+    assert broker.operate.pause("q")
+    assert broker.operate.resume("q")
+    assert broker.operate.run_now("q", ["run"]) == 1
     assert broker.cancel("q", "cancelled")
     assert broker.reschedule("q", "moved", delay_s=3 * DAY)
-    assert broker.bury_failed("q", ["failed"]) == 1
-    assert broker.revive("q", ["dead"]) == 1
-    assert broker.delete_dead("q", ["failed"]) == 1
+    assert broker.operate.bury_failed("q", ["failed"]) == 1
+    assert broker.operate.revive("q", ["dead"]) == 1
+    assert broker.operate.delete_dead("q", ["failed"]) == 1
 
 
 def prepare(broker: AWSBroker) -> None:
@@ -150,16 +150,16 @@ SOLD = Subscription(TOPIC, QUEUE)
 
 def publish_and_look(broker: AWSBroker) -> None:
     """What a worker does about events: its listener is subscribed, as it sees, and its jobs publish."""
-    assert not broker.subscribe(Subscription(TOPIC, QUEUE, GERMAN))
-    broker.enqueue([NewJob(queue=TOPIC, key="e", event="e", body="1", to_topic=True)])
+    assert not broker.events.subscribe(Subscription(TOPIC, QUEUE, GERMAN))
+    broker.enqueue([NewJob(queue=TOPIC, key="e", body="1", event=EventCopy("e", TOPIC, to_topic=True))])
 
 
 def subscribe(broker: AWSBroker) -> None:
     """What an operator does about events."""
-    assert broker.subscriptions() == [Subscription(TOPIC, QUEUE, GERMAN)]
-    assert broker.subscribe(SOLD)
-    assert broker.unsubscribe(TOPIC, QUEUE)
-    assert broker.subscribe(SOLD)
+    assert broker.events.subscriptions() == [Subscription(TOPIC, QUEUE, GERMAN)]
+    assert broker.events.subscribe(SOLD)
+    assert broker.events.unsubscribe(TOPIC, QUEUE)
+    assert broker.events.subscribe(SOLD)
 
 
 @pytest.mark.parametrize("role", ["worker", "operator"])

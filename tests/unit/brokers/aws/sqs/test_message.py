@@ -25,7 +25,7 @@ from laneway.brokers.aws.sqs.message import (
     waits_until,
     with_execute_after,
 )
-from laneway.jobs.data import Kind, NewJob
+from laneway.jobs.data import Hints, Kind, NewJob
 from laneway.jobs.ticket import execute_after
 
 pytestmark = pytest.mark.unit
@@ -73,7 +73,7 @@ def test_a_plain_job_is_its_ticket_and_a_note() -> None:
 
 
 def test_a_plain_job_may_have_a_group_for_fair_queues() -> None:
-    entry = entry_of(plain(group="tenant-1"), "0", STANDARD, 0)
+    entry = entry_of(plain(hints=Hints(group="tenant-1")), "0", STANDARD, 0)
     assert entry["MessageGroupId"] == "tenant-1"
     assert "MessageDeduplicationId" not in entry
     assert resend_of(received(entry)).note.group == "tenant-1"

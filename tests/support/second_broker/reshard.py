@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections import deque
 from itertools import chain
 
-from ...broker import ReshardProgress
-from ...errors import ConfigError
-from ..shared import check_shards
+from laneway.broker import Finding, ReshardProgress
+from laneway.brokers.shared import being_resharded, check_shards, mendable
+from laneway.errors import ConfigError
+
 from .job import MemoryJob
 from .queue import MemoryQueue
 
@@ -45,15 +46,13 @@ def reshard(queue: MemoryQueue, shards: int, limit: int) -> ReshardProgress:
     return ReshardProgress(total=queue.to_move, moved=queue.to_move - len(queue.unmoved), running=running, done=done)
 
 
-def problems(queue: MemoryQueue) -> list[str]:
-    """What is unwell with the shards of a queue, a sentence each."""
+def problems(queue: MemoryQueue) -> list[Finding]:
+    """What is wrong with the shards of a queue, or worth knowing."""
     if queue.resharding:
-        return [
-            f"The queue {queue.name} is being changed to {queue.resharding} shards and hands out nothing until then; "
-            f"unless somebody is at it, run `laneway reshard {queue.name} {queue.resharding}`."
-        ]
+        moved = queue.to_move - len(queue.unmoved)
+        return [being_resharded(queue.name, queue.shards, queue.resharding, queue.to_move, moved)]
     lost = len(_in_wrong_shard(queue))
-    return [f"The queue {queue.name} has keys in a shard that is not theirs: {lost}."] if lost else []
+    return [mendable("wrong-shard", lost, "Jobs in the wrong shard")] if lost else []
 
 
 def repair(queue: MemoryQueue) -> list[str]:

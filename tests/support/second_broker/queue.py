@@ -11,10 +11,11 @@ import itertools
 from collections import deque
 from collections.abc import Container, Iterable, Iterator, Sequence
 
-from ...jobs.data import Kind, NewJob
-from ...jobs.merge import due_on_arrival, due_when_queued, next_score, quiet_until
-from ...jobs.shards import shard_of
-from ..shared import another_kind
+from laneway.brokers.shared import another_kind
+from laneway.jobs.data import Kind, NewJob
+from laneway.jobs.merge import due_on_arrival, due_when_queued, next_score, quiet_until
+from laneway.jobs.shards import shard_of
+
 from .job import MemoryJob, PayloadEntry, PayloadList
 
 _slots = itertools.count(1)

@@ -1,4 +1,4 @@
-"""MemoryBroker: jobs, subscriptions and workers in the memory of one process, for tests and trials.
+"""SecondBroker: jobs, subscriptions and workers in the memory of one process.
 
 Nothing outlives the process, and no other process sees it. One lock guards everything, so that each verb is one
 step. Its answers are those of the SQLite broker.
@@ -9,35 +9,54 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Generator, Iterable, Sequence
+from typing import TYPE_CHECKING, Self
 
 import msgspec
 
-from ...broker import MAX_BODY, Answer, Listing, Order, Page, ReshardProgress, Turn
-from ...clock import Clock, SystemClock
-from ...errors import ConfigError, LeaseLost
-from ...events.event import Subscription
-from ...jobs.data import Claim, JobView, Kind, NewJob, QueueStats, StartedRun, Status, WorkerView
-from ...jobs.settlement import Settlement
-from ...jobs.shards import DEFAULT_SHARDS
-from ...urls import Url
-from ..shared import (
+from laneway.broker import (
+    Answer,
+    AutoCreateNote,
+    Capabilities,
+    Duty,
+    EmptyMorgueResult,
+    Finding,
+    Listing,
+    Order,
+    Page,
+    ReshardProgress,
+    Turn,
+)
+from laneway.brokers.shared import (
+    CLAIMS_OF_THE_DEAD,
     REMEMBER_DEAD_S,
     REMEMBER_ENDED_S,
     check_jobs,
     check_shards,
     check_subscription,
     due_at,
+    empty_by_pages,
+    mendable,
     read_filter,
     unknown_queue,
     write_filter,
 )
+from laneway.clock import Clock, SystemClock
+from laneway.errors import LeaseLost
+from laneway.events.event import Subscription
+from laneway.jobs.data import Claim, JobView, Kind, NewJob, QueueStats, StartedRun, Status, WorkerView
+from laneway.jobs.settlement import Settlement
+from laneway.jobs.shards import DEFAULT_SHARDS
+
 from . import inspect as looking
 from . import operate as acting
 from . import reshard as sharding
 from . import settle as settling
 from .job import MemoryJob
 from .queue import MemoryQueue, check_kinds
+
+if TYPE_CHECKING:
+    from laneway import Laneway
 
 
 class WorkerEntry(msgspec.Struct, eq=False):
@@ -96,12 +115,11 @@ class MemorySubscriptions:
             return [Subscription(*name, read_filter(*name, self._subscriptions[name])) for name in wanted]
 
 
-class MemoryBroker(MemorySubscriptions):
-    """Jobs in the memory of one process; any number of its threads may use it."""
+class SecondBroker(MemorySubscriptions):
+    """Jobs in the memory of one process; any number of its threads may use it. It is each of its tiers itself."""
 
-    max_body = MAX_BODY
-    shared = False
-    remote = False
+    capabilities = Capabilities(shared=False)
+    auto_create = False
 
     def __init__(self, clock: Clock | None = None) -> None:
         self._clock = clock or SystemClock()
@@ -112,13 +130,11 @@ class MemoryBroker(MemorySubscriptions):
         self._last_token = 0
         self._nudges = 0
 
-    @classmethod
-    def from_url(cls, url: Url) -> MemoryBroker:
-        """memory: and nothing more. Every app that is given it has a broker of its own."""
-        url.take(())
-        if url.rest:
-            raise ConfigError(f"A memory URL is just memory:, not {url.scheme}:{url.rest}.")
-        return cls()
+    @property
+    def inspect(self) -> Self:
+        return self
+
+    operate = events = shards = health = inspect
 
     # -- jobs in ---------------------------------------------------------------------------------------
 
@@ -295,6 +311,13 @@ class MemoryBroker(MemorySubscriptions):
         with self._changed:
             return {name: self._queues[name].shards for name in sorted(self._queues)}
 
+    def exists(self, queue: str) -> bool:
+        with self._changed:
+            return queue in self._queues
+
+    def undelivered(self, queues: Collection[str]) -> bool:
+        return False
+
     def stats(self) -> list[QueueStats]:
         with self._changed:
             return [looking.stats(self._queues[name], self._clock.now()) for name in sorted(self._queues)]
@@ -379,6 +402,9 @@ class MemoryBroker(MemorySubscriptions):
         with self._changed:
             return sum(self._queue(queue).morgue.pop(key, None) is not None for key in keys)
 
+    def empty_morgue(self, queue: str, *, revive: bool, most: int) -> Generator[int, None, EmptyMorgueResult]:
+        return empty_by_pages(self, self, queue, revive=revive, most=most)
+
     def pause(self, queue: str) -> bool:
         return self._set_paused(queue, paused=True)
 
@@ -403,13 +429,22 @@ class MemoryBroker(MemorySubscriptions):
 
     # -- itself ----------------------------------------------------------------------------------------
 
-    def check(self) -> list[str]:
+    def unmade(self) -> Finding | None:
+        return None
+
+    def duties(self, queues: Collection[str]) -> Sequence[Duty]:
+        return ()
+
+    def provide(self, app: Laneway, queues: Collection[str]) -> Sequence[AutoCreateNote]:
+        return ()
+
+    def check(self, app: Laneway | None = None) -> list[Finding]:
         with self._changed:
-            problems = [problem for queue in self._queues.values() for problem in sharding.problems(queue)]
+            found = [problem for queue in self._queues.values() for problem in sharding.problems(queue)]
             if any(worker.view.dead and worker.claims for worker in self._workers.values()):
-                problems.append("There are claims of workers that are dead; start a worker, and it takes them over.")
+                found.append(CLAIMS_OF_THE_DEAD)
             nobodys = len(self._claims_of_nobody())
-            return [*problems, f"There are claims of nobody's: {nobodys}."] if nobodys else problems
+            return [*found, mendable("unknown-worker", nobodys, "Claims of no worker")] if nobodys else found
 
     def repair(self) -> list[str]:
         with self._changed:

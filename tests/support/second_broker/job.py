@@ -12,8 +12,8 @@ from itertools import islice
 
 import msgspec
 
-from ...jobs.data import Claim, Headers, JobView, Kind, Payload, Status
-from ...jobs.merge import HEAD, MAX_PAYLOADS, smaller
+from laneway.jobs.data import Claim, Headers, JobView, Kind, Payload, Status
+from laneway.jobs.merge import HEAD, MAX_PAYLOADS, smaller
 
 
 class PayloadEntry(msgspec.Struct):

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import math
 
-from ...jobs.data import Kind
-from ...jobs.merge import HEAD
+from laneway.jobs.data import Kind
+from laneway.jobs.merge import HEAD
+
 from .job import MemoryJob
 from .queue import MemoryQueue
 from .settle import requeue_rest

@@ -6,9 +6,10 @@ import heapq
 import math
 from collections.abc import Callable
 
-from ...broker import Listing, Order, Page
-from ...jobs.data import JobView, QueueStats, Status
-from ..page_cursor import Position, check_order, check_start, read_position, write_position
+from laneway.broker import Listing, Order, Page
+from laneway.brokers.page_cursor import Position, check_order, check_start, read_position, write_position
+from laneway.jobs.data import JobView, QueueStats, Status
+
 from .job import MemoryJob
 from .queue import MemoryQueue
 

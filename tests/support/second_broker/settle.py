@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ...jobs.data import Kind
-from ...jobs.merge import HEAD
-from ...jobs.settlement import Settlement
-from ..shared import again_at, storable
+from laneway.brokers.shared import again_at, storable
+from laneway.jobs.data import Kind
+from laneway.jobs.merge import HEAD
+from laneway.jobs.settlement import Settlement
+
 from .job import MemoryJob, PayloadEntry
 from .queue import MemoryQueue
 
