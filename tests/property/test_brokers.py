@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import redis
 from hypothesis import HealthCheck, settings
-from hypothesis.stateful import run_state_machine_as_test
+from hypothesis.stateful import RuleBasedStateMachine, run_state_machine_as_test
 
 from laneway.brokers.redis import RedisBroker, repair
 from laneway.brokers.redis.client.server import Server
@@ -22,6 +22,7 @@ from laneway.brokers.redis.settings import RedisSettings
 from laneway.brokers.sqlite import MemoryBroker, SQLiteBroker
 from laneway.clock import Clock
 from laneway.urls import Url
+from tests.support.aws.message_machine import MessageMachine
 from tests.support.machine import MakeBroker, broker_machine
 from tests.support.second_broker import SecondBroker
 from tests.support.servers import RedisCluster, RedisServer
@@ -32,8 +33,12 @@ SEQUENCES = os.environ.get("LANEWAY_SEQUENCES")
 
 
 def hold_against_the_model(make_broker: MakeBroker, sequences: int) -> None:
+    run_machine(broker_machine(make_broker), sequences)
+
+
+def run_machine(machine: type[RuleBasedStateMachine], sequences: int) -> None:
     run_state_machine_as_test(
-        broker_machine(make_broker),
+        machine,
         settings=settings(
             max_examples=int(SEQUENCES or sequences),
             stateful_step_count=30,
@@ -119,3 +124,7 @@ def test_the_redis_broker_is_the_model(emptied: MakeBroker) -> None:
 
 def test_the_redis_broker_on_a_cluster_is_the_model(emptied_cluster: MakeBroker) -> None:
     hold_against_the_model(emptied_cluster, 30)
+
+
+def test_the_aws_broker_keeps_its_promises_on_sqs() -> None:
+    run_machine(MessageMachine, 60)

@@ -7,26 +7,32 @@ truth and not a worker's belief.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from math import inf
 from typing import Any
 
 from laneway.broker import Answer, Broker, Turn
+from laneway.clock import Clock
 from laneway.jobs.data import Kind
 from laneway.jobs.settlement import Settlement
 from tests.support.history import HistoryEvent, What
+
+#: Within so many seconds all workers stop claiming from a paused queue, where they learn of a pause as late as others
+#: learn of its numbers.
+LATE_S = 10.0
 
 
 class Ledger:
     """What all participants of a simulation have done, in order."""
 
-    def __init__(self, clock: Callable[[], float]) -> None:
+    def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self.events: list[HistoryEvent] = []
         #: Identities of payloads whose end the broker has taken.
         self.done: set[str] = set()
         self.refused = 0
-        #: Queues of which nothing may be handed out, and what was even so, a sentence each.
-        self.paused: set[str] = set()
+        #: From when on nothing of a queue may be handed out, on the monotonic clock.
+        self._paused: dict[str, float] = {}
+        #: What was handed out even so, a sentence each.
         self.findings: list[str] = []
         self.paused_turns = 0
         self._turns: set[tuple[str, str, int]] = set()
@@ -35,7 +41,7 @@ class Ledger:
         """Write one event; the number of a call is the end of its job's name."""
         number = job.rpartition("#")[2]
         seq = int(number) if "#" in job else -1
-        self.events.append(HistoryEvent(what, key, seq, job, attempt, token, self._clock(), pid))
+        self.events.append(HistoryEvent(what, key, seq, job, attempt, token, self._clock.now(), pid))
 
     def turned(self, turn: Turn, answer: Answer) -> None:
         """Note a turn that was carried out; its repeat has changed nothing."""
@@ -43,7 +49,8 @@ class Ledger:
         if name in self._turns:
             return
         self._turns.add(name)
-        self.paused_turns += turn.queue in self.paused
+        paused = self._clock.monotonic() >= self._paused.get(turn.queue, inf)
+        self.paused_turns += paused
         refused = Counter(answer.refused)
         for settlement in sorted(turn.settlements, key=lambda each: each.claim.token):
             key = settlement.claim.key
@@ -54,15 +61,31 @@ class Ledger:
             else:
                 self._settled(settlement)
         for claim in answer.claims:
-            if turn.queue in self.paused:
+            if paused:
                 self.findings.append(f"The key {claim.key} was handed out while {turn.queue} was paused.")
             self.note("C", claim.key, token=claim.token)
 
+    def pause(self, queue: str, within_s: float) -> None:
+        """From then on nothing of the queue may be handed out."""
+        self._paused.setdefault(queue, self._clock.monotonic() + within_s)
+
+    def resume(self, queue: str) -> None:
+        """Anything may be handed out again."""
+        self._paused.pop(queue, None)
+
+    def interrupted(self, turn: Turn) -> None:
+        """Note what may be settled, though the turn failed: not every broker's turn is a transaction."""
+        for settlement in turn.settlements:
+            self._ended(settlement)
+
     def _settled(self, settlement: Settlement) -> None:
+        self.note("A", settlement.claim.key, token=settlement.claim.token)
+        self._ended(settlement)
+
+    def _ended(self, settlement: Settlement) -> None:
         claim = settlement.claim
-        self.note("A", claim.key, token=claim.token)
         finished = len(claim.payloads) if settlement.verdict == "done" else settlement.done
-        self.done.update(each.identity for each in claim.payloads[:finished])
+        self.done.update(each.identity or claim.key for each in claim.payloads[:finished])
         buried = claim.payloads[finished:][: settlement.buried] if settlement.verdict == "bury" else []
         for payload in buried if claim.kind is Kind.KEYED else ():
             self.note("B", claim.key, payload.identity, token=claim.token)
@@ -78,7 +101,12 @@ class RecordingBroker:
         self._ledger = ledger
 
     def turn(self, turn: Turn) -> Answer:
-        answer = self.inner.turn(turn)
+        try:
+            answer = self.inner.turn(turn)
+        except BaseException:
+            if not self.capabilities.has("unique_keys"):
+                self._ledger.interrupted(turn)
+            raise
         self._ledger.turned(turn, answer)
         return answer
 
@@ -91,14 +119,15 @@ class RecordingOperate:
 
     def __init__(self, broker: Broker, ledger: Ledger) -> None:
         self._inner = broker.operate
+        self._late_s = 0.0 if broker.capabilities.has("exact_counts") else LATE_S
         self._ledger = ledger
 
     def pause(self, queue: str) -> bool:
-        self._ledger.paused.add(queue)
+        self._ledger.pause(queue, self._late_s)
         return self._inner.pause(queue)
 
     def resume(self, queue: str) -> bool:
-        self._ledger.paused.discard(queue)
+        self._ledger.resume(queue)
         return self._inner.resume(queue)
 
     def __getattr__(self, verb: str) -> Any:

@@ -16,7 +16,7 @@ import msgspec
 from laneway.broker import Broker, Turn
 from laneway.clock import ManualClock
 from laneway.errors import BrokerAwayError, ConfigError, LeaseLost
-from laneway.jobs.data import Claim, Kind, NewJob, WorkerView
+from laneway.jobs.data import Claim, Hints, Kind, NewJob, WorkerView
 from laneway.jobs.merge import identity_of
 from laneway.jobs.settlement import BURIED_AT, Settlement, buried, deaths_of, done, failed, postponed, released
 from laneway.worker.lease.holdings import Holdings
@@ -61,7 +61,12 @@ class SimulatedRun(msgspec.Struct):
         """What is running now: a call, or everything that a collecting run was given."""
         if self.claim.kind is Kind.COLLECTING:
             return f"{self.claim.key}@{self.claim.token}"
-        return self.claim.payloads[self.done].identity
+        return self.claim.payloads[self.done].identity or self.claim.key
+
+    @property
+    def key(self) -> str:
+        """What must not run twice at the same time. A plain job that is stored twice may."""
+        return f"{self.claim.key}@{self.claim.token}" if self.claim.kind is Kind.PLAIN else self.claim.key
 
 
 class SimulatedWorker:
@@ -79,6 +84,9 @@ class SimulatedWorker:
         self._next_beat = 0.0
         self.pid = new_pid()
         self.joined = False
+        #: Whether a supervisor ends it when it does not keep its claims, where only the worker can keep them. Those
+        #: without one are on machines that stop with their supervisors.
+        self._supervised = broker.capabilities.holders_keep and chance.random() < 0.7
         self.keeper = self._make_keeper()
 
     def _make_keeper(self) -> LeaseKeeper:
@@ -86,7 +94,14 @@ class SimulatedWorker:
         fetchers: Any = self.lanes
         outage: Any = None  # only its thread has a use for it
         return LeaseKeeper(
-            app, self._clock, fetchers, outage, lease_s=LEASE_S, worker_id=lambda: self.id, lost=lambda worker: None
+            app,
+            self._clock,
+            fetchers,
+            outage,
+            lease_s=LEASE_S,
+            worker_id=lambda: self.id,
+            lost=lambda worker: None,
+            keeps=self.broker.capabilities.holders_keep,
         )
 
     @property
@@ -135,17 +150,19 @@ class SimulatedWorker:
     def beat(self) -> None:
         """Renew and sweep when it is time to, as the keeper's thread would."""
         now = self._clock.monotonic()
+        if self._supervised and self.joined and now >= self.keeper.renewed_at + LEASE_S * 2 / 3:
+            raise SimulatedCrash
         if not self.joined or self.paused or now < self._next_beat:
             return
         self._next_beat = now + LEASE_S / 6
         try:
-            if now >= self.keeper.valid_until - LEASE_S * 2 / 3:
+            if now >= self.keeper.renewed_at + self.keeper._renews_s:
                 self.keeper.renew(self.id)
             self.keeper.sweep(self.id)
         except LeaseLost:
             self.lost()
         except BrokerAwayError:
-            if now >= self.keeper.valid_until - LEASE_S / 3:
+            if now >= self.keeper.renewed_at + LEASE_S * 2 / 3:
                 raise SimulatedCrash from None  # the supervisor ends it before anybody else may take its jobs
 
     def lost(self) -> None:
@@ -220,7 +237,7 @@ class SimulatedWorker:
             self._end(buried(run.claim, "It has ended its process too often.", done=run.done))
             return
         attempt = run.claim.payloads[run.done].attempt
-        self._ledger.note("S", run.claim.key, run.job, attempt=attempt, token=run.claim.token, pid=run.pid)
+        self._ledger.note("S", run.key, run.job, attempt=attempt, token=run.claim.token, pid=run.pid)
 
     def end_run(self) -> None:
         """What runs ends: well, mostly."""
@@ -228,7 +245,7 @@ class SimulatedWorker:
         assert run is not None
         how, claim = self._chance.random(), run.claim
         well = how < 0.85
-        self._ledger.note("E" if well else "F", claim.key, run.job, token=claim.token, pid=run.pid)
+        self._ledger.note("E" if well else "F", run.key, run.job, token=claim.token, pid=run.pid)
         if how < 0.85:
             self._go_on(run)
         elif how < 0.95:
@@ -256,6 +273,11 @@ class SimulatedWorker:
         self.run = None
 
 
+def name_of(job: NewJob) -> str:
+    """What the checkers call a payload: its identity or, of a plain job, its key."""
+    return job.identity or job.key
+
+
 class Producer:
     """Enqueues calls of a key in the order of their numbers, and repeats what it got no answer for."""
 
@@ -277,7 +299,7 @@ class Producer:
         except BrokerAwayError:
             return
         self.accepted += [
-            (job.key, int(job.body) if job.kind is Kind.KEYED else -1, job.identity) for job in self.pending
+            (job.key, int(job.body) if job.kind is Kind.KEYED else -1, name_of(job)) for job in self.pending
         ]
         self.pending = []
 
@@ -287,6 +309,10 @@ class Producer:
         number = self._numbers[key] = self._numbers.get(key, -1) + 1
         if queue == ORDERS:
             return NewJob(queue=queue, key=key, body=str(number), kind=Kind.KEYED, identity=f"{key}#{number}")
+        if not self.broker.capabilities.has("collecting"):
+            delay_s = self._chance.choice((0.0, 0.0, 5.0, 20.0))
+            hints = Hints(cancellable=delay_s > 10)  # such a delay is spent in a table
+            return NewJob(queue=queue, key=f"{key}-{number}", body=str(number), delay_s=delay_s, hints=hints)
         body = f'"{key}-{number}"'
         return NewJob(queue=queue, key=key, body=body, kind=Kind.COLLECTING, identity=identity_of(body))
 
@@ -304,7 +330,7 @@ class Resharder:
     def act(self, *, begin: bool = True) -> None:
         """Begin, or take the next step."""
         if self.under_way is None:
-            if not begin:
+            if not begin or not self.broker.capabilities.has("shards"):
                 return
             self.under_way = self._chance.choice((ORDERS, GATHER)), self._chance.randint(1, 5)
         queue, shards = self.under_way

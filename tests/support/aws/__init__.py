@@ -5,6 +5,9 @@
 - `moto_server`: moto's server, fixed where it breaks promises of AWS that tests need
 - `real_account`: the real AWS, for `make test-aws`
 - `development_broker`: the AWS broker with missing queues made on first use, and its duties done
+- `simulated_aws`: the AWS broker on a fake without HTTP and threads, for simulations and the state machine
+- `message_machine`: the state machine that holds the AWS broker to what it promises on SQS
+- `broken_brokers`: AWS brokers with one mistake each, which the simulator and the machine must see
 - `endpoints`: Place, any of these servers as the tests see it
 - `fixtures`: the pytest fixtures for them
 - `fault_proxy`: a proxy between boto3 and a server; it injects faults

@@ -103,7 +103,11 @@ class DevelopmentBroker(AWSBroker):
         for duty, at in list(self._due.items()):
             if self.clock.monotonic() >= at:
                 self._due[duty] = float("inf")
-                self._due[duty] = min(self._due[duty], self.clock.monotonic() + duty.round())
+                again_s = 0.0  # if it fails
+                try:
+                    again_s = duty.round()
+                finally:
+                    self._due[duty] = min(self._due[duty], self.clock.monotonic() + again_s)
 
     def _fresh_stats(self) -> list[QueueStats]:
         self.reporter.round()

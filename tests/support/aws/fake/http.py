@@ -23,6 +23,10 @@ class Request:
     headers: dict[str, str]
     body: bytes
 
+    @property
+    def host(self) -> str:
+        return self.headers.get("host", "")
+
 
 Handler = Callable[[Request], bytes | Awaitable[bytes]]
 

@@ -65,6 +65,18 @@ class FakeServer(Place):
         server._thread.start()
         return server
 
+    @classmethod
+    def unserved(cls, clock: Clock) -> FakeServer:
+        """The services without a server, for one thread that uses `call`."""
+        fake = cls(clock)
+        fake._loop.close()
+        fake.endpoint = "http://fake"
+        return fake
+
+    def call(self, service: str, operation: str, params: dict[str, Any]) -> Any:
+        """Carry out a request that comes without HTTP. Raises Refusal."""
+        return self._act(service, operation, params, "fake")
+
     def end(self) -> None:
         """Stop answering. No harm if it has ended."""
         self.forget_clients()
@@ -168,7 +180,7 @@ class FakeServer(Place):
         prefix, _, operation = request.headers["x-amz-target"].partition(".")
         service = _TARGETS.get(prefix, prefix)
         try:
-            answer = self._act(service, operation, msgspec.json.decode(request.body), request)
+            answer = self._act(service, operation, msgspec.json.decode(request.body), request.host)
         except Refusal as refusal:
             return _refused(service, refusal)
         return _answered(answer) if isinstance(answer, dict) else self._later(service, answer)
@@ -176,11 +188,11 @@ class FakeServer(Place):
     def _handle_form(self, request: Request) -> bytes:
         service, operation, params = query.read(query.pairs(request.body))
         try:
-            return query.answered(service, operation, self._act(service, operation, params, request))
+            return query.answered(service, operation, self._act(service, operation, params, request.host))
         except Refusal as refusal:
             return query.refused(service, refusal)
 
-    def _act(self, service: str, operation: str, params: dict[str, Any], request: Request) -> Any:
+    def _act(self, service: str, operation: str, params: dict[str, Any], host: str) -> Any:
         """Carry it out: the answer, or something to wait for."""
         name = f"{service}.{operation}"
         self.requests[name] += 1
@@ -191,7 +203,7 @@ class FakeServer(Place):
             kind = "AuthorizationError" if service == "sns" else "AccessDeniedException"
             action = f"User: arn:aws:iam::{ACCOUNT}:user/fake is not authorized to perform: {service}:{operation}"
             raise Refusal(kind, f"{action} because no identity-based policy allows it", _DENIED_STATUS[service])
-        return act(params, request.headers.get("host", ""))
+        return act(params, host)
 
     async def _later(self, service: str, waited: Awaitable[dict[str, Any]]) -> bytes:
         try:
