@@ -23,7 +23,7 @@ Findings = Iterator[Finding]
 
 
 def is_of_app(app: Laneway, subscriptions: Iterable[Subscription]) -> list[Subscription]:
-    """Those whose queues carry the app's own name, infix and env: no other app's listener can have them."""
+    """The subscriptions whose queues carry the app's own name, infix and env: no other app's listener can have them."""
     if app.name is None:
         return []
     end = f"-{app.env}" if app.env else ""
@@ -37,13 +37,13 @@ def is_of_app(app: Laneway, subscriptions: Iterable[Subscription]) -> list[Subsc
 
 
 def waiting(broker: Broker, queue: str) -> int:
-    """How many jobs are queued there, those included that are not due."""
+    """How many jobs are queued in a queue, including jobs that are not due."""
     _find(broker, queue)
     return next((stats.length for stats in broker.inspect.stats() if stats.queue == queue), 0)
 
 
 def living(broker: Broker) -> list[WorkerView] | None:
-    """The workers that live; None where nobody keeps account of them."""
+    """The live workers; None if the broker does not know its workers."""
     try:
         return [worker for worker in broker.inspect.workers() if not worker.dead]
     except BrokerRefusedError:
@@ -51,7 +51,10 @@ def living(broker: Broker) -> list[WorkerView] | None:
 
 
 def _find(broker: Broker, queue: str) -> None:
-    """Look for a queue: else the numbers of the broker may leave it out. Whoever may not look goes without them."""
+    """Make the broker look for a queue, because its numbers may leave out queues that it has not looked for.
+
+    If the broker refuses that, the numbers may lack the queue.
+    """
     try:
         broker.inspect.exists(queue)
     except BrokerRefusedError:
@@ -67,17 +70,20 @@ def _ending(target: str, queue: str) -> str:
 
 
 class ListenerAudit:
-    """What an app listens to, what it has subscribed to, and what of others' nobody seems to hear."""
+    """Compares an app's listeners with the stored subscriptions.
+
+    Also finds subscriptions of other apps whose queues no worker seems to serve.
+    """
 
     def __init__(self, app: Laneway, broker: Broker, workers: Iterable[WorkerView] | None) -> None:
         self._app = app
         self._listeners = app.listeners()
         self._stored: list[Subscription] = []
         self._unseen = ""
-        #: The queues that a living worker serves; None where that is not known.
+        #: The queues that a live worker serves; None if that is not known.
         self._served = None if workers is None else {queue for worker in workers for queue in worker.queues}
-        #: Where queues are made by people the broker itself says what its listeners lack, and more of it. Nor does it
-        #: know of all workers then.
+        #: Whether the operator creates the queues. Then the broker's own check reports what its listeners lack, and
+        #: more. Nor does such a broker know all workers.
         self._says_itself = not broker.capabilities.makes_queues
         if app.name is not None or self._listeners or not self._says_itself:
             try:
@@ -85,7 +91,7 @@ class ListenerAudit:
             except BrokerRefusedError as error:
                 self._unseen = str(error)
         own = {*app.queues()}
-        #: The subscriptions of this app's name that it has no listener for, by queue.
+        #: By queue, the subscriptions with this app's name for which it has no listener.
         self._unheard = {each.queue: each for each in is_of_app(app, self._stored) if each.queue not in own}
         for queue in self._unheard:
             _find(broker, queue)
@@ -96,11 +102,11 @@ class ListenerAudit:
 
     @property
     def named(self) -> set[str]:
-        """The queues of which it says itself what is to be done with what waits there."""
+        """The queues about whose waiting jobs `findings` says what to do."""
         return {*self._unheard, *(each.queue for each in self._others)}
 
     def findings(self, target: str, stats: Iterable[QueueStats]) -> Findings:
-        """A sentence for each that has no counterpart."""
+        """A finding for each listener without a subscription and each subscription without a listener."""
         if self._unseen and self._listeners:
             yield Finding("note", "unseen-subscriptions", f"Subscriptions cannot be looked at: {self._unseen}")
         elif not self._unseen and not self._says_itself:
@@ -123,7 +129,7 @@ class ListenerAudit:
         queue = subscription.queue
         text = f"The queue {queue} is subscribed to {subscription.topic}, and {target} has no listener for it"
         text += f"; {_wait(length)} there" if length else ""
-        # With an env of its own only what ends like it is taken for this app's.
+        # If the app has an env, only queues that end with it count as the app's.
         others = "" if self._app.env else " to another environment (env=…, LANEWAY_ENV) or"
         if self._served is not None and queue in self._served:
             text += f". A worker serves it, so it belongs{others} to another version of the app."
@@ -168,12 +174,12 @@ class ListenerAudit:
                 )
 
 
-#: How many jobs of a queue are looked at for tasks that nobody declares.
+#: How many jobs of a queue are checked for tasks that the app does not declare.
 SAMPLE = 200
 
 
 def examine(app: Laneway, name: str) -> Findings:
-    """All that can be found out about an app."""
+    """All findings about an app and its broker."""
     yield from _tasks(app, name)
     yield from _broker(app, name)
 
@@ -229,7 +235,7 @@ def _broker(app: Laneway, name: str) -> Findings:
 
 
 def _queues(app: Laneway, stats: list[QueueStats], workers: list[WorkerView] | None, named: set[str]) -> Findings:
-    """What there is to be said of each queue; whose those are that are `named` is said elsewhere."""
+    """Findings about each queue. Other findings say to which app the `named` queues belong."""
     declared = {*app.queues(), *named}
     served = {queue for worker in workers or () for queue in worker.queues}
     for queue in stats:
@@ -242,7 +248,7 @@ def _queues(app: Laneway, stats: list[QueueStats], workers: list[WorkerView] | N
                 queue.queue,
             )
         late = f"the oldest is {span(queue.lag)} late"
-        if queue.paused and queue.lag:  # an operator has paused it, so it is no problem
+        if queue.paused and queue.lag:  # the operator has paused it, so it is no problem
             yield Finding(
                 "note",
                 "paused",
@@ -265,12 +271,12 @@ def _bodies(app: Laneway, broker: Broker, stored: dict[str, int]) -> Findings:
             if broker.capabilities.makes_queues:  # else the broker's own check reports it
                 text = f"The queue {name} does not exist yet; a worker or the first job makes it."
                 yield Finding("ok", "no-queue", text, name)
-        elif type(app.serializer) is Serializer:  # another one may read what is no ticket to us
+        elif type(app.serializer) is Serializer:  # another serializer may read bodies that are not our tickets
             yield from _unknown_tasks(app, broker, name)
 
 
 def _unserved(queue: str, shards: int, workers: Iterable[WorkerView]) -> Findings:
-    """Shards that nobody serves, though others of their queue are served: a splitter has left them out."""
+    """Shards that no worker serves, though workers serve the rest of the queue: a splitter has left them out."""
     serving = [worker for worker in workers if queue in worker.queues]
     if not serving or any(queue not in worker.shards for worker in serving):
         return
@@ -287,7 +293,7 @@ def _unserved(queue: str, shards: int, workers: Iterable[WorkerView]) -> Finding
 
 
 def _shards(app: Laneway, stored: dict[str, int]) -> Findings:
-    """Declared shard counts that are not the stored ones: those in the broker are the truth."""
+    """Declared shard counts that differ from the stored ones. The stored count is the true one."""
     for queue, shards in stored.items():
         task = app.registry.collector_of(queue)
         if task is not None and task.options.shards != shards:
@@ -306,9 +312,9 @@ def _unknown_tasks(app: Laneway, broker: Broker, queue: str) -> Findings:
     try:
         jobs = broker.inspect.listing(queue, "queued", limit=SAMPLE).jobs
     except BrokerRefusedError:
-        return  # it does not show what is queued
+        return  # the broker cannot list queued jobs
     if app.registry.listener_of(queue):
-        return  # what it holds are values, whatever they look like
+        return  # bodies for a listener are values of events, even if they look like tickets
     names = {name for job in jobs for name in task_names(job) if name and app.registry.find(name) is None}
     for name in sorted(names):
         yield Finding(

@@ -36,19 +36,21 @@ _read_name = msgspec.json.Decoder(_Name).decode
 
 @dataclass(frozen=True, slots=True)
 class DecodedJob:
-    """A job, and what it means."""
+    """A job with the name of its task and its readable error."""
 
     job: JobView
-    #: None when nobody can say: a body that is no ticket, a collecting job or an event without its app.
+    #: None if the task is not known: a body that is no ticket, or a collecting job or an event without its app.
     task: str | None
     error: str | None
-    #: Beside the same key's job that runs.
+    #: Whether the job is set aside while a job with the same key runs.
     aside: bool = False
 
 
 def task_names(job: JobView) -> list[str | None]:
-    """The task of each payload at hand, by its ticket; None for a body that is none. Collected values and those of
-    events name no task, whatever they look like."""
+    """The task of each payload in the view, from its ticket; None for a body that is no ticket.
+
+    Collected values and the values of events name no task, even if they look like tickets.
+    """
     if job.kind is Kind.COLLECTING or (job.kind is Kind.PLAIN and is_copy(job.key, job.queue)):
         return []
     return [_task_name(payload.body) for payload in job.payloads]
@@ -62,14 +64,14 @@ def _task_name(body: str) -> str | None:
 
 
 class JobReader:
-    """Reads jobs with the help of their app, if there is one."""
+    """Decodes jobs, with the help of their app if there is one."""
 
     def __init__(self, app: Laneway | None) -> None:
         self._app = app
         self._loaded = False
 
     def read(self, jobs: list[JobView]) -> list[DecodedJob]:
-        """The jobs with what they mean; jobs of one key stand together."""
+        """The decoded jobs, in the same order. A queued job counts as set aside if `jobs` has its key running too."""
         running = {(job.queue, job.key) for job in jobs if job.status == "running"}
         return [
             DecodedJob(
@@ -83,12 +85,12 @@ class JobReader:
         return owner if owner or job.kind is Kind.COLLECTING else next(iter(task_names(job)), None)
 
     def _owner(self, queue: str) -> str | None:
-        """The collecting task or the listener that a queue belongs to: nothing in its bodies says so."""
+        """The collecting task or the listener that a queue belongs to. The bodies in the queue do not name it."""
         if self._app is None:
             return None
         if not self._loaded:
             self._loaded = True
-            with contextlib.suppress(ConfigError):  # what could be loaded is better than nothing; `check` says more
+            with contextlib.suppress(ConfigError):  # some tasks are better than none; `check` reports the error
                 load_imports(self._app)
         task = self._app.registry.owner_of(queue)
         return None if task is None else task.name
@@ -99,7 +101,7 @@ class JobReader:
         try:
             return str(self._app.load_error(error))
         except Exception:
-            return error  # a hook of the user's; what was stored is better than nothing
+            return error  # a hook of the user has failed; the stored text is better than nothing
 
 
 def _is_queued(job: JobView) -> bool:
@@ -119,7 +121,7 @@ _ERROR: tuple[Column, Cell] = (Column("error", cut=True), lambda seen: first_lin
 
 
 def job_table(jobs: Sequence[DecodedJob], *, dead: bool) -> tuple[list[Column], list[list[object]]]:
-    """Columns and rows for jobs, dead or not. How many payloads each has is shown where it need not be 1."""
+    """Columns and rows for jobs, dead or not. The number of payloads is a column unless all jobs are plain."""
     now = time.time()
     columns = list(_FIRST)
     if any(seen.job.kind is not Kind.PLAIN for seen in jobs):
@@ -137,7 +139,7 @@ def job_table(jobs: Sequence[DecodedJob], *, dead: bool) -> tuple[list[Column], 
 
 
 def document(seen: DecodedJob, *, full_error: bool = False, body: bool = False) -> dict[str, Any]:
-    """A job as JSON: the fields of JobView with the task's name, and the payloads only when asked for."""
+    """A job as JSON: the fields of JobView with the task's name, and the payloads only with `body`."""
     job = seen.job
     fields: dict[str, Any] = {"queue": job.queue, "key": job.key, "task": seen.task, "kind": kind_of(seen)}
     for name, value in msgspec.structs.asdict(job).items():
@@ -150,7 +152,7 @@ def document(seen: DecodedJob, *, full_error: bool = False, body: bool = False) 
 
 
 def kind_of(seen: DecodedJob) -> str:
-    """plain, keyed or collecting."""
+    """The kind of a job as a word: plain, keyed or collecting."""
     return seen.job.kind.name.lower()
 
 
@@ -162,7 +164,7 @@ def _payload(kind: Kind, payload: Payload) -> dict[str, Any]:
 
 
 def fields(seen: DecodedJob, *, body: bool) -> dict[str, object]:
-    """A job in full, name by name, as `show` prints it."""
+    """All fields of a job by name, as `show` prints them."""
     now = time.time()
     job = seen.job
     shown: dict[str, object] = {"key": job.key, "queue": f"{job.queue}, shard {job.shard}", "task": seen.task}
@@ -190,7 +192,7 @@ def _status(seen: DecodedJob) -> str:
 
 
 def _bodies(seen: DecodedJob) -> list[str]:
-    """A line for each payload at hand: what orders it, and itself."""
+    """A line for each payload in the view: what the payload is ordered by, and its body."""
     job = seen.job
     if job.kind is Kind.PLAIN:
         return [payload.body for payload in job.payloads]
@@ -221,7 +223,7 @@ def list_jobs(
     after: str | None,
     as_json: bool,
 ) -> None:
-    """Print a page of jobs of each queue, and how to get at the next one."""
+    """Print a page of jobs of each queue, and the command for the next page."""
     if after is not None and queue is None:
         raise ConfigError("--after is a place in one queue; say which with --queue.")
     if after is not None and start is not None:
@@ -239,7 +241,7 @@ def list_jobs(
                 page = place.broker.inspect.listing(
                     name, which, order=order, reverse=reverse, start=value, after=after, limit=limit
                 )
-            except BrokerRefusedError as error:  # one queue may be listed, and another not
+            except BrokerRefusedError as error:  # the broker may list one queue and not another
                 unseen[name] = error
                 continue
             jobs += page.jobs
@@ -265,7 +267,7 @@ def list_jobs(
 
 
 def _starting_value(order: Order | None, text: str) -> float | str:
-    """What `--from` means, by what the listing is sorted by."""
+    """The value of `--from`, parsed according to the order of the listing."""
     if order == "key":
         return text
     if order == "retry_count":
@@ -277,9 +279,9 @@ def _starting_value(order: Order | None, text: str) -> float | str:
 
 
 def find_jobs(broker: Broker, queue: str | None, key: str) -> list[JobView]:
-    """A key's job, wherever it is: in any queue or morgue; empty when it is gone.
+    """The jobs of a key, in any queue or morgue; empty if there are none.
 
-    Raises what the broker says if it is nowhere to be seen, and the broker does not see everything.
+    Raises the broker's error if no job was found and the broker could not search every queue.
     """
     jobs: list[JobView] = []
     unseen: BrokerError | None = None
@@ -296,7 +298,7 @@ def find_jobs(broker: Broker, queue: str | None, key: str) -> list[JobView]:
 def show_jobs(
     key: str, *, dead_only: bool, target: str | None, url: str | None, queue: str | None, body: bool, as_json: bool
 ) -> None:
-    """Print all that is known of a key's job: of the one that runs, the one that is queued, and the dead one."""
+    """Print everything about the jobs of a key: the running one, the queued one and the dead one."""
     with open_with_app(target, url) as place:
         found = [job for job in find_jobs(place.broker, queue, key) if job.status == "dead" or not dead_only]
         seen = JobReader(place.app).read(found)
@@ -312,5 +314,5 @@ def show_jobs(
 
 
 def not_found_text(key: str, where: str) -> str:
-    """The sentence for a key that is nowhere."""
+    """The sentence for a key that has no such job."""
     return f"There is no job {key!r} that {where}; it may be done by now."

@@ -35,7 +35,7 @@ UNITS = {"": 1, "k": 1024, "m": 1024**2, "g": 1024**3}
 
 
 class Size(click.ParamType[int]):
-    """Bytes, as one writes them: 300M, 1.5G."""
+    """A number of bytes, written as 300M or 1.5G."""
 
     name = "size"
 
@@ -166,12 +166,12 @@ run_options = options.together(
 
 
 def status_ports(given: dict[str, Any]) -> StatusPorts:
-    """Where the command line wants to have its state shown; taken out of `given`."""
+    """The status ports of the command line, which are removed from `given`."""
     return StatusPorts(given.pop("health_port"), given.pop("metrics_port"), given.pop("status_host"))
 
 
 class ArgvCommand(click.Command):
-    """Keeps its arguments as they were given: a supervisor starts its processes with the same ones."""
+    """A command that keeps its arguments as given: a supervisor starts its processes with the same arguments."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         ctx.meta[ARGUMENTS] = list(args)
@@ -183,12 +183,12 @@ ARGUMENTS = "laneway.arguments"
 
 @contextmanager
 def early_signals() -> Iterator[list[int]]:
-    """Note what would stop a worker while its code is being imported, which may take long: nothing is lost by it."""
+    """Collect the signals that stop a worker while its code is being imported, which may take long. None is lost."""
     told: list[int] = []
 
     def stop(number: int) -> None:
         if told and number == signal.SIGINT:
-            raise KeyboardInterrupt  # somebody cannot wait
+            raise KeyboardInterrupt  # the user does not want to wait
         told.append(number)
 
     before = handle_signals(stop, lambda: None)
@@ -208,7 +208,7 @@ def serve(
 ) -> int:
     """Run a worker as the child of a supervisor, or as the supervisor, with its log on the terminal.
 
-    `told` are signals that came before.
+    `told` holds signals that arrived before.
     """
     process = str(link.number) if link and link.processes > 1 else None
     with log_on_terminal(worker.app.logger, log_format, process):
@@ -221,7 +221,7 @@ def serve(
                 return supervisor.run(told)
         if told:
             return 0
-        worker.told = told  # and what still comes before it listens
+        worker.told = told  # signals may still be added until the worker handles them itself
         if link is not None:
             if ports.metrics is not None:
                 tally = RunCounters(worker.app.telemetry)
@@ -237,7 +237,10 @@ def serve(
 
 
 def _command(ctx: click.Context) -> list[str]:
-    """What starts a child: this command again. Not from this folder: files of the user's may be named as ours are."""
+    """The command that starts a child: this command again.
+
+    -P keeps the current folder off the path: a file of the user may have the name of a module that Laneway imports.
+    """
     warnings = [f"-W{option}" for option in sys.warnoptions]
     optimised = ["-" + "O" * sys.flags.optimize] if sys.flags.optimize else []
     given = ctx.meta[ARGUMENTS]
@@ -246,16 +249,16 @@ def _command(ctx: click.Context) -> list[str]:
 
 @contextmanager
 def log_on_terminal(logger: logging.Logger, log_format: Format, process: str | None = None) -> Iterator[None]:
-    """Show a logger's lines on stderr, unless the program itself has them shown already; and in the same format what
-    Python would write there for others.
+    """Show a logger's lines on stderr, unless the program itself shows them already.
 
-    `process` says on every line which of several processes it is from.
+    Then warnings of other loggers and of Python, which Python would write to stderr, get the same format. `process`
+    names the process on every line, if there are several.
     """
     handler = logs.handler(log_format, sys.stderr, process=process)
     level = logger.level
     if level == logging.NOTSET:
         logger.setLevel(logging.INFO)
-    # With a handler of ours the root's would show every line twice, if one of them writes to the terminal.
+    # If a handler of the program writes to the terminal already, a second handler would show every line twice.
     shown = _writes_to_terminal(logger)
     undo = None
     if not shown:

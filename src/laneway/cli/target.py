@@ -33,21 +33,21 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What a TARGET led to: an app, and the worker if it named one."""
+    """A loaded TARGET: an app, and the worker if TARGET named one."""
 
-    #: As one may type it: `shop:app`.
+    #: The target as the user may type it: `shop:app`.
     text: str
     app: Laneway
     worker: Worker | type[Worker] | None = None
 
 
 def load(text: str) -> Target:
-    """Import what `text` names and find the app in it."""
-    # Before the user's folder is looked into: a file of theirs may be called as a module that the worker needs.
+    """Import the module or file that `text` names and find the app in it."""
+    # Imported before the user's folder is on the path: a file there may have the name of a module that we need.
     import laneway.worker.worker  # noqa: F401
 
     place, name = _split(text)
-    # What the user's module prints while it is imported must not end up inside our JSON.
+    # Text that the user's module prints while it is imported must not end up in our JSON.
     with contextlib.redirect_stdout(sys.stderr):
         module = _load_file(Path(place)) if _is_file(place) else _load_module(place)
     if name is None:
@@ -115,7 +115,7 @@ def _load_file(path: Path) -> ModuleType:
 
 
 def _load_by_path(name: str, path: Path) -> ModuleType:
-    # Not by its name: the file may be called as something that is imported already (queue.py).
+    # Not by its name: a module of the same name may be imported already (queue.py).
     name = name.replace(".", "_")
     spec = importlib.util.spec_from_file_location(name if name not in sys.modules else f"{name}_target", path)
     assert spec is not None, "a .py file has a spec"
@@ -126,7 +126,7 @@ def _load_by_path(name: str, path: Path) -> ModuleType:
 
 
 def _module_name(path: Path) -> tuple[Path, list[str]]:
-    """The folder to import from, and the name to import: a file of a package is imported as part of it."""
+    """The folder to import from, and the parts of the module name. A file in a package is imported as part of it."""
     parts = [path.stem]
     folder = path.parent
     while path.stem.isidentifier() and (folder / "__init__.py").is_file():
@@ -152,7 +152,7 @@ def _import_error(what: str, error: BaseException) -> ConfigError:
 
 
 def _place(error: BaseException) -> str:
-    """file:line of the innermost frame of the user's own code; of a syntax error, where that is."""
+    """file:line of the innermost frame of the user's own code; for a syntax error, the place of the error."""
     if isinstance(error, SyntaxError) and error.filename:
         return f"{_shown(error.filename)}:{error.lineno}"
     frames = [(frame.f_code.co_filename, line) for frame, line in traceback.walk_tb(error.__traceback__)]
@@ -173,7 +173,7 @@ def _shown(file: str) -> str:
 
 
 def _apps(module: ModuleType) -> dict[str, Laneway]:
-    """The apps of a module by name; one that has two names counts once."""
+    """The apps of a module by name. An app with two names is listed once."""
     apps: dict[str, Laneway] = {}
     for name, value in vars(module).items():
         if isinstance(value, Laneway) and not any(value is app for app in apps.values()):
@@ -218,7 +218,7 @@ def _first(place: str, apps: dict[str, Laneway]) -> str:
 
 
 def open_target(text: str, url: str | None) -> Target:
-    """Load a target; `url` outranks what its app was made with."""
+    """Load a target. `url`, if given, overrides the URL of its app."""
     target = load(text)
     if url is not None:
         target.app.use(url)
@@ -227,7 +227,7 @@ def open_target(text: str, url: str | None) -> Target:
 
 @dataclass(frozen=True, slots=True)
 class BrokerTarget:
-    """Where jobs are kept, and the app that knows what they mean if one was named."""
+    """An open broker, and the app that can decode its jobs if one was named."""
 
     broker: Broker
     app: Laneway | None
@@ -235,7 +235,7 @@ class BrokerTarget:
 
 @contextmanager
 def open_with_app(target: str | None, url: str | None) -> Iterator[BrokerTarget]:
-    """The place to look into: of the target's app, of the URL, or of LANEWAY_URL and its like."""
+    """Open the broker of the target's app, of the URL, or of LANEWAY_URL and the defaults of `resolve_url`."""
     app = None
     if target is not None:
         app = open_target(target, url).app
@@ -260,16 +260,19 @@ def open_with_app(target: str | None, url: str | None) -> Iterator[BrokerTarget]
 
 @contextmanager
 def open_without_app(target: str | None, url: str | None) -> Iterator[Broker]:
-    """The broker alone, where nothing depends on the app."""
+    """Open the broker alone, for commands that do not need the app."""
     with open_with_app(target, url) as place:
         yield place.broker
 
 
 def find_queues(app: Laneway, broker: Broker) -> None:
-    """Have a broker that cannot list its queues look for those of the app; it is one that does not make them."""
+    """Make a broker that cannot list its queues look for those of the app.
+
+    Brokers that create queues can list them.
+    """
     if broker.capabilities.makes_queues:
         return
-    with contextlib.suppress(ConfigError):  # what could be loaded is better than nothing; `check` says more
+    with contextlib.suppress(ConfigError):  # some tasks are better than none; `check` reports the error
         load_imports(app)
     for queue in app.queues():
         broker.inspect.exists(queue)
@@ -281,7 +284,7 @@ def unmade_store(broker: Broker) -> Finding | None:
 
 
 def known_queues(broker: Broker, wanted: str | None) -> list[str]:
-    """Every queue of the broker, or the one that is wanted if it is among them."""
+    """Every queue of the broker, or only the wanted one; raises ConfigError if that does not exist."""
     if wanted is None:
         return list(broker.inspect.queues())
     if not broker.inspect.exists(wanted):

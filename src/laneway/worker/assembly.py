@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 
 class Assembly:
-    """What a worker consists of, from one start to the next stop."""
+    """The parts of a worker, from one start to the next stop."""
 
     def __init__(
         self,
@@ -58,7 +58,7 @@ class Assembly:
     ) -> None:
         self.app = app
         self.link = link
-        #: What ended the worker, and the runs that did it.
+        #: The error that ended the worker, and the runs that caused it.
         self.died: BaseException | None = None
         self.blamed: list[StartedRun] = []
         fatal: Callable[[BaseException], None] = lambda error: die(error, None)  # noqa: E731 - of a part, not of a run
@@ -104,7 +104,7 @@ class Assembly:
         self.waker = Waker(app, self.fetchers, self.outage)
         self.duties = Duties(app, app.broker.health.duties(self.queues) if can.has("health") else (), fatal)
         self.subscribing = SubscriptionDuty(app, self.queues, write=options.subscribe)
-        #: On its own, because it begins before the others.
+        #: Separate from `duties`, because it starts before the other parts.
         self.subscriptions = Duties(app, [self.subscribing] if self.subscribing.is_needed else [], fatal)
         self._lease_s = options.lease_s
         self.keeper = LeaseKeeper(
@@ -137,18 +137,21 @@ class Assembly:
         )
         apart = IsolatedExecutor(app, self.runner, self.pool)
         self.bus.grow = RunnerThreads(self.bus, self.runner, self.loop, apart, fatal, options.concurrency).grow
-        # That the broker is away, or a queue missing, a supervisor says, once for all.
+        # A supervisor reports once for all its processes that the broker is away or a queue is missing.
         unsaid = (BrokerAway, BrokerBack, QueueMissing, QueueFound) if link else ()
         self.log = EventLog(app, verbose=options.verbose, slow_s=options.slow_s, unsaid=unsaid)
 
     def subscribe(self, unless: Callable[[], bool]) -> None:
-        """Write the subscriptions: the worker has joined. What takes too long goes on meanwhile: the lease runs."""
+        """Write the subscriptions. The worker has joined and its lease runs, so wait for a third of the lease at most.
+
+        A write that takes longer goes on in the duty's thread.
+        """
         if self.subscribing.is_needed:
             self.subscriptions.start()
             self.subscribing.wait(self._lease_s / 3, unless)
 
     def start(self) -> None:
-        """Begin to fetch and run: the worker has joined."""
+        """Start fetching and running jobs. The worker has joined."""
         self.hooks.start()
         for fetcher in self.fetchers:
             fetcher.start()
@@ -158,12 +161,12 @@ class Assembly:
         self.pulse.start()
 
     def stop_fetching(self) -> None:
-        """Claim and begin nothing more; what has not started is given back."""
+        """Stop claiming and starting jobs. Claims that have not started are given back."""
         self.runner.stop()
         for fetcher in self.fetchers:
             fetcher.stop()
 
-    # -- how it stands ---------------------------------------------------------------------------------
+    # -- status ----------------------------------------------------------------------------------------
 
     @property
     def processed(self) -> int:
@@ -174,19 +177,19 @@ class Assembly:
         return sum(fetcher.failed for fetcher in self.fetchers)
 
     def served(self) -> dict[str, list[int] | None]:
-        """The queues, each with the shards that may be claimed from now; None: all of them."""
+        """The served queues, each with the shards that it may claim from now; None: all of them."""
         return {fetcher.queue: fetcher.served for fetcher in self.fetchers}
 
     def unfinished(self) -> bool:
-        """Whether a claim is still waiting, running or unsettled; the one that ended the worker does not count."""
+        """Whether a claim is still waiting, running or unsettled. If the worker died, only running ones count."""
         if self.died is not None:
             return bool(self.runner.running)
         return bool(self.runner.running) or any(fetcher.holdings for fetcher in self.fetchers)
 
-    # -- what a supervisor is told ---------------------------------------------------------------------
+    # -- messages to the supervisor --------------------------------------------------------------------
 
     def send_heartbeat(self) -> None:
-        """That it lives, and what it has done."""
+        """Tell the supervisor that this process lives, and what it has done."""
         if self.link is not None:
             away = self.outage.error if self.outage else ""
             running, counted, renewed_at = len(self.runner.running), self.link.counted(), self.keeper.renewed_at
@@ -197,7 +200,10 @@ class Assembly:
             self.link.send(beat)
 
     def _counted(self) -> None:
-        """Tell at once when another process is to take this one's place: a second is many jobs, if they are small."""
+        """Send a heartbeat at once when this process has run enough jobs to be replaced.
+
+        The next regular heartbeat may be a second away. That is many jobs, if they are small.
+        """
         link = self.link
         if link is None or not link.tell_at:
             return
@@ -209,13 +215,13 @@ class Assembly:
         self.keeper.joined(began)
         self.subscribing.again()
         if self.link is not None:
-            # Before anything is claimed: a supervisor that has not heard of the id could not give its claims back.
+            # Sent before any job is claimed: a supervisor that does not know the id could not give its claims back.
             self.link.send(JoinMessage(self.membership.id, began))
 
-    # -- what one part tells the others ----------------------------------------------------------------
+    # -- calls between the parts -----------------------------------------------------------------------
 
     def _renewed(self) -> None:
-        """A supervisor goes by it, and fetchers claim again if they could not."""
+        """The lease was renewed: tell the supervisor, and wake fetchers that could not claim without it."""
         self.send_heartbeat()
         self._wake_fetchers()
 

@@ -22,7 +22,7 @@ from .fetch.fetcher import FIRST_BACKOFF_S
 if TYPE_CHECKING:
     from ..app import Laneway
 
-#: The longest pause before a round that has failed is repeated: others do the same work, and jobs go on without it.
+#: The longest pause before a failed round is repeated. Other workers do the same work, and jobs run without it.
 LONGEST_BACKOFF_S = 10.0
 
 
@@ -39,12 +39,12 @@ class Duties:
         ]
 
     def start(self) -> None:
-        """Begin with the first rounds, at once."""
+        """Start the first round of each duty at once."""
         for thread in self._threads:
             thread.start()
 
     def stop(self, timeout_s: float) -> bool:
-        """Begin no more rounds. False: one is still under way."""
+        """Start no more rounds. False: a round is still under way."""
         for pause in self._pauses:
             pause.end()
         deadline = time.monotonic() + timeout_s
@@ -75,21 +75,21 @@ class Duties:
                     failing_since, backoff_s = None, FIRST_BACKOFF_S
                 pause.wait(pause_s)
         except BaseException as error:
-            # What others count on would not be done, and nobody would know.
+            # Other workers rely on this duty, and no part would report that it has stopped.
             self._fatal(error)
 
 
 class DutyPause:
-    """The pauses between the rounds of one duty. Somebody may want one to be shorter, or there to be none any more."""
+    """The pauses between the rounds of one duty. Another thread may shorten a pause, or end all of them."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
-        #: When the next round is wanted, on the monotonic clock, if that was said since the last one began.
+        #: The latest start of the next round, on the monotonic clock, if a thread set one since the last round began.
         self._wanted_at = math.inf
         self.is_over = False
 
     def wait(self, seconds: float) -> None:
-        """Wait so long, unless that is too long for somebody."""
+        """Wait for `seconds`, or for less if `no_longer` or `end` is called."""
         with self._changed:
             until = time.monotonic() + seconds
             while not self.is_over and (left_s := min(until, self._wanted_at) - time.monotonic()) > 0:
@@ -97,13 +97,13 @@ class DutyPause:
             self._wanted_at = math.inf
 
     def no_longer(self, seconds: float) -> None:
-        """Have the next round within so many seconds, also if one is under way."""
+        """Start the next round within `seconds`, also if a round is under way now."""
         with self._changed:
             self._wanted_at = min(self._wanted_at, time.monotonic() + seconds)
             self._changed.notify()
 
     def end(self) -> None:
-        """Wait no more, now or later."""
+        """End the pause under way, and skip all later ones."""
         with self._changed:
             self.is_over = True
             self._changed.notify()

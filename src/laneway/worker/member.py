@@ -27,21 +27,21 @@ if TYPE_CHECKING:
     from .fetch.shards import ShardAssignment
     from .outage import Outage
 
-#: How long the broker may take to say whom it knows: whoever asks may be running what others run, too.
+#: How long the broker may take to list its workers. Meanwhile the caller may run jobs that another worker runs, too.
 KNOWN_S = 0.5
 
 
 def is_forgotten(broker: Broker, lost: str) -> bool:
-    """Whether the broker has never heard of a worker that it refuses: the dead it remembers for an hour."""
+    """Whether the broker does not know the worker that it refuses. It remembers dead workers for an hour."""
     try:
         known = call_with_deadline(broker.inspect.workers, timeout_s=KNOWN_S)
     except Exception:
-        return False  # what is usual
+        return False  # the usual case
     return all(view.id != lost for view in known)
 
 
 class Member:
-    """One worker's place among those of its broker."""
+    """One worker's registration with the broker."""
 
     def __init__(
         self, app: Laneway, options: WorkerOptions, clock: Clock, shares: dict[str, ShardAssignment], outage: Outage
@@ -53,19 +53,20 @@ class Member:
         self._outage = outage
         self._lock = threading.Lock()
         self._view: WorkerView | None = None
-        #: Queues of which something was said that need not be said again.
+        #: Queues for which a warning was logged that need not be repeated.
         self._warned: set[str] = set()
         self.id = ""
-        #: The id whose claims are ours: none from when the lease is known to be lost until there is another.
+        #: The id whose claims are ours; empty from when the lease is known to be lost until there is a new id.
         self.held_under = ""
-        #: Has everything forgotten that was claimed under a lost id; set by the worker.
+        #: Drops everything that was claimed under a lost id; set by the worker.
         self.forget: Callable[[], None] = lambda: None
-        #: Told when there is a new lease, and when it was asked for; set by the worker.
+        #: Called when there is a new lease, with the time at which it was asked for; set by the worker.
         self.joined: Callable[[float], None] = lambda began: None
 
     def join(self) -> None:
-        """Become known, under an id that nobody has had."""
-        # Also the collecting ones that it does not serve: what a run enqueues must find them made as they are declared.
+        """Join the broker under a new, unique id."""
+        # Declare also collecting queues that it does not serve: a run may enqueue to them, and they must exist with the
+        # declared shards by then.
         collecting = [name for name in self._app.queues() if self._app.registry.collector_of(name)]
         for name in dict.fromkeys([*self._shares, *collecting]):
             self._declare(name)
@@ -87,25 +88,25 @@ class Member:
         self.joined(began)
 
     def rejoin(self, lost: str) -> None:
-        """Go on under a new id after the lease was lost. What waits belongs to others now."""
+        """Continue under a new id after the lease was lost. Waiting claims belong to other workers now."""
         with self._lock:
             if self.id != lost:
-                return  # another part has noticed it already
-            # From here on nothing that was claimed under the old id is begun.
+                return  # another thread has handled it already
+            # From here on no job that was claimed under the old id is started.
             self.held_under = ""
-            # Before there is a new id: what is claimed under that one must not be forgotten.
+            # Before there is a new id: jobs that are claimed under the new id must not be dropped.
             self.forget()
             try:
                 self.join()
             except Exception as error:
-                # Whoever asked has the old id still, and so it comes here again.
+                # The caller still has the old id, so it will call this again.
                 self._outage.away("worker", error)
                 return
             self._outage.back("worker")
             self._app.telemetry.emit(LeaseEnded(lost, is_forgotten(self._app.broker, lost)))
 
     def report_shards(self) -> None:
-        """The shards that this process serves have changed: say so to the broker, for those who look."""
+        """Tell the broker that this process serves other shards now, for operators who look."""
         with self._lock:
             assert self._view is not None, "a fetcher has taken a turn, so the worker has joined"
             view = msgspec.structs.replace(self._view, shards=self._served())
@@ -117,8 +118,10 @@ class Member:
                 self._view = view
 
     def leave(self, died: Sequence[StartedRun], timeout_s: float, otherwise: str) -> None:
-        """Be forgotten; what is still held is given back, and `died` are to blame for that. `otherwise` says what
-        happens if the broker does not take note of it in time."""
+        """Leave the broker, which gives back the claims that are still held. The runs in `died` count a death.
+
+        `otherwise` says what happens if the broker does not answer in time.
+        """
         try:
             call_with_deadline(
                 lambda: self._app.broker.leave(self.id, died),
@@ -132,7 +135,7 @@ class Member:
         return {name: share.served for name, share in self._shares.items() if share.served is not None}
 
     def _declare(self, queue: str) -> None:
-        """Make the queue if it is not there; how many shards it has then is the broker's to say."""
+        """Make the queue if it does not exist. The broker says how many shards it has."""
         wanted = self._app.shards_of(queue)
         stored = self._app.broker.declare(queue, wanted)
         share = self._shares.get(queue)

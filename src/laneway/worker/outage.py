@@ -19,26 +19,27 @@ from ..clock import Clock
 from ..errors import BrokerAwayError, BrokerRefusedError
 from ..telemetry import BrokerAway, BrokerBack, QueueFound, QueueMissing, Telemetry
 
-#: However often the broker comes and goes, it is reported no more often than this: a line that it is away, and one that
-#: it is back.
+#: The least number of seconds between two reports, however often the broker comes and goes. A report is one line that
+#: the broker is away, and one that it is back.
 QUIET_S = 2.0
 
 
 class Outage:
-    """Several threads notice that the broker is away; one report is enough."""
+    """Makes one report that the broker is away, though several threads notice it."""
 
     def __init__(self, telemetry: Telemetry, changed: Callable[[], None] = lambda: None, *, refusals: int = 1) -> None:
         self._telemetry = telemetry
-        #: Called when it has gone, when it refuses with other words, and when it is back, each time.
+        #: Called each time that the broker goes away, refuses with another text, or is back.
         self._changed = changed
-        #: How many refusals of one who waits are reported: their words may be others each time.
+        #: How many refusals are reported for each caller: their text may differ each time.
         self._refusals = refusals
-        #: What was last said of it, and whether by itself; of several refusals each for a while.
+        #: The text of the current error, and whether the broker itself refused. Of several refusals, each stays for a
+        #: while.
         self.error = ""
         self.refused = False
         self._lock = threading.Lock()
         self._waiting: set[str] = set()
-        #: Until somebody gets an answer, though whoever waited for one may be gone.
+        #: True until a caller gets an answer and no other waits, even if the callers that waited are gone.
         self._is_away = False
         self._since = 0.0
         self._reported = False
@@ -47,11 +48,11 @@ class Outage:
         self._last_report = self._last_change = float("-inf")
 
     def __bool__(self) -> bool:
-        """Whether somebody waits for it."""
+        """Whether a caller waits for the broker."""
         return bool(self._waiting)
 
     def waits(self, who: str) -> bool:
-        """Whether `who` does."""
+        """Whether `who` waits for the broker."""
         return who in self._waiting
 
     def away(self, who: str, error: Exception) -> None:
@@ -97,8 +98,11 @@ class Outage:
             self._telemetry.emit(BrokerBack(away_s))
 
     def forget(self, who: str) -> None:
-        """`who` is gone, and does not know whether it is back. What it was refused, nobody else is asked for: that is
-        over without a word."""
+        """Forget a caller that is gone. It does not know whether the broker is back.
+
+        If the broker refused, and no other caller waits, the outage ends without a report: no other call asks for what
+        this caller was refused.
+        """
         with self._lock:
             self._waiting.discard(who)
             if self.refused and not self._waiting:
@@ -106,21 +110,21 @@ class Outage:
 
 
 class MissingQueues:
-    """Several processes miss the same queue; one report is enough."""
+    """Makes one report for each missing queue, though several processes miss it."""
 
     def __init__(self, telemetry: Telemetry, changed: Callable[[], None] = lambda: None) -> None:
         self._telemetry = telemetry
-        #: Called when one is missed, and when it is there, each time.
+        #: Called each time that a queue is missed, or found again.
         self._changed = changed
         self._lock = threading.Lock()
-        #: Who misses each queue.
+        #: The processes that miss each queue.
         self._by: dict[str, set[str]] = {}
         self._since: dict[str, float] = {}
-        #: What is wrong with each.
+        #: The error for each missing queue.
         self.errors: dict[str, str] = {}
 
     def miss(self, queue: str, error: str, who: str = "") -> None:
-        """`who` was told that there is no such queue."""
+        """The broker told `who` that there is no such queue."""
         with self._lock:
             news = queue not in self.errors
             self._by.setdefault(queue, set()).add(who)
@@ -132,14 +136,14 @@ class MissingQueues:
             self._telemetry.emit(QueueMissing(queue, error))
 
     def found(self, queue: str, who: str = "") -> None:
-        """`who` has got something from it."""
+        """The broker answered `who` for this queue."""
         if self._let_go(queue, who):
             away_s = time.monotonic() - self._since[queue]
             self._changed()
             self._telemetry.emit(QueueFound(queue, away_s))
 
     def missed_by(self, who: str, errors: Mapping[str, str]) -> None:
-        """These are the queues that `who` misses now, and no others."""
+        """Set the queues that `who` misses now: exactly these."""
         for queue in self.errors:
             if queue not in errors:
                 self.found(queue, who)
@@ -147,12 +151,12 @@ class MissingQueues:
             self.miss(queue, error, who)
 
     def forget(self, who: str) -> None:
-        """`who` is gone, and does not know whether they are there: that is over without a word."""
+        """Forget a process that is gone. It does not know whether its queues are back, so nothing is reported."""
         for queue in self.errors:
             self._let_go(queue, who)
 
     def _let_go(self, queue: str, who: str) -> bool:
-        """Whether nobody misses it any more who did."""
+        """Whether `who` was the last process that missed the queue."""
         if queue not in self.errors:
             return False
         with self._lock:
@@ -166,28 +170,28 @@ class MissingQueues:
             return True
 
 
-#: How often, at most.
+#: The longest interval between two heartbeats, in seconds.
 BEAT_S = 1.0
-#: A broker that has not answered for so long is spoken of, though it may still answer.
+#: A broker that has not answered for this many seconds is reported, though it may still answer.
 SILENT_S = 3.0
 
 
 class BrokerCaller(Protocol):
-    """A part of the worker that asks the broker."""
+    """A part of the worker that calls the broker."""
 
     @property
     def name(self) -> str:
-        """What it is called when it waits."""
+        """Its name for `Outage` when it waits."""
         ...
 
     @property
     def asked_at(self) -> float | None:
-        """Since when it has been waiting for an answer, on the monotonic clock; None: it is not."""
+        """Since when it has been waiting for an answer, on the monotonic clock; None: it is not waiting."""
         ...
 
 
 class SilenceWatch:
-    """Beats until it is stopped."""
+    """A thread that notices a silent broker and sends heartbeats until it is stopped."""
 
     def __init__(
         self, clock: Clock, asking: Sequence[BrokerCaller], outage: Outage, lease_s: float, tell: Callable[[], None]
@@ -201,11 +205,11 @@ class SilenceWatch:
         self._thread = threading.Thread(target=self._main, name="laneway-pulse", daemon=True)
 
     def start(self) -> None:
-        """Begin to beat."""
+        """Start the thread."""
         self._thread.start()
 
     def stop(self) -> None:
-        """End."""
+        """Stop the thread."""
         self._stop.set()
         self._thread.join()
 
@@ -215,7 +219,7 @@ class SilenceWatch:
             self.beat()
 
     def beat(self) -> None:
-        """Look who waits, and tell."""
+        """Report the parts that have waited too long, and send a heartbeat."""
         now = self._clock.monotonic()
         for part in self._asking:
             asked_at = part.asked_at

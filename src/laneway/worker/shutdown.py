@@ -26,24 +26,24 @@ if TYPE_CHECKING:
     from ..jobs.data import JobView, QueueStats
     from .assembly import Assembly
 
-#: While it waits for what runs, it says so at first after so long, and then this often.
+#: Seconds until the worker first says that it waits for running jobs, and seconds between the later messages.
 FIRST_SAY_S, SAY_S = 2.0, 5.0
 
 
 class StopState:
-    """What was asked of a worker."""
+    """The request to stop a worker."""
 
     def __init__(self) -> None:
         self.asked = threading.Event()
-        #: Not to wait for anything any more.
+        #: Set when the worker must not wait for running jobs any more.
         self.given_up = threading.Event()
-        #: To stop when everything has finished, however long that takes; until somebody is more urgent.
+        #: Whether to wait until all jobs have finished, however long that takes. A more urgent request overrides it.
         self._retiring = False
         self._hurry = threading.Event()
         self._interrupts = 0
 
     def signalled(self, number: int) -> None:
-        """TERM, INT or USR1 has come; a second INT cannot wait."""
+        """Handle TERM, INT or USR1. A second INT ends the wait for running jobs."""
         self._interrupts += number == signal.SIGINT
         if self._interrupts > 1:
             self.given_up.set()
@@ -51,18 +51,18 @@ class StopState:
         self.asked.set()
 
     def give_up(self) -> None:
-        """Leave what runs to others, now."""
+        """Stop now, and leave running jobs to other workers."""
         self.given_up.set()
         self._hurry.set()
         self.asked.set()
 
     def retire(self) -> None:
-        """Finish without haste: another takes this one's place."""
+        """Stop without a deadline: another process takes this worker's place."""
         self._retiring = True
         self.asked.set()
 
     def reset(self) -> None:
-        """Nothing is asked any more: it may be started again."""
+        """Clear all requests, so that the worker may be started again."""
         self.asked.clear()
         self.given_up.clear()
         self._hurry.clear()
@@ -70,7 +70,7 @@ class StopState:
         self._interrupts = 0
 
     def wait(self, unfinished: Callable[[], bool], timeout_s: float, say: Callable[[float | None], None]) -> None:
-        """Let what runs finish, and say from time to time how long it still may take; None: any time."""
+        """Let running jobs finish, and `say` from time to time how many seconds they still have; None: no limit."""
         now = time.monotonic()
         say_at, deadline = now + FIRST_SAY_S, float("inf")
         while unfinished() and now < deadline and not self.given_up.wait(0.005):
@@ -85,12 +85,12 @@ class StopState:
 #: The queues that a worker serves, each with the shards that it may claim from; None: all of them.
 Served = Mapping[str, Collection[int] | None]
 
-#: How often it looks; and where requests are counted.
+#: Seconds between two checks for empty queues; and on a broker that counts requests.
 LOOK_S, LOOK_SELDOM_S = 0.05, 1.0
 
 
 def look_s(broker: Broker) -> float:
-    """Seconds between two looks."""
+    """Seconds between two checks for empty queues."""
     return LOOK_S if broker.capabilities.settle_batch.count <= 1 else LOOK_SELDOM_S
 
 
@@ -101,41 +101,41 @@ def check_until_empty(broker: Broker, options: WorkerOptions) -> None:
 
 
 def is_empty(broker: Broker, served: Served, unfinished: Callable[[], bool]) -> bool:
-    """Whether no job of the shards served is due or running, here or elsewhere, and all that runs have sent is stored.
+    """Whether no job of the served shards is due, or running on any worker, and all jobs sent by runs are stored.
 
-    On a Cluster what any worker's runs have sent to these queues counts while it is on its way.
+    On a Cluster, jobs that any worker's runs have sent to these queues count while they are on their way.
     """
     try:
         before = _idle(broker, served, unfinished)
-        # What was in one shard when the others were looked at may have got into another one since, by a run.
+        # A run may have moved a job to another shard that was already checked.
         if before is None or broker.inspect.undelivered(served):
             return False
         return before == _idle(broker, served, unfinished)
     except LanewayError:
-        return False  # the fetchers say that it is away
+        return False  # the fetchers report that the broker is away
 
 
 def _idle(broker: Broker, served: Served, unfinished: Callable[[], bool]) -> list[tuple[int, int]] | None:
-    """How many runs of these queues have ended, and how many of them failed, if there is nothing to be done now.
+    """The numbers of jobs done and of runs failed, for each queue; None if there is work to do now.
 
-    Where a splitter has chosen shards they are not compared: the worker of another node may end runs all the time.
+    Queues for which a splitter has chosen shards are left out: the worker of another node may end runs all the time.
     """
     if unfinished():
         return None
     queues = [stats for stats in broker.inspect.stats() if stats.queue in served]
     if len(queues) < len(served) and not broker.capabilities.makes_queues:
-        return None  # one is missing, which the fetchers say: when it has been made there may be something in it
+        return None  # a queue is missing, as the fetchers report: when it is made, there may be jobs in it
     if not all(_is_idle(broker, stats, served[stats.queue]) for stats in queues):
         return None
     return [(stats.processed, stats.failed) for stats in queues if served[stats.queue] is None]
 
 
 def _is_idle(broker: Broker, stats: QueueStats, shards: Collection[int] | None) -> bool:
-    """Whether nothing of a queue is due or runs; of some of its shards, if a splitter has chosen them."""
+    """Whether no job of a queue is due or running. If a splitter has chosen shards, only those count."""
     due = not stats.paused and stats.length != stats.delayed
     if shards is None or not (due or stats.busy):
         return not (due or stats.busy)
-    # In this order: what another worker claims in between is seen running.
+    # Due jobs first: a job that another worker claims in between is then seen running.
     if due and any(shard in shards for shard in broker.inspect.lags(stats.queue)):
         return False
     return not shards or not any(job.shard in shards for job in _running(broker, stats.queue))
@@ -149,16 +149,16 @@ def _running(broker: Broker, queue: str) -> Iterator[JobView]:
         yield from page.jobs
 
 
-#: How long the broker may take to record the last settlements; and if it is known to be away.
+#: Seconds that the broker has to record the last settlements; and if it is known to be away.
 LAST_TURN_S, LAST_TURN_AWAY_S = 5.0, 1.0
-#: How long it may take to note that a worker leaves, if a supervisor will say so anyway, or it seems to be away.
+#: Seconds that the broker has to record that a worker leaves, if a supervisor will repeat it, or the broker seems away.
 GOODBYE_S = 2.0
-#: How long the parts that wait for it are waited for; then it counts as silent.
+#: Seconds to wait for the parts that wait for the broker. After that the broker counts as silent.
 SILENT_S = 1.0
 
 
 def end(parts: Assembly, stopping: StopState, timeout_s: float) -> bool:
-    """Stop fetching, give back what has not started, and let what runs finish. False: some had to be abandoned."""
+    """Stop fetching, give back claims that have not started, and let runs finish. False: some had to be abandoned."""
     emit, name = parts.app.telemetry.emit, parts.membership.id
     parts.stop_fetching()
     running = parts.runner.running
@@ -185,15 +185,15 @@ def end(parts: Assembly, stopping: StopState, timeout_s: float) -> bool:
     if parts.link is not None:
         parts.link.send(LeaveMessage(parts.blamed, finished=not abandoned and parts.died is None))
     if not abandoned or (not running and all(settled)):
-        # What still runs must not be handed out while it does: that is left to the supervisor, who knows when this
-        # process is gone, or the lease to run out.
+        # A job that still runs must not be handed out. Its claim is left to the supervisor, which knows when this
+        # process is gone, or to the end of the lease.
         _announce_leave(parts, silent=not all(idle))
     emit(WorkerStopped(parts.membership.id, abandoned, parts.processed, parts.failed))
     return not abandoned
 
 
 def _join_fetchers(parts: Assembly) -> list[bool]:
-    """Have the fetchers settle what is left; whether each has."""
+    """Wait until the fetchers have settled the claims that are left. Returns for each whether it has."""
     deadline = time.monotonic() + (LAST_TURN_AWAY_S if parts.outage else LAST_TURN_S)
     say_at = min(time.monotonic() + FIRST_SAY_S, deadline)
     settled = [fetcher.join(say_at - time.monotonic()) for fetcher in parts.fetchers]
@@ -206,12 +206,12 @@ def _join_fetchers(parts: Assembly) -> list[bool]:
 def _announce_leave(parts: Assembly, silent: bool) -> None:
     if parts.link is None:
         parts.membership.leave(parts.blamed, GOODBYE_S if silent else LAST_TURN_S, "The lease will run out.")
-    elif not silent and not parts.outage:  # else it is left to the supervisor, who says it for whoever has ended
+    elif not silent and not parts.outage:  # else the supervisor does it, as for every child that has ended
         parts.membership.leave(parts.blamed, GOODBYE_S, "The supervisor tries again.")
 
 
 def _end_isolated(parts: Assembly) -> None:
-    """End what runs in other processes, so that nothing runs on; their claims are given back."""
+    """End the isolated processes, so that no run continues there. The claims of these runs are given back."""
     parts.pool.close()
     given_back = time.monotonic() + LAST_TURN_S
     while any(run.apart for run in list(parts.runner.running.values())) and time.monotonic() < given_back:

@@ -22,36 +22,37 @@ from ..telemetry import Subscribed, SubscriptionFailed
 if TYPE_CHECKING:
     from ..app import Laneway
 
-#: Seconds until what could not be subscribed is tried again.
+#: Seconds until a subscription that failed is tried again.
 AGAIN_S = 60.0
-#: Seconds until it is looked again whether all are there.
+#: Seconds between two checks that all subscriptions exist.
 LOOK_AGAIN_S = 600.0
 _LOOK_S = 0.02
 
 
 class SubscriptionDuty:
-    """A duty: each round writes those subscriptions that are not known to be there, and some look for all of them."""
+    """A duty. Each round writes the subscriptions that are not known to exist. Some rounds first check all of them."""
 
     name = "writer of subscriptions"
 
     def __init__(self, app: Laneway, queues: Collection[str], *, write: bool = True) -> None:
         self._app = app
         self._all = {each.queue: each.subscription for each in app.listeners() if each.queue in queues}
-        #: What is made for a listener's queue in development is its subscription too.
+        #: The queues for which the broker makes resources in development. Without `write` the queues of listeners are
+        #: left out, because the broker would make their subscriptions too.
         self._queues = queues if write else [queue for queue in queues if queue not in self._all]
         if not write:
             self._all = {}
         self._lock = threading.Lock()
         self._left = dict(self._all)
-        #: Whether the broker is still to be told to make what is missing.
+        #: Whether the broker must still be told to make missing resources.
         self._provides = app.development and app.broker.capabilities.has("health")
-        #: The kind of error that was told, for each queue; under "" when something could not be made.
+        #: The kind of error that was reported, for each queue; under "" if a resource could not be made.
         self._told: dict[str, type[Exception]] = {}
-        #: What was said of things that are otherwise than they should be.
+        #: The warnings that were logged about resources that differ from what they should be.
         self._warned: set[str] = set()
         self._look_at = time.monotonic() + LOOK_AGAIN_S
         self._tried = threading.Event()
-        #: Set by whoever runs it: has the next round be within so many seconds.
+        #: Set by `Duties`: starts the next round within this many seconds.
         self.sooner: Callable[[float], None] = lambda seconds: None
 
     @property
@@ -60,19 +61,19 @@ class SubscriptionDuty:
         return bool(self._all) or self._provides
 
     def wait(self, timeout_s: float, unless: Callable[[], bool]) -> None:
-        """Wait until all has been tried once, if it does not take too long; then it goes on by itself."""
+        """Wait until the first round has ended or `unless()`, for `timeout_s` at most. The duty goes on by itself."""
         until = time.monotonic() + timeout_s
         while not self._tried.wait(_LOOK_S) and time.monotonic() < until and not unless():
             pass
 
     def again(self) -> None:
-        """The broker may have been emptied: write them all once more, soon."""
+        """Write all subscriptions again, soon: the broker may have been emptied."""
         with self._lock:
             self._left = dict(self._all)
         self.sooner(0.0)
 
     def round(self) -> float:
-        """Write what is left. Returns the seconds until the next round."""
+        """Write the subscriptions that are left. Returns the seconds until the next round."""
         try:
             if time.monotonic() >= self._look_at:
                 self._look()
@@ -84,7 +85,10 @@ class SubscriptionDuty:
             return AGAIN_S if self._left or self._provides else max(0.0, self._look_at - time.monotonic())
 
     def _look(self) -> None:
-        """Find out which are gone, with a read for each topic. What cannot be looked at is written, or told."""
+        """Find out which subscriptions are gone, with a read for each topic.
+
+        A subscription that cannot be checked is written again. If that fails, it is reported.
+        """
         self._look_at = time.monotonic() + LOOK_AGAIN_S
         self._provides = self._app.development and self._app.broker.capabilities.has("health")
         there: set[tuple[str, str]] = set()
@@ -121,9 +125,9 @@ class SubscriptionDuty:
             if error is None:
                 continue
             if isinstance(error, NoQueueError):
-                continue  # whoever fetches from it says so, once for all processes
+                continue  # the queue's fetcher reports it, once for all processes
             if isinstance(error, BrokerAwayError):
-                away = error  # to ask it for each of the others would take long
+                away = error  # to call it for each of the other subscriptions would take long
             if self._is_news(subscription.queue, error):
                 failed.setdefault(str(error), []).append(subscription.queue)
         for text, queues in failed.items():
@@ -141,7 +145,7 @@ class SubscriptionDuty:
         return None
 
     def _is_news(self, queue: str, error: Exception) -> bool:
-        """Whether this kind of error is to be told: of one that stays, the words may differ each time."""
+        """Whether to report this kind of error. Not its text: if the error stays, that may differ each time."""
         before = self._told.get(queue)
         self._told[queue] = type(error)
         return before is not type(error)

@@ -42,12 +42,12 @@ class Worker:
         self.options = options or WorkerOptions()
         self._clock = clock or SystemClock()
         raise_problems(self.options.validate())
-        #: Of the last start.
+        #: The parts of the last start.
         self._parts: Assembly | None = None
         self._started = False
         self._stopping = StopState()
         self._link: SupervisorLink | None = None
-        #: A job may end the worker before it has quite started.
+        #: Guards start and stop: a job may end the worker before its start is complete.
         self._lifecycle = threading.RLock()
         self._in_process = False
         #: Signals that came before `run` could handle them.
@@ -55,11 +55,11 @@ class Worker:
 
     @property
     def id(self) -> str:
-        """What the broker knows it by; empty before the first start, and another one when a lease was lost."""
+        """The id under which the broker knows it; empty before the first start. It changes when a lease is lost."""
         return self._parts.membership.id if self._parts else ""
 
     def supervised_by(self, link: SupervisorLink) -> None:
-        """Be a child: a supervisor renews the lease too, and ends this process when it must not go on."""
+        """Run as a child: a supervisor renews the lease too, and ends this process if it must not go on."""
         self._link = link
         link.on_retire = self._stopping.retire
         link.on_give_up = self._stopping.give_up
@@ -76,7 +76,7 @@ class Worker:
         self._in_process = True
         try:
             self.start()
-            # Not without a timeout: a signal that another thread receives does not end the main thread's waiting.
+            # With a timeout, because a signal that another thread receives does not end the main thread's wait.
             while not self._stopping.asked.wait(look_s(self.app.broker) if self.options.until_empty else 0.5):
                 if self.options.until_empty and self.is_empty():
                     break
@@ -93,13 +93,13 @@ class Worker:
             self._running.pool.show_stacks()
 
     def is_empty(self) -> bool:
-        """Whether no job that it may claim is due or running, here or elsewhere, and all that runs sent is stored."""
+        """Whether no job that it may claim is due, or running on any worker, and all jobs sent by runs are stored."""
         return is_empty(self.app.broker, self._running.served(), self._running.unfinished)
 
     # -- in threads ------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Begin to fetch and run, in threads of this process. After `stop` it may be started again."""
+        """Start fetching and running jobs, in threads of this process. After `stop` it may be started again."""
         with self._lifecycle:
             ensure_not_isolated()
             if self._started:
@@ -116,7 +116,7 @@ class Worker:
                 raise
 
     def stop(self, timeout_s: float | None = None) -> bool:
-        """Stop fetching, give back what has not started, and let what runs finish. False: some had to be abandoned."""
+        """Stop fetching, give back claims that have not started, and let runs finish. False: some were abandoned."""
         self._stopping.asked.set()  # also for a start that waits for the broker
         with self._lifecycle:
             try:
@@ -164,10 +164,10 @@ class Worker:
         assert self._parts is not None, "it was started"
         return self._parts
 
-    # -- its parts' questions --------------------------------------------------------------------------
+    # -- calls from its parts --------------------------------------------------------------------------
 
     def _insist(self, step: Callable[[], None]) -> None:
-        """Carry out a step, however long the broker is away, unless the worker is told to stop."""
+        """Repeat a step until it succeeds, however long the broker is away, unless the worker is told to stop."""
         outage, backoff_s = self._running.outage, FIRST_BACKOFF_S
         while True:
             try:
@@ -189,10 +189,13 @@ class Worker:
             raise
 
     def _lease_lost(self, lost: str) -> None:
-        """Others have what was claimed under this id, or will: go on under another one, unless something runs."""
+        """Join again under a new id, because other workers have the claims of the lost id, or will have them.
+
+        If a supervised worker runs jobs, it exits instead.
+        """
         parts = self._running
         if self._link is not None and parts.runner.running and parts.membership.id == lost:
-            # It may be running elsewhere by now. The supervisor starts another process in place of this one.
+            # Another worker may run these jobs by now. The supervisor starts another process in place of this one.
             forgotten = is_forgotten(self.app.broker, lost)
             why = "nothing that it runs can be settled" if forgotten else "others may run its jobs"
             self.app.logger.error("%s; it ends at once, because %s", what_was_lost(lost, forgotten), why)
@@ -210,10 +213,10 @@ class Worker:
             self.app.logger.exception("last_words failed")
 
     def _die(self, error: BaseException, run: Run | None = None) -> None:
-        """A handler raised what is not an Exception, or a part of the worker broke: the worker ends.
+        """End the worker: a task raised an error that is not an `Exception`, or a part of the worker broke.
 
-        The claim stays unsettled and is taken back, its retry_count unchanged; of a key's calls, those that had not
-        succeeded. Nothing is claimed from here on.
+        The claim stays unsettled and is taken back, and its retry_count is unchanged. Of a key's calls, only those that
+        had not succeeded are taken back. From here on no job is claimed.
         """
         parts = self._running
         parts.stop_fetching()
@@ -225,13 +228,14 @@ class Worker:
         if self._in_process:
             self._stopping.asked.set()
         elif first:
-            # Inside another program nobody waits for it: it stops itself. Not in this thread, which it waits for.
+            # Inside another program no thread waits for `asked`, so the worker stops itself. It does so in another
+            # thread, because `stop` waits for this one.
             threading.Thread(target=self.stop, name="laneway-stop", daemon=True).start()
 
 
 def arm_failpoints() -> None:
-    """Have things happen at named places, if the environment asks for it: for tests that kill whole processes."""
+    """Arm the failpoints that the environment names, for tests that kill whole processes."""
     if os.environ.get("LANEWAY_FAILPOINTS"):
-        from ..failpoints import arm_from_environment  # nobody else needs it
+        from ..failpoints import arm_from_environment  # only such tests need it
 
         arm_from_environment(os.environ)

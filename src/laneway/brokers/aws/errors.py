@@ -16,20 +16,20 @@ from ...errors import BrokerAwayError, BrokerError, BrokerRefusedError, EnqueueE
 
 
 class AWSError(BrokerRefusedError):
-    """AWS answered, and refused."""
+    """AWS answered, and refused the request."""
 
     def __init__(self, message: str, *, code: str = "") -> None:
         super().__init__(message)
-        #: AWS's own name for what is wrong.
+        #: The error code of AWS.
         self.code = code
 
 
 class MissingError(AWSError):
-    """There is no such queue, no such topic, or no such table."""
+    """The queue, topic or table does not exist."""
 
 
 class MissingQueueError(MissingError, NoQueueError):
-    """It is a queue that there is not, and others may be there."""
+    """A queue does not exist. Other queues may."""
 
 
 class ConditionError(AWSError):
@@ -37,17 +37,17 @@ class ConditionError(AWSError):
 
 
 class BatchRefusedError(AWSError):
-    """AWS took none, or not all, of the entries of a batch, and it is they that are wrong: a repeat does not help."""
+    """AWS refused some or all entries of a batch because the entries are wrong. A repeat does not help."""
 
     def __init__(self, message: str, *, code: str = "", entries: Sequence[int] = (), service: str = "SQS") -> None:
         super().__init__(message, code=code)
         self.service = service
-        #: Which entries they are, counted from 0.
+        #: The numbers of the wrong entries, from 0.
         self.entries = list(entries)
 
 
 class DeniedError(AWSError):
-    """Whoever the credentials belong to may not do this, or there are no credentials that AWS knows."""
+    """The credentials do not allow this, or AWS does not know them, or there are none."""
 
 
 _NO_QUEUE = frozenset({"AWS.SimpleQueueService.NonExistentQueue", "QueueDoesNotExist"})
@@ -60,7 +60,7 @@ _MISSING = frozenset(
         "TableNotFoundException",
     }
 )
-#: After these a repeat may help, and what botocore repeats by itself was in vain.
+#: After these a later repeat may succeed. botocore has already repeated the request without success.
 _THROTTLED = frozenset(
     {
         "KmsThrottled",
@@ -115,7 +115,7 @@ _CLOCK = frozenset(
     {"InvalidSignatureException", "RequestExpired", "RequestTimeTooSkewed", "SignatureDoesNotMatch"},
 )
 
-#: Nothing can be asked for at all.
+#: The cause is on our side, and no request can be made.
 _OURS = frozenset({"NoRegionError", "SSLError"})
 
 _NO_CREDENTIALS = (
@@ -131,7 +131,7 @@ _BY_THEIR_NAMES = (
     "LoginError",
     "MetadataRetrievalError",
 )
-#: Credentials that had to be fetched and could not be; older versions of botocore do not have all of them.
+#: Credentials could not be fetched. Older versions of botocore do not have all of these errors.
 _UNFETCHED = tuple(getattr(botocore_errors, name) for name in _BY_THEIR_NAMES if hasattr(botocore_errors, name))
 
 _GIVE = (
@@ -139,13 +139,13 @@ _GIVE = (
     "`aws sts get-caller-identity` shows what is found"
 )
 
-#: What botocore repeats of a parameter that it does not take; it may be a job's.
+#: The value that botocore quotes when it rejects a parameter. It may be a job's data.
 _VALUE = re.compile(r", value: .*?(?=, type: |, valid |$)")
 
 
 def is_refusal(error: Exception) -> bool:
-    """Whether AWS refuses for good what it was asked for, and only that: neither is it away, nor is it us whom it does
-    not know, nor is a queue or a table missing."""
+    """Whether AWS refuses this one request for good. False if AWS is away, if it does not know the credentials, and if
+    a queue or a table is missing."""
     if isinstance(error, DeniedError):
         return error.code in _DENIED
     if isinstance(error, AWSError):
@@ -154,12 +154,12 @@ def is_refusal(error: Exception) -> bool:
 
 
 def is_transient(code: str) -> bool:
-    """Whether an entry of a batch that failed with this code may be taken another time."""
+    """Whether an entry of a batch that failed with this code may succeed later."""
     return code in _THROTTLED or code in _AWAY
 
 
 def explain(error: Exception, place: str, action: str) -> BrokerError:
-    """The error that Laneway raises for one of botocore's; `action` is what was called, such as sqs:SendMessage."""
+    """The Laneway error for an error of botocore. `action` is the request, such as sqs:SendMessage."""
     if isinstance(error, botocore_errors.ClientError):
         return _answered(error.response, place, action)
     about = " ".join(str(error).split()).rstrip(".")
@@ -181,7 +181,7 @@ def explain(error: Exception, place: str, action: str) -> BrokerError:
         )
     if isinstance(error, (botocore_errors.ConnectionError, botocore_errors.HTTPClientError, OSError)):
         return BrokerAwayError(f"{place} is away; see that it can be reached from here ({about}).")
-    if type(error).__name__ == "ResponseParserError":  # half an answer, or that of a proxy
+    if type(error).__name__ == "ResponseParserError":  # a truncated answer, or that of a proxy
         return BrokerAwayError(f"{place} gave an answer that is none of AWS's; see what stands before it ({about}).")
     if isinstance(error, botocore_errors.ParamValidationError):
         about = _VALUE.sub("", about)
@@ -189,7 +189,7 @@ def explain(error: Exception, place: str, action: str) -> BrokerError:
 
 
 def _answered(response: Any, place: str, action: str) -> BrokerError:
-    """The error for an answer that is one."""
+    """The Laneway error for an error response of AWS."""
     told = response.get("Error") or {}
     code = str(told.get("Code") or "").rpartition("#")[2]
     status = (response.get("ResponseMetadata") or {}).get("HTTPStatusCode") or 0

@@ -1,7 +1,7 @@
 """Stats, workers, find, listings, and the status of one job. Changes no job.
 
-SQS counts its messages, approximately and some seconds late, and shows none of them. A question without an answer
-raises a BrokerError: a job that cannot be seen is never reported as gone. The queues of other apps in a shared table
+SQS counts its messages, approximately and some seconds late, and lists none of them. If the answer cannot be known,
+a BrokerError is raised: a job that cannot be seen is never reported as gone. The queues of other apps in a shared table
 are shown if the credentials allow it. A table has no index by queue, so each count or page reads all of it (a
 request for about every 2,000 jobs); above 10,000 jobs it is counted at most once a minute.
 
@@ -34,34 +34,34 @@ from .sqs.dead_letters import DeadLetterMorgue
 from .sqs.queues import LOOK_AGAIN_S, SQSQueues
 from .sqs.turn import SQSTurns
 
-#: A table with more jobs is counted only so often.
+#: A table with more jobs than this is counted at most once in `LONG_S` seconds.
 LONG = 10_000
 LONG_S = 60.0
-#: How the ids of rows about queues begin.
+#: The prefix of the ids of rows about queues.
 QUEUE = "queue:"
-#: Later than any job is due.
+#: Later than any due time.
 NEVER = 1e12
 
 
 class TableCounts(msgspec.Struct):
-    """What waits of one queue."""
+    """The numbers of one queue in a table."""
 
     waiting: int = 0
     delayed: int = 0
     retries: int = 0
-    #: When the first of them is due.
+    #: The earliest due time.
     earliest: float = NEVER
 
 
 class TableCounter:
-    """Counts tables, and remembers the numbers of long ones."""
+    """Counts the jobs in tables, and caches the numbers of long tables."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._known: dict[str, tuple[float, dict[str, TableCounts]]] = {}
 
     def of(self, table: Table) -> dict[str, TableCounts]:
-        """The numbers of every queue that has something in a table."""
+        """The numbers of every queue that has jobs in a table."""
         known = self._known.get(table.name)
         if known is not None and self._clock.monotonic() - known[0] < LONG_S:
             return known[1]
@@ -80,7 +80,7 @@ class TableCounter:
 
 
 def queues_of(table: Table) -> list[str]:
-    """The queues that somebody has paused, or run something of."""
+    """The queues with a row in the table: those that were paused, or that a worker has run jobs of."""
     answers = table.query(
         KeyConditionExpression="#scheduler = :laneway AND begins_with(#id, :queue)",
         ExpressionAttributeNames={"#scheduler": "scheduler", "#id": "job_id"},
@@ -90,7 +90,7 @@ def queues_of(table: Table) -> list[str]:
 
 
 def all_of(table: Table) -> Iterator[DelayedItem]:
-    """All that waits in a table, the next one first."""
+    """All jobs in a table, by due time."""
     parts = [table.due(partition, NEVER) for partition in table.partitions()]
     return merge(*parts, key=lambda item: (item.perform_at, item.job_id))
 
@@ -107,7 +107,7 @@ def listing(
     after: str | None,
     limit: int,
 ) -> Page:
-    """A page of what waits: all that is not due yet, or all that has failed."""
+    """A page of the jobs in a table that are not due yet, or that have failed."""
     order = check_order(which, order)
     check_start(order, start)
     behind = None if after is None else read_position(order, after)
@@ -134,12 +134,12 @@ def listing(
 
 
 def calls_of(table: Table, queue: str, key: str) -> list[DelayedItem]:
-    """The calls of a key that wait, the next one first."""
+    """The calls of a key in a table, by due time."""
     return [item for item in all_of(table) if item.fifo and item.queue == queue and item.outgoing.note.key == key]
 
 
 def view_of(item: DelayedItem, now: float) -> JobView:
-    """What waits in a table as a job."""
+    """The view of a job in a table."""
     note, body = item.outgoing.note, item.outgoing.body
     payload = Payload(body)
     if item.fifo:
@@ -179,15 +179,15 @@ class AWSInspect:
         self._settings = settings
         self._clock = clock
         self._surveys = TableCounter(clock)
-        #: Queues of others that may not be looked at, and until when they are not tried again, on the monotonic clock.
+        #: Queues of other apps that we may not read, and until when they are not tried again, on the monotonic clock.
         self._denied: dict[str, float] = {}
-        #: Those that somebody has asked for and that have no SQS queue, but jobs that wait for one.
+        #: Queues that a caller has asked for, and that have jobs in a table but no SQS queue.
         self._only_in_table: set[str] = set()
 
     # -- queues ----------------------------------------------------------------------------------------
 
     def exists(self, queue: str) -> bool:
-        """Whether there is an SQS queue for it, or the table has jobs for it; one that was found is known then."""
+        """Whether a queue has an SQS queue, or jobs in a table. A queue that is found is known from then on."""
         if self._channels.existing(queue):
             self._channels.declare(queue)
             return True
@@ -204,7 +204,7 @@ class AWSInspect:
             return False
 
     def queues(self) -> dict[str, int]:
-        """Those that exist of the ones that this process has heard of, or that are in a table that it knows."""
+        """The existing queues that this process knows, or that are in a table that it knows."""
         names = dict.fromkeys(self._channels.known())
         if self._settings.names_default or not names:
             names[DEFAULT_QUEUE] = None
@@ -214,17 +214,17 @@ class AWSInspect:
             try:
                 names.update(dict.fromkeys(queues_of(table)))
             except DeniedError:
-                pass  # whoever may not read it is told by whatever needs it
+                pass  # the calls that need the table report this
         seen = {name for name in names if self._is_seen(name)}
         return dict.fromkeys(sorted(seen | self._only_in_table), 1)
 
     def is_own(self, queue: str) -> bool:
-        """Whether somebody has declared a queue, or asked for it; without any such, the one that the URL names is."""
+        """Whether a queue was declared or asked for. If none was, the queue that the URL names counts as such."""
         own = self._channels.declared()
         return queue in own or (not own and self._settings.names_default and queue == DEFAULT_QUEUE)
 
     def _is_seen(self, queue: str) -> bool:
-        """Whether a queue exists and, if it is another's, may be looked at."""
+        """Whether a queue exists and, if it belongs to another app, may be read."""
         if self._denied.get(queue, 0.0) > self._clock.monotonic():
             return False
         try:
@@ -239,7 +239,7 @@ class AWSInspect:
         self._denied[queue] = self._clock.monotonic() + LOOK_AGAIN_S
 
     def stats(self) -> list[QueueStats]:
-        """Those queues in numbers. What is hidden counts as busy: it runs, or waits for the retry of a keyed call."""
+        """The numbers of all queues. A hidden message counts as busy: it runs, or is a keyed call before its retry."""
         surveyed: dict[str, dict[str, TableCounts]] = {}
         found: list[QueueStats] = []
         for queue in self.queues():
@@ -248,7 +248,7 @@ class AWSInspect:
             except DeniedError:
                 if self.is_own(queue):
                     raise
-                self._deny(queue)  # one that we may send to, and no more
+                self._deny(queue)  # we may send to it, but not read its attributes
         return found
 
     def _stats(self, queue: str, surveyed: dict[str, dict[str, TableCounts]]) -> QueueStats:
@@ -275,7 +275,7 @@ class AWSInspect:
         return found
 
     def lags(self, queue: str) -> dict[int, float]:
-        """None: SQS queues have no shards."""
+        """Empty: SQS queues have no shards."""
         return {}
 
     def undelivered(self, queues: Collection[str]) -> bool:
@@ -285,8 +285,8 @@ class AWSInspect:
     # -- workers ---------------------------------------------------------------------------------------
 
     def workers(self) -> list[WorkerView]:
-        """Every worker that writes into a table."""
-        self.queues()  # so that their tables are known
+        """Every worker that writes heartbeats to a table."""
+        self.queues()  # makes their tables known
         tables = self._tables.known()
         if not tables:
             raise BrokerRefusedError(
@@ -298,7 +298,7 @@ class AWSInspect:
     # -- one job ---------------------------------------------------------------------------------------
 
     def find(self, queue: str, key: str) -> list[JobView]:
-        """A key's job in the table, and the one in the morgue; a BrokerError if it is in neither."""
+        """The job of a key in the table, and the one in the morgue. Raises a BrokerError if it is in neither."""
         table = self._tables.of(queue)
         found = [] if table is None else self._waiting(table, queue, key)
         if not found or found[0].size > 1 or found[0].payloads[0].identity:
@@ -312,7 +312,7 @@ class AWSInspect:
         return found
 
     def _waiting(self, table: Table, queue: str, key: str) -> list[JobView]:
-        """The job that waits in a table, by its id; or all calls of a key as one."""
+        """The job in a table with this id, or all calls of this key as one job."""
         now = self._clock.now()
         item = table.get(key)
         if item is not None and not item.fifo:
@@ -336,7 +336,7 @@ class AWSInspect:
         after: str | None = None,
         limit: int = 100,
     ) -> Page:
-        """A page of the dead, or of what waits in the table."""
+        """A page of dead jobs, or of jobs in the table."""
         if which == "dead":
             return self._morgue.listing(queue, order=order, reverse=reverse, start=start, after=after, limit=limit)
         if which in ("queued", "running"):
@@ -354,7 +354,7 @@ class AWSInspect:
         return listing(table, queue, which, now, order=order, reverse=reverse, start=start, after=after, limit=limit)
 
 
-#: Seconds for which what the heartbeats said is taken for true: they come every ten, and all of them are read.
+#: Seconds for which the heartbeats are cached. Workers write one every ten seconds, and a read reads all of them.
 FRESH_S = 1.0
 
 
@@ -365,18 +365,18 @@ class JobLocator:
         self._tables = tables
         self._turns = turns
         self._clock = clock
-        #: By table: when its workers were read, on the monotonic clock, and what they run.
+        #: By table: when its workers were read, on the monotonic clock, and the ids of the jobs that they run.
         self._running: dict[str, tuple[float, frozenset[str]]] = {}
 
     def status(self, queue: str, key: str, identity: str | None = None) -> Status:
-        """Where a job is. Raises a BrokerError if that cannot be known."""
+        """The status of a job. Raises a BrokerError if it cannot be known."""
         id = identity or key
         if self._turns.is_held(queue, id):
             return "running"
         table = self._tables.of(queue)
         if table is None:
             raise self._no_table(queue, id)
-        # In this order: a job that moves on meanwhile is found in its next place, and never seems to go back.
+        # In this order a job that moves meanwhile is found in its next place, and never seems to move back.
         runs = self._tables.keeps_records and id in self._runs(table)
         item = table.get(id)
         if item is not None and item.queue == queue:
@@ -400,7 +400,7 @@ class JobLocator:
         return "queued"
 
     def _runs(self, table: Table) -> frozenset[str]:
-        """The ids that living workers run, as of their last heartbeats."""
+        """The ids of the jobs that living workers run, as of their last heartbeats."""
         now = self._clock.monotonic()
         read_at, running = self._running.get(table.name, (now - FRESH_S, frozenset[str]()))
         if now - read_at >= FRESH_S:
@@ -409,8 +409,8 @@ class JobLocator:
         return running
 
     def _may_be_forgotten(self, id: str) -> bool:
-        """Whether a job is so old that its record may have expired. An id that does not tell is taken for a new one."""
-        made = made_at(id.partition("@")[0])  # a copy of an event is as old as that
+        """Whether a job is so old that its record may have expired. An id without a time counts as new."""
+        made = made_at(id.partition("@")[0])  # the id of an event's copy begins with that of the event
         return made is not None and made < self._clock.now() - REMEMBER_ENDED_S
 
     def _no_table(self, queue: str, id: str) -> BrokerError:

@@ -1,4 +1,4 @@
-"""AWSOperate: cancels, moves, runs, buries and deletes delayed jobs that wait in a table.
+"""AWSOperate: cancels, moves, runs, buries and deletes delayed jobs in a table.
 
 No request reaches a message inside an SQS queue. If a job is not in the table, `cancel` and `reschedule` raise an
 error instead of reporting it as gone: SQS itself may be delaying it. With `records=on` the job history may show that
@@ -44,7 +44,7 @@ class AWSOperate:
         reporter: Heartbeat,
         pollers: Pollers,
     ) -> None:
-        """`pollers` learn of the jobs that it moves."""
+        """`pollers` are told the due times of the jobs that it moves."""
         self._channels = channels
         self._tables = tables
         self._forwarder = forwarder
@@ -59,10 +59,10 @@ class AWSOperate:
     # -- one job ---------------------------------------------------------------------------------------
 
     def cancel(self, queue: str, key: str, identity: str | None = None) -> bool:
-        """Remove a job or, with `identity`, one call of a keyed one. False while it is being sent to its queue, and
-        when a record tells that it has ended.
+        """Remove a job or, with `identity`, one call of a keyed job. False while it is being sent to its queue, and if
+        a record shows that it has ended.
 
-        If a poller has died with it in its hands, it may have been sent, and runs all the same.
+        If a poller died while it was sending the job, the job may be in its queue, and runs anyway.
         """
         table, items = self._wanted(queue, key, identity, "cancelled")
         now = self._clock.now()
@@ -78,11 +78,11 @@ class AWSOperate:
         delay_s: float = 0.0,
         perform_at: float | None = None,
     ) -> bool:
-        """Move a job to another time. False while it is being sent to its queue, and when a record tells that it has
+        """Change the due time of a job. False while it is being sent to its queue, and if a record shows that it has
         ended.
 
-        What is due before a poller can be sure to come by goes to its queue at once, where it cannot be cancelled;
-        what leaves the table no sooner than it is due stays, and may be late, unless this process has the poller.
+        A job that is due before the next poll is sure to happen goes to its queue at once, where it cannot be
+        cancelled. A job that has to stay in the table until it is due may be late, unless this process has the poller.
         """
         now = self._clock.now()
         at = due_at(now, delay_s, perform_at)
@@ -94,7 +94,7 @@ class AWSOperate:
         return bool(moved)
 
     def _is_soon(self, item: DelayedItem, now: float) -> bool:
-        """Whether it goes to its queue at once: it would be late if it waited for the next poll."""
+        """Whether an item goes to its queue at once. It could be late if it waited for the next poll."""
         return item.perform_at <= (now if item.stays else now + self._settings.poll_s)
 
     def _wanted(self, queue: str, key: str, identity: str | None, done: str) -> tuple[Table, list[DelayedItem]]:
@@ -118,14 +118,14 @@ class AWSOperate:
         return table, items
 
     def _has_ended(self, table: Table, id: str) -> bool:
-        """Whether a record tells that a job has ended. Without one it may be in its SQS queue."""
+        """Whether a record shows that a job has ended. Without a record it may be in its SQS queue."""
         record = table.record_of(id) if self._tables.keeps_records else None
         return record is not None and record.status != "queued"
 
     # -- many jobs -------------------------------------------------------------------------------------
 
     def run_now(self, queue: str, keys: Sequence[str]) -> int:
-        """Send jobs to their queues now. Returns of how many keys."""
+        """Send jobs to their queues now. Returns the number of keys."""
         now = self._clock.now()
 
         def run(table: Table, items: list[DelayedItem]) -> list[DelayedItem]:
@@ -136,11 +136,11 @@ class AWSOperate:
         return self._act(queue, keys, run)
 
     def bury_failed(self, queue: str, keys: Sequence[str]) -> int:
-        """Send jobs that have failed to the dead-letter queue. Returns how many."""
+        """Send failed jobs to the dead-letter queue. Returns the number of keys."""
         return self._act(queue, keys, lambda table, items: [item for item in items if self._bury(table, item)])
 
     def delete_failed(self, queue: str, keys: Sequence[str]) -> int:
-        """Remove jobs that have failed for good. Returns how many."""
+        """Remove failed jobs for good. Returns the number of keys."""
         now = self._clock.now()
         return self._act(
             queue,
@@ -149,7 +149,7 @@ class AWSOperate:
         )
 
     def _bury(self, table: Table, item: DelayedItem) -> bool:
-        """To the dead-letter queue first, then out of the table: if we die between, it is in both for a while."""
+        """Send to the dead-letter queue, then delete the item. If we die in between, the job is in both for a while."""
         mine, now = self._forwarder.mine, self._clock.now()
         if not _has_failed(item) or not table.claim(item, mine, now):
             return False
@@ -159,7 +159,7 @@ class AWSOperate:
             self._morgue.bury(
                 self._channels.of(item.queue, item.fifo), [OutgoingMessage(outgoing.body, note, outgoing.attributes)]
             )
-        except BrokerRefusedError:  # if AWS is away it may have been sent: then the claim ends by itself
+        except BrokerRefusedError:  # if AWS is away it may have been sent: then the claim expires
             table.release(item, mine)
             raise
         table.amend(item.queue, item.job_id, HistoryRow("dead", now))
@@ -167,7 +167,7 @@ class AWSOperate:
         return True
 
     def empty_morgue(self, queue: str, *, revive: bool, most: int) -> Generator[int, None, EmptyMorgueResult]:
-        """Revive or delete what is dead of plain jobs, ten by ten, without listing it first."""
+        """Revive or delete dead plain jobs, ten at a time, without listing them first."""
         return MorgueEmptier(self._morgue, self._clock, queue, revive=revive).steps(most)
 
     # -- queues ----------------------------------------------------------------------------------------
@@ -183,7 +183,7 @@ class AWSOperate:
     def _act(
         self, queue: str, keys: Sequence[str], act: Callable[[Table, list[DelayedItem]], list[DelayedItem]]
     ) -> int:
-        """Do something to those jobs of the keys that wait in the table. Returns to how many it was done."""
+        """Call `act` with the jobs of the keys that are in the table. Returns the number of keys that it acted on."""
         table = self._tables.of(queue)
         if table is None or not keys:
             return 0
@@ -191,12 +191,12 @@ class AWSOperate:
         return len({item.outgoing.note.key or item.job_id for item in done})
 
     def _found(self, table: Table, queue: str, keys: Sequence[str]) -> Iterator[DelayedItem]:
-        """The jobs with these keys that wait for a queue: plain ones and calls by their ids, all calls of a key."""
+        """The jobs of a queue in the table: plain jobs and calls with these ids, and all calls with these keys."""
         found = {id: item for id, item in table.get_all(keys).items() if item.queue == queue}
         yield from found.values()
         rest = {key for key in keys if key not in found}
         after = None
-        # A table has no index by key: whoever acts on a key of several calls has it looked through.
+        # A table has no index by key. To find all calls of a key, the whole queue is read.
         while rest:
             items, after = table.page(queue, after=after, limit=1_000)
             yield from (item for item in items if item.outgoing.note.key in rest)
@@ -204,7 +204,7 @@ class AWSOperate:
                 return
 
     def _forward(self, table: Table, items: list[DelayedItem]) -> None:
-        """Send items now that a poller would send later. What cannot be sent now, it will."""
+        """Send items now instead of with the next poll. Items that cannot be sent now are left to a poller."""
         items = sorted(items, key=lambda item: (item.perform_at, item.job_id))
         while items:
             items = self._forwarder.forward(table, items).skipped

@@ -1,6 +1,6 @@
 """Parses sqs: URLs and the URLs of SQS queues into AWSSettings. Connects to nothing and does not load boto3.
 
-Credentials never belong in a URL: boto3 finds them in its own ways. An error does not repeat the parts of a URL in
+Credentials never belong in a URL: boto3 finds them itself. An error does not repeat the parts of a URL in
 which a user may have put credentials.
 """
 
@@ -24,12 +24,12 @@ OPTIONS = (
     *("partitions", "poll", "wait", "max_body", "records"),
 )
 REGION_VARIABLES = ("AWS_REGION", "AWS_DEFAULT_REGION")
-#: SQS's limits: of a queue's name, of a receive that waits, and of the time for which it delays or hides a message.
+#: The limits of SQS: the length of a queue's name, the wait of a receive, and how long it delays or hides a message.
 MAX_NAME = LONGEST_NAME
 LONGEST_WAIT_S = 20
 LONGEST_DELAY_S = 900
 LONGEST_VISIBILITY_S = 12 * 3_600
-#: What is due before SQS could delay it is sent by a poll, so that polls must not be further apart.
+#: A poll sends items that are due within the longest delay of SQS. If polls were further apart, items would be late.
 LONGEST_POLL_S = LONGEST_DELAY_S
 MOST_PARTITIONS = 1_000
 
@@ -42,7 +42,7 @@ _CREDENTIALS = (
 _NAME = re.compile(r"[A-Za-z0-9_-]+")
 _REGION = re.compile(r"[a-z]{2,}(?:-[a-z]+)+-[0-9]+")
 _ACCOUNT = re.compile(r"[0-9]{12}")
-#: Amazon's own servers: as they are called now, as they once were, and as they are called within a VPC.
+#: The host names of Amazon's servers: current, legacy, and VPC endpoints.
 _AMAZON = re.compile(
     r"(?:sqs(?P<fips>-fips)?\.(?P<now>[a-z0-9-]+)|(?P<once>[a-z0-9-]+)\.queue|queue"
     r"|(?P<vpc>[a-z0-9-]+)\.sqs\.(?P<within>[a-z0-9-]+)\.vpce)\.(?:amazonaws\.com(?:\.cn)?|api\.aws)"
@@ -54,37 +54,37 @@ class AWSSettings:
     """Where the queues and tables are, and how they are used."""
 
     region: str | None = None
-    #: Another server than Amazon's, for SQS and DynamoDB.
+    #: The URL of a server that is not Amazon's, for SQS and DynamoDB.
     endpoint: str | None = None
-    #: An address of Amazon's for SQS that is not the usual one of the region.
+    #: An endpoint of Amazon for SQS that is not the region's default: FIPS or VPC.
     sqs_endpoint: str | None = None
-    #: The account that the queues belong to, if it is not that of the credentials.
+    #: The account that owns the queues, if it is not that of the credentials.
     account: str | None = None
-    #: The SQS queue, without `.fifo`, that is the queue `default`.
+    #: The name, without `.fifo`, of the SQS queue for the Laneway queue `default`.
     default: str = "default"
-    #: Its URL, if that was given.
+    #: The URL of that queue, if it was given.
     default_url: str | None = None
-    #: Whether that queue was named at all; else there may be none.
+    #: Whether the URL names that queue. If not, the queue may not exist.
     names_default: bool = field(default=False, compare=False)
-    #: Before the names of all other queues, and of tables.
+    #: The prefix of the names of all other queues, of topics and of tables.
     prefix: str = ""
-    #: One table for all queues; None: each queue has its own, if there is one, named as it with `table_suffix`.
+    #: One table for all queues. None: each queue may have its own, named after the SQS queue plus `table_suffix`.
     table: str | None = None
     table_suffix: str = ""
-    #: Over how many hash values delayed jobs are spread.
+    #: The number of hash values that delayed jobs are spread over.
     partitions: int = 4
     #: Seconds between two polls of a table.
     poll_s: float = 300.0
     #: Seconds that a receive waits for messages.
     wait_s: int = 20
-    #: The largest message, and the largest batch of them, in bytes.
+    #: The largest message, and the largest batch of messages, in bytes.
     max_body: int = 262_144
-    #: Whether it is kept in the table how jobs end, so that handles can tell.
+    #: Whether the table records how jobs end, so that handles can show it.
     records: bool = False
 
     @classmethod
     def from_url(cls, url: Url, environ: Mapping[str, str] = os.environ) -> AWSSettings:
-        """The settings of sqs://, and of the https:// URL that SQS gives a queue."""
+        """The settings of an sqs:// URL, or of the https:// URL of an SQS queue."""
         if any("@" in text for text in (url.rest, *url.options, *url.options.values())):
             raise ConfigError(f"The {url.scheme} URL has an @ in it: {_CREDENTIALS}.")
         options = url.take(OPTIONS)
@@ -112,7 +112,7 @@ class AWSSettings:
 
     @property
     def where(self) -> str:
-        """Where the queues and tables are, for a sentence."""
+        """Where the queues and tables are, as a phrase for messages."""
         if self.endpoint:
             return f"at {self.endpoint}"
         return f"in {self.region}" if self.region else "in the region of the AWS profile"
@@ -132,7 +132,7 @@ def _named(rest: str) -> str:
 
 
 def _queue(text: str) -> dict[str, Any]:
-    """What the name, the ARN or the URL of a queue says."""
+    """The settings in the name, the ARN or the URL of a queue."""
     if not text:
         return {}
     if text.startswith("arn:"):
@@ -175,7 +175,7 @@ def _of_url(text: str) -> dict[str, Any]:
 
 
 def _place(parts: SplitResult) -> str:
-    """Scheme, host and port of a URL; nothing, if there is no host."""
+    """Scheme, host and port of a URL; empty if it is not http or https, or has no valid host."""
     if parts.scheme not in ("http", "https") or not re.fullmatch(r"[A-Za-z0-9_.:-]+", parts.hostname or ""):
         return ""
     host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname
@@ -192,7 +192,7 @@ def _queue_name(text: str) -> str:
 
 
 def _region_around(environ: Mapping[str, str]) -> str | None:
-    """The region that the environment says; without one boto3 looks into its own files."""
+    """The region in the environment; None: boto3 looks in its own files."""
     return next((environ[name] for name in REGION_VARIABLES if environ.get(name)), None)
 
 

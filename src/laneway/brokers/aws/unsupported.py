@@ -1,6 +1,6 @@
 """Refuses tasks and jobs that SQS cannot handle, with a sentence that names an alternative.
 
-`refusal` answers for a declaration, without boto3 and without a connection; importing this file does not load boto3.
+`refusal` checks a declaration, without boto3 and without a connection; importing this file does not load boto3.
 Limits that only a call shows, such as the delay of a keyed call without a table, are checked at enqueue. All jobs of
 a call are checked before the first is sent: SQS would refuse some of them, keep some forever, and alter the rest.
 """
@@ -19,9 +19,9 @@ from .settings import LONGEST_VISIBILITY_S, MAX_NAME, AWSSettings
 from .sqs.hop_delay import task_in
 from .sqs.message import ROOM, OutgoingMessage, is_group, refused_character, size_of
 
-#: A message cannot be hidden for longer than this.
+#: The longest run: a message cannot be hidden for longer.
 LONGEST_RUN_S = LONGEST_VISIBILITY_S
-#: Bytes of a message that its body leaves free: for its id and key, and for what it may grow by.
+#: Bytes of a message that are not available to its body: for its id and key, and for later growth.
 BESIDE = ROOM + 256
 
 
@@ -36,15 +36,15 @@ def capabilities(settings: AWSSettings) -> Capabilities:
         relays=True,
         derives_ids=True,
         settle_batch=SettleBatch(10, 0.1),
-        ahead_s=0.2,  # a request takes longer than on other brokers
-        weight=10,  # what one request brings
+        ahead_s=0.2,  # requests are slower than on other brokers
+        weight=10,  # the messages of one request
         refusal=partial(refusal, prefix=settings.prefix),
         lacks=LACKS,
         conditions=CONDITIONS,
     )
 
 
-#: What SQS cannot do.
+#: The features that SQS lacks, each with the reason and an alternative.
 LACKS: dict[Feature, str] = {
     "shards": "SQS queues have no shards, and so nothing to reshard; SQLite and Redis have them.",
     "collecting": "SQS cannot gather payloads; use Redis or SQLite for collecting tasks.",
@@ -67,7 +67,7 @@ LACKS: dict[Feature, str] = {
 
 _TABLE = "with the table"
 _RECORDS = "with the table and `records=on`"
-#: What needs a waiter table, which the broker finds when it is used.
+#: The features that need a waiter table. The broker looks for the table when it is used.
 CONDITIONS: dict[str, str] = {
     "delays of keyed jobs": _TABLE,
     "cancelling and moving delayed jobs": _TABLE,
@@ -83,7 +83,7 @@ CONDITIONS: dict[str, str] = {
 
 
 def refusal(options: TaskOptions, kind: Kind, prefix: str = "") -> str | None:
-    """A sentence, if SQS cannot do what such a task or listener needs; `prefix` stands before the names of queues."""
+    """A sentence if SQS cannot do what such a task or listener needs. `prefix` is the prefix of queue names."""
     limit_s = options.limit_s
     if limit_s is not None and limit_s > LONGEST_RUN_S:
         return (
@@ -103,12 +103,12 @@ def refusal(options: TaskOptions, kind: Kind, prefix: str = "") -> str | None:
     return None
 
 
-#: The most bytes that a message may be to fit, with all that lies beside it, into an item of 400 KiB.
+#: The most bytes of a message that fits, with the other attributes, into an item of 400 KiB.
 LARGEST_WAITING = 400_000
 
 
 def check_new(jobs: Sequence[NewJob]) -> None:
-    """Refuse new jobs that cannot be stored in SQS, whatever their size."""
+    """Refuse new jobs that cannot be stored in SQS. Does not check sizes."""
     for job in jobs:
         if problem := _problem(job):
             raise _refused_new(job, problem)
@@ -116,8 +116,8 @@ def check_new(jobs: Sequence[NewJob]) -> None:
 
 
 def check_size(job: NewJob, outgoing: OutgoingMessage, limit: int) -> None:
-    """Refuse a message that is too large, or would be when it is sent on."""
-    # A copy of an event has the name of its queue in its id.
+    """Refuse a message that is too large, or would be too large when it is sent on."""
+    # The id of an event's copy contains the name of its queue.
     size = size_of(outgoing) + ROOM + (MAX_NAME + 1 if job.to_topic else 0)
     if size > limit:
         taker, do = ("SNS", "publish") if job.to_topic else ("this queue", "enqueue")
@@ -129,7 +129,7 @@ def check_size(job: NewJob, outgoing: OutgoingMessage, limit: int) -> None:
 
 
 def needs_table(queue: str, key: str, body: str, fifo: bool) -> EnqueueError:
-    """The error for a delay that only a table can keep."""
+    """The error for a delay that needs a table, if there is none."""
     why = "a keyed call cannot be delayed on SQS" if fifo else "a delayed job cannot be cancelled on SQS"
     return _refused(
         queue,
@@ -141,7 +141,7 @@ def needs_table(queue: str, key: str, body: str, fifo: bool) -> EnqueueError:
 
 
 def too_large_to_wait(queue: str, key: str, body: str, size: int) -> EnqueueError:
-    """The error for a delayed message that fits into the queue and not into the table."""
+    """The error for a delayed message that fits into the queue but not into the table."""
     return _refused(
         queue,
         key,
@@ -161,7 +161,7 @@ def _refused_new(job: NewJob, problem: str) -> EnqueueError:
 
 
 def _refused(queue: str, key: str, body: str, problem: str) -> EnqueueError:
-    # A lone surrogate in the key is one of the problems.
+    # A key with a lone surrogate is one of the problems, and cannot be printed as it is.
     task, shown = task_in(body), ascii(key) if not key.isprintable() else repr(key)
     who = f"Task {task}: the job {shown} cannot be enqueued" if task else f"The job {shown} cannot be enqueued"
     return EnqueueError(f"{who}: {problem}.", place=(queue, key))

@@ -38,12 +38,12 @@ from .subscriptions import RedisEvents
 from .turn import ServerTurns, dead
 from .wakeup import wake_all
 
-#: Idle workers are woken; in case that whoever was woken died of it, the others look by themselves this often.
+#: Idle workers are woken. A woken worker may die before it claims, so every waiting worker also looks this often.
 LOOK_S = 2.0
 
 
 class RedisBroker:
-    """Jobs in Redis; any number of threads may use it."""
+    """A broker that stores jobs in Redis. Any number of threads may use it."""
 
     capabilities = CAPABILITIES
 
@@ -71,13 +71,16 @@ class RedisBroker:
 
     @classmethod
     def from_url(cls, url: Url) -> RedisBroker:
-        """redis://, rediss://, redis+cluster://, redis+unix:// and the same with valkey; see `urls`."""
+        """The broker of a redis://, rediss://, redis+cluster:// or redis+unix:// URL, or the same with valkey.
+
+        See `urls`.
+        """
         settings = RedisSettings.from_url(url)
         return cls(settings.open(), prefix=settings.prefix)
 
     @classmethod
     def of(cls, client: redis.Redis | redis.RedisCluster, *, prefix: str = "laneway", pool: int = 5) -> RedisBroker:
-        """On the server, or the Cluster, of a ready redis-py client."""
+        """A broker on the server, or the Cluster, of an existing redis-py client."""
         check_pool(pool)
         Keys(prefix)
         _ensure_client(client)
@@ -92,7 +95,7 @@ class RedisBroker:
 
     def declare(self, queue: str, shards: int) -> int:
         check_shards(queue, shards)
-        self._layouts.forget(queue)  # what is remembered may be of shards that are gone, and must not be opened
+        self._layouts.forget(queue)  # the cached layout may name shards that are gone, and must not be opened
         layout = self._layouts.declare(queue, shards)
         self._layouts.open(layout)
         return layout.shards
@@ -128,16 +131,16 @@ class RedisBroker:
                 return {dues[rung]}
 
     def _look(self, queues: Collection[str]) -> tuple[set[str], float]:
-        """The queues that have something due, and in how many seconds another one has."""
+        """The queues that have a job due, and the seconds until the next job is due."""
         wanted = self._layouts.known(queues)
         if not wanted:
             return set(), LOOK_S
         home = {tag: layout for layout in wanted for tag in layout.tags}
-        # No script on a Cluster can silence a bell. Then whoever takes it looks once more in vain.
+        # On a Cluster no script can remove the element of a wakeup list. The worker that takes it looks without effect.
         bells = None if self._server.is_cluster else [self._keys.wakeup_list(layout.queue) for layout in wanted]
         groups = self._layouts.together(home)
         args = [self._layouts.args(bells=bells)]
-        # If whoever began to reshard it has died, its shards may not know of it.
+        # If the process that began to reshard a queue has died, the queue's shards may not be marked yet.
         ready, soonest = {layout.queue for layout in wanted if layout.record.resharding}, LOOK_S
         answers = self._server.run_all([(load("peek"), group, args) for group in groups])
         for group, answer in zip(groups, answers, strict=True):
@@ -166,7 +169,8 @@ class RedisBroker:
             self._outbox.delivered.send_marks()
 
     def leave(self, worker: str, died: Collection[StartedRun] = ()) -> int:
-        # It is dead from here on: should this process end in between, whoever looks next goes on and counts the deaths.
+        # The worker is dead from here on. If this process ends in between, the next worker that reclaims counts the
+        # deaths and gives the claims back.
         if not self._end_lease(worker, None, died):
             return 0
         count = self._give_back([worker], died=died, leaves=True)
@@ -207,15 +211,18 @@ class RedisBroker:
         return count
 
     def _forgotten(self, ended: Collection[str]) -> list[str]:
-        """Workers that shards know and nobody else does: they were let in at the moment in which they left."""
+        """Workers that shards know but that have no lease and are not known as dead.
+
+        They were admitted to a shard at the moment they left.
+        """
         tags = [tag for layout in self._layouts.read_all() for tag in layout.all_tags]
         fields = self._server.do_all([("HKEYS", f"{tag}:meta") for tag in tags])
         known = {field[2:].decode() for found in fields for field in found if field.startswith(b"w:")}
-        # Asked last: whoever is let in later has a lease.
+        # The leases are read last: a worker that is admitted later has a lease.
         return sorted(known - {worker.decode() for worker in self._server.do("HKEYS", self._keys.leases)} - set(ended))
 
     def _died_of(self, workers: Sequence[str]) -> list[StartedRun]:
-        """What died with workers that were about to leave, if whoever said so did not come to the end of it."""
+        """The runs that died with workers whose `leave` did not finish, as `leave` noted them."""
         if not workers:
             return []
         left = self._server.do("HMGET", self._keys.times, *(f"left:{worker}" for worker in workers))
@@ -284,7 +291,7 @@ class RedisBroker:
 
 
 def _ensure_client(client: object) -> None:
-    """See that it is a client that threads can use."""
+    """Raise ConfigError unless `client` is a redis-py client that threads can use."""
     if isinstance(client, (redis.Redis, redis.RedisCluster)):
         return
     kind = type(client)

@@ -28,17 +28,17 @@ from .layout import TRIES, Layout, Layouts, outdated
 from .script import load
 from .wakeup import wake_all
 
-#: So many are told at once when they have come together. They are told no later than the worker's next renewal.
+#: When this many marks are pending they are sent at once. A worker sends them at its next renewal at the latest.
 MANY = 500
 
 
 def delivery_mark(parcel: str, number: int, key: str) -> str:
-    """The name of one job of a parcel, or of the copy of an event (-1); see `undelivered` in scripts/enqueue.lua."""
+    """The mark of one job of a parcel, or of the copy of an event (-1); see `undelivered` in scripts/enqueue.lua."""
     return f"{parcel}:{number}\0{key}" if number >= 0 else f"\0{key}"
 
 
 class DeliveryMarks:
-    """What has been delivered and removed from its outbox, and was not yet told where it was delivered to."""
+    """Marks of jobs that were delivered and removed from their outbox, but not yet reported to the receiving shard."""
 
     def __init__(self, layouts: Layouts) -> None:
         self._server: RedisClient = layouts.server
@@ -47,7 +47,7 @@ class DeliveryMarks:
         self._marks: dict[str, list[str]] = {}
 
     def add(self, marks: Mapping[str, Sequence[str]]) -> None:
-        """These need not be remembered for long."""
+        """Note marks that the shards need not remember for long."""
         with self._lock:
             for tag, some in marks.items():
                 self._marks.setdefault(tag, []).extend(some)
@@ -56,7 +56,7 @@ class DeliveryMarks:
             self.send_marks()
 
     def send_marks(self) -> None:
-        """Tell all shards now. Whichever cannot be reached remembers for longer."""
+        """Report all marks to their shards now. A shard that cannot be reached remembers its marks for longer."""
         with self._lock:
             marks, self._marks = self._marks, {}
         self._server.try_all([(load("delivered"), [tag], some) for tag, some in marks.items()])
@@ -70,14 +70,14 @@ Ending = Mapping[str, Sequence[object]]
 
 
 class ArrivalNumbers:
-    """What came before what, across shards whose servers do not know of each other: microseconds that only grow."""
+    """Arrival numbers: the order of jobs across shards whose servers share no counter. Microseconds that only grow."""
 
     def __init__(self) -> None:
         self._next = 0
 
     def take(self, count: int) -> int:
-        """The first of so many numbers."""
-        # No lock: two threads that get the same number have sent at the same time.
+        """The first of `count` numbers."""
+        # No lock is needed: two threads that get the same number have sent at the same time.
         first = max(self._next, int(time.time() * 1e6))
         self._next = first + count
         return first
@@ -85,29 +85,29 @@ class ArrivalNumbers:
 
 @dataclass(slots=True)
 class EnqueueGroup:
-    """Jobs that are stored together, as far as they are in the same shard."""
+    """Jobs that are stored together. The jobs in one shard are stored in one step."""
 
     jobs: Sequence[NewJob]
-    #: Arrival of the first.
+    #: The arrival number of the first job.
     first: int
-    #: Under this name each job is stored once, by its number, whoever sends it how often; None: it is sent once. A copy
-    #: of an event is stored once by its key, whatever it comes in.
+    #: Under this name each job is stored once, by its number, however often and by whichever process it is sent. None:
+    #: the group is sent once. A copy of an event is stored once by its key, in whichever group it comes.
     name: str | None = None
-    #: When it was sent, if that was not now.
+    #: The time when the group was sent; None means now.
     now: float | None = None
-    #: Those that are not stored yet.
+    #: The numbers of the jobs that are not stored yet.
     left: list[int] = field(default_factory=list)
-    #: One that cannot be stored, because its key belongs to a job of this kind.
+    #: The number of a job that cannot be stored, and the kind of the job that has its key.
     refused: tuple[int, Kind] | None = None
     trouble: BrokerError | None = None
-    #: By tag, the marks of those that were stored under its name; see delivered.
+    #: By tag, the marks of the jobs that were stored under the group's name; see scripts/delivered.lua.
     marks: dict[str, list[str]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.left = list(range(len(self.jobs)))
 
     def marked_by(self, numbers: Sequence[int]) -> list[int]:
-        """The numbers by which jobs are remembered; see `delivery_mark`."""
+        """The numbers in the marks of jobs; see `delivery_mark`."""
         return [-1 if self.jobs[number].event_id else number for number in numbers]
 
     def fail(self, numbers: Sequence[int], trouble: BrokerError) -> None:
@@ -115,7 +115,7 @@ class EnqueueGroup:
         self.trouble = self.trouble or trouble
 
     def refuse(self, numbers: Sequence[int], place: int, kind: int) -> None:
-        """Nothing of a call was stored because of one job."""
+        """Note that nothing of a call was stored because of one job."""
         self.left += numbers
         number = numbers[place - 1]
         if self.refused is None or number < self.refused[0]:
@@ -124,7 +124,7 @@ class EnqueueGroup:
 
 @dataclass(slots=True)
 class _ShardCall:
-    """What one call of the script is about."""
+    """The jobs of one call of the script."""
 
     parcel: EnqueueGroup
     tag: str
@@ -134,7 +134,7 @@ class _ShardCall:
 
 
 class ClusterJobWriter:
-    """The verb `enqueue`, and what runs have sent."""
+    """Stores the jobs of the verb `enqueue`, and the jobs that runs have sent."""
 
     def __init__(self, layouts: Layouts) -> None:
         self._layouts = layouts
@@ -160,7 +160,7 @@ class ClusterJobWriter:
             wake_all(self._layouts, woken)
 
     def _carry_out(self, chunk: EnqueueGroup, woken: set[str], *, check: bool = False) -> None:
-        """Store a chunk, or see whether it can be stored."""
+        """Store a chunk. With `check`, only find out whether it can be stored."""
         for _ in range(TRIES):
             stale = self.round([chunk], woken, check=check)
             if chunk.refused:
@@ -174,7 +174,7 @@ class ClusterJobWriter:
         raise outdated(chunk.jobs[0].queue)
 
     def check(self, jobs: Sequence[NewJob], worker: str, ending: Ending) -> tuple[int, Kind] | None:
-        """Which of these jobs cannot be stored, once those runs of the worker have ended; the first that is found."""
+        """The first job found that cannot be stored once the runs in `ending` of the worker have ended."""
         parcel = EnqueueGroup(jobs, 0)
         for _ in range(TRIES):
             stale = self.round([parcel], set(), check=True, worker=worker, ending=ending)
@@ -195,13 +195,15 @@ class ClusterJobWriter:
         worker: str = "",
         ending: Ending | None = None,
     ) -> list[Layout]:
-        """Store what is left of the parcels, in their order, and note what happened in them; returns the layouts that
-        proved outdated. `check`: only see whether it could be stored."""
+        """Store what is left of the parcels, in their order, and note the results in them.
+
+        Returns the layouts that proved outdated. With `check`, only finds out whether the jobs could be stored.
+        """
         used: dict[str, Layout] = {}
         outdated_queues: set[str] = set()
         before = [list(parcel.left) for parcel in parcels]
         direct, moving = self._spread(parcels, used, check)
-        # What a resharding has not moved yet stays where it is, and what is added to it goes there too.
+        # A key that a resharding has not moved yet stays in its old shard, and additions to that key go there too.
         for some in (moving, direct):
             for part, answer in zip(some, self._call(some, check, worker, ending or {}), strict=True):
                 parcel, numbers = part.parcel, part.numbers
@@ -229,7 +231,7 @@ class ClusterJobWriter:
     def _spread(
         self, parcels: Sequence[EnqueueGroup], used: dict[str, Layout], check: bool
     ) -> tuple[list[_ShardCall], list[_ShardCall]]:
-        """The calls that store what is left of the parcels: those for good, and those that must be made before them."""
+        """The calls that store what is left of the parcels: final calls, and calls to old shards to be made before."""
         direct: list[_ShardCall] = []
         moving: list[_ShardCall] = []
         for parcel in parcels:
@@ -254,7 +256,7 @@ class ClusterJobWriter:
     def _move_on(
         parcel: EnqueueGroup, absent: Sequence[int], direct: list[_ShardCall], used: Mapping[str, Layout]
     ) -> None:
-        """What is not where it would have been before the queue began to move goes where it is moved to."""
+        """Route jobs whose key is not in its old shard to the new shard of the key."""
         parts: dict[str, _ShardCall] = {}
         for number in absent:
             job = parcel.jobs[number]
@@ -296,7 +298,7 @@ class ClusterJobWriter:
 
     @staticmethod
     def _columns(part: _ShardCall, check: bool) -> JobColumns | None:
-        """The jobs of a call, if they are all simple."""
+        """The jobs of a call as columns; None unless all of them are simple."""
         parcel, columns = part.parcel, JobColumns()
         if check or parcel.name or part.present:
             return None
@@ -308,7 +310,7 @@ class ClusterJobWriter:
 
 
 def _in_part(error: BrokerError | EnqueueError, jobs: Sequence[NewJob], left: list[int]) -> Exception:
-    """The same error, for a call of which a part was stored."""
+    """The same error, for a call whose jobs were stored in part."""
     keys = ", ".join(repr(jobs[number].key) for number in left[:_NAMED]) + (", …" if len(left) > _NAMED else "")
     text = f"{error} The other jobs were stored; these {len(left)} may not have been: {keys}."
     if isinstance(error, EnqueueError):
@@ -320,7 +322,7 @@ def _in_part(error: BrokerError | EnqueueError, jobs: Sequence[NewJob], left: li
 
 
 def by_shard(jobs: Iterable[NewJob], layouts: Layouts) -> list[list[NewJob]]:
-    """Jobs that can be stored in one call each, as far as is known now; in order within a key."""
+    """Groups of jobs that can each be stored in one call, by the layouts known now. Keeps the order within a key."""
     groups: dict[str, list[NewJob]] = {}
     for job in jobs:
         groups.setdefault(layouts.declare(job.queue, DEFAULT_SHARDS).tags_of_key(job.key)[-1], []).append(job)

@@ -26,13 +26,16 @@ from .codec import new_job, simple_record
 from .layout import TRIES, Layout, Layouts, outdated
 from .script import load
 
-#: What the copies of one event may be together.
+#: The most copies that one event may have, and the most characters in all of them together.
 MOST_COPIES = 10_000
 MOST_CHARS = 100_000_000
 
 
 def split_keeping_events(jobs: Sequence[NewJob], most: int, chars: int) -> list[Sequence[NewJob]]:
-    """Jobs in portions of so many, or that are full with so many characters; copies of one event stand together."""
+    """Jobs in portions of at most `most` jobs; a portion with more than `chars` characters is full.
+
+    The copies of one event are never divided between portions.
+    """
     portions: list[Sequence[NewJob]] = []
     portion: list[NewJob] = []
     size = 0
@@ -46,7 +49,7 @@ def split_keeping_events(jobs: Sequence[NewJob], most: int, chars: int) -> list[
 
 
 def _units(jobs: Sequence[NewJob]) -> list[list[NewJob]]:
-    """What must be stored together, each where its first job was."""
+    """Groups of jobs that must be stored together, each at the position of its first job."""
     units: dict[str | int, list[NewJob]] = {}
     for number, job in enumerate(jobs):
         units.setdefault(job.event_id or number, []).append(job)
@@ -65,15 +68,16 @@ def _check(copies: Sequence[NewJob]) -> None:
         )
 
 
-#: What is stored in one step: a million jobs at once must not stop the server, and a gigabyte it would not take.
+#: The most jobs and characters that are stored in one step. A million jobs at once would stall the server, and it
+#: would not accept a gigabyte.
 CHUNK = 1_000
 CHUNK_CHARS = 16_000_000
 
 
 class SenderNumbers:
-    """Who sends, and how many calls that one has made: so that Redis knows a repeated call.
+    """Names of senders, and the number of calls that each has made, by which Redis recognises a repeated call.
 
-    A sender makes one call after the other. There are as many as there are calls at the same time.
+    A sender makes one call after the other. There are as many senders as there are concurrent calls.
     """
 
     def __init__(self) -> None:
@@ -81,7 +85,7 @@ class SenderNumbers:
         _all_senders.add(self)
 
     def forget(self) -> None:
-        """In a forked process: the names are the parent's, and its next calls would be taken for repeats of ours."""
+        """Drop the names in a forked process: they are the parent's, and its next calls would look like our repeats."""
         self._lock = threading.Lock()
         self._idle: list[tuple[str, int]] = []
 
@@ -92,7 +96,10 @@ class SenderNumbers:
         return name, last + 1
 
     def give(self, name: str, last: int) -> None:
-        """Its call was answered. One whose call was not is never used again: its answer may yet come."""
+        """Return a sender whose call was answered.
+
+        A sender whose call was not answered is never used again: the answer may still arrive.
+        """
         with self._lock:
             self._idle.append((name, last))
 
@@ -109,14 +116,14 @@ os.register_at_fork(after_in_child=_forget_all)
 
 
 class TagList:
-    """The tags of one call: each once, in the order in which they were first named."""
+    """The tags of one call, each once, in the order in which they were first used."""
 
     def __init__(self, *names: str) -> None:
         self.names = list(names)
         self._places = {name: n for n, name in enumerate(names, 1)}
 
     def place(self, name: str) -> int:
-        """The number by which a script knows a tag."""
+        """The number of a tag in the script's KEYS, from 1. Adds the tag if it is new."""
         place = self._places.get(name)
         if place is None:
             self.names.append(name)
@@ -125,14 +132,14 @@ class TagList:
 
 
 class JobColumns:
-    """Simple jobs of one tag, see scripts/parts/simple.lua."""
+    """Simple jobs of one tag; see scripts/parts/simple.lua."""
 
     __slots__ = ("keys", "numbers", "records")
 
     def __init__(self) -> None:
         self.keys: list[str] = []
         self.records: list[bytes] = []
-        #: Which of the jobs of the call they are.
+        #: The numbers of these jobs among the jobs of the call.
         self.numbers: list[int] = []
 
     def add(self, job: NewJob, number: int, kind: Kind) -> bool:
@@ -146,7 +153,7 @@ class JobColumns:
         return True
 
     def differ(self) -> bool:
-        """Whether no key is there twice."""
+        """Whether no key occurs twice."""
         return len(set(self.keys)) == len(self.keys)
 
     def encode(self) -> tuple[list[str], list[int], list[int]]:
@@ -163,12 +170,12 @@ def column_args(columns: Sequence[JobColumns], kind: Kind) -> dict[str, object]:
 
 
 class JobWriter:
-    """The verb `enqueue`, and what a run has sent."""
+    """Stores the jobs of the verb `enqueue`, and encodes the jobs that a run has sent."""
 
     def __init__(self, layouts: Layouts) -> None:
         self._layouts = layouts
         self._senders = SenderNumbers()
-        #: Of each tag that something was put into.
+        #: The wakeup list of each tag that a job was put into.
         self._bells: dict[str, str] = {}
 
     def enqueue(self, jobs: Sequence[NewJob]) -> None:
@@ -180,7 +187,7 @@ class JobWriter:
             self._store(chunks[0])
             return
         stored = 0
-        # One each: of those that are under way at the same time, a later one may succeed and an earlier one not.
+        # One sender for each call: of several calls under way, a later one may succeed and an earlier one fail.
         senders = deque[tuple[str, int]]()
         try:
             for chunk, answer in zip(chunks, self._layouts.server.run_each(self._calls(chunks, senders)), strict=True):
@@ -237,7 +244,7 @@ class JobWriter:
         return load("enqueue"), tags.names, [args, *(each.text for each in columns or ())]
 
     def _columns(self, jobs: Sequence[NewJob], tags: TagList, used: dict[str, Layout]) -> list[JobColumns] | None:
-        """Jobs by tag, if they are all simple; that makes the most of enqueue_many."""
+        """Jobs as columns by tag; None unless all are simple. This is the fast path of enqueue_many."""
         columns: dict[str, JobColumns] = {}
         kind, queue, layout = jobs[0].kind, None, None
         for number, job in enumerate(jobs):
@@ -259,14 +266,14 @@ class JobWriter:
         return list(columns.values())
 
     def wakeup_keys(self, tags: TagList) -> list[str]:
-        """What is to be rung for each tag."""
+        """The wakeup list of each tag."""
         for tag in tags.names:
             if tag not in self._bells:
                 self._bells[tag] = self._layouts.keys.wakeup_list(tag.split(":")[1])
         return [self._bells[tag] for tag in tags.names]
 
     def encode(self, jobs: Sequence[NewJob], tags: TagList, used: dict[str, Layout]) -> list[Sequence[object]]:
-        """New jobs as a script takes them. Queues that nobody has declared are made."""
+        """New jobs as arguments of a script. Creates queues that were never declared."""
         news = []
         for job in jobs:
             layout = used.get(job.queue)
@@ -281,7 +288,7 @@ class JobWriter:
 
 
 def chunks_of(jobs: Sequence[NewJob]) -> list[Sequence[NewJob]]:
-    """Jobs in the portions in which they are stored."""
+    """Jobs in chunks. Each chunk is stored in one step."""
     if any(job.event_id for job in jobs):
         return split_keeping_events(jobs, CHUNK, CHUNK_CHARS)
     chunks, first, chars = [], 0, 0
@@ -294,7 +301,7 @@ def chunks_of(jobs: Sequence[NewJob]) -> list[Sequence[NewJob]]:
 
 
 def partly_stored(error: EnqueueError | BrokerError, stored: int, jobs: Sequence[NewJob]) -> EnqueueError | BrokerError:
-    """The error for a list that was too long for one step, and of which some steps were taken."""
+    """The error for a list of jobs that needed several steps, of which only some were taken."""
     unsure = "the next ones may or may not have been" if isinstance(error, BrokerAwayError) else "the others were not"
     upto = f", those up to the key {jobs[stored - 1].key!r}" if stored else ""
     text = f"{stored:,} of the {len(jobs):,} jobs were stored{upto}; {unsure}: {error}"

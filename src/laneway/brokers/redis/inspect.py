@@ -30,12 +30,12 @@ from .layout import Layout, Layouts
 from .outbox import ClusterOutbox
 from .script import load
 
-#: How many are looked at in one step: at first, when nobody knows how large they are, and at most. And how much.
+#: How many payloads one step searches: at first, when their size is unknown, and at most. Then the characters per step.
 FEW, MANY, CHARS = 16, 1_000, 4_000_000
 
 
 def ask(layouts: Layouts, script: str, tag: str, *, identity: str | None, **args: object) -> list[Any]:
-    """What a script says about one payload of a job in one shard, or with None about the job."""
+    """A script's answer about one payload of a job in one shard, or, if `identity` is None, about the whole job."""
     found: list[bytes] = []
     packed = layouts.args(identity=identity, **args)
     while True:
@@ -46,7 +46,7 @@ def ask(layouts: Layouts, script: str, tag: str, *, identity: str | None, **args
 
 
 def _search(server: RedisClient, name: bytes, identity: bytes) -> bytes:
-    """The member of a sorted set that is the value with an identity; empty if there is none."""
+    """The member of a sorted set that holds the payload with this identity; empty if there is none."""
     ending = b"\0" + identity + struct.pack(">H", len(identity))
     cursor, count = b"0", FEW
     while True:
@@ -56,7 +56,7 @@ def _search(server: RedisClient, name: bytes, identity: bytes) -> bytes:
         count = max(1, min(MANY, CHARS * seen // max(chars, 1)))
 
 
-#: How many payloads of a job are shown when it is asked for; and no more when they are so many bytes.
+#: `find` shows at most this many payloads of a job, and no more once they have this many bytes.
 FIND_SHOWN = 1_000
 SHOWN_BYTES = 32_000_000
 
@@ -66,7 +66,7 @@ _read_lag = msgspec.msgpack.Decoder(float | bool).decode
 _read_worker = msgspec.json.Decoder(WorkerView).decode
 _read_shards = msgspec.json.Decoder(dict[str, list[int]]).decode
 
-#: If a key is found in two places, the first of these is what it is.
+#: If a key is found in two shards, the status with the lowest rank counts.
 _RANKS: dict[Status, int] = {"running": 0, "delayed": 1, "queued": 1, "dead": 2, "cancelled": 3, "gone": 4}
 
 
@@ -74,7 +74,7 @@ _RANKS: dict[Status, int] = {"running": 0, "delayed": 1, "queued": 1, "dead": 2,
 
 
 def status(layouts: Layouts, queue: str, key: str, identity: str | None) -> Status:
-    """Where a job is, or one payload of it."""
+    """The status of a job, or of one payload of it."""
 
     def step(layout: Layout) -> Status:
         moving = layout.record.resharding > 0
@@ -94,7 +94,7 @@ def _ask(layouts: Layouts, layout: Layout, script: str, tag: str, **args: object
 
 
 class _ShardStats(msgspec.Struct, array_like=True):
-    """A shard in numbers."""
+    """The counts of one shard."""
 
     length: int
     delayed: int
@@ -133,7 +133,7 @@ def _sum(layout: Layout, answers: Sequence[Any]) -> QueueStats:
 
 
 def _ask_all(layouts: Layouts, known: Sequence[Layout], script: str) -> list[Any]:
-    """What a script says about all shards of some queues."""
+    """A script's answers for all shards of some queues."""
     calls = []
     for layout in known:
         args = [layouts.args(moving=layout.record.resharding > 0)]
@@ -142,7 +142,7 @@ def _ask_all(layouts: Layouts, known: Sequence[Layout], script: str) -> list[Any
 
 
 def _busy(layouts: Layouts, names: Sequence[str]) -> dict[str, int]:
-    """How many jobs each worker holds, of all queues."""
+    """How many jobs each worker holds, in all queues."""
     args = [layouts.args(workers=names)]
     tags = [tag for layout in layouts.read_all() for tag in layout.all_tags] if names else []
     answers = layouts.server.run_all([(load("busy"), [tag], args) for tag in tags])
@@ -153,35 +153,35 @@ def _pairs(answer: Sequence[bytes]) -> dict[str, bytes]:
     return {answer[i].decode(): answer[i + 1] for i in range(0, len(answer), 2)}
 
 
-#: How many payloads of a job are shown.
+#: How many payloads of a job a page shows.
 PAGE_SHOWN = 10
-#: What one call of the script may cost: jobs looked at and shown, and the bytes of their payloads.
+#: The limits of one call of the script: jobs looked at, jobs shown, and the bytes of their payloads.
 CANDIDATES = 1_000
 MOST = 250
 BYTES = 2_000_000
 
-#: No position has more. Lua has no larger integers, nor floats.
+#: The largest integer and float in a position. Lua has no larger ones.
 _LAST, _LARGEST = 2**53, 1.7e308
 
 
-#: A job, and where it stands.
+#: A job and its position.
 Found = tuple[Position, JobView]
 
 
 class PageRequest(msgspec.Struct):
-    """What a page is asked for."""
+    """The request for a page."""
 
     which: Listing
     order: Order
     reverse: bool
-    #: Begin beyond it; None: with the first one.
+    #: The page begins after this position; None: with the first job.
     place: Position | None
     limit: int
 
     def position(self, view: ViewRecord) -> Position:
-        """Where a job stands."""
+        """The position of a job."""
         if self.order == "key":
-            return view.key, 0.0, 0, view.key  # two places of one key are the same
+            return view.key, 0.0, 0, view.key  # a key found in two shards has one position
         at = view.perform_at if view.buried_at is None else view.buried_at
         return view.retry_count if self.order == "retry_count" else at, at, view.seq, view.key
 
@@ -190,10 +190,10 @@ class PageRequest(msgspec.Struct):
 
 
 class _PageReply(msgspec.Struct, array_like=True):
-    """What the script says."""
+    """The script's reply."""
 
     views: list[ViewRecord]
-    #: It has looked at all up to this one; False at the end, True if it is not ready to look yet.
+    #: The script has looked at every job up to this position. False: at the end. True: it is still sorting the keys.
     reached: tuple[float | str, float, int, str] | bool
 
 
@@ -201,7 +201,7 @@ _read_part = msgspec.msgpack.Decoder(_PageReply).decode
 
 
 def _begin(order: Order, reverse: bool, start: float | str | None, after: Position | None) -> Position | None:
-    """Beyond which position a page begins: at `start` at the earliest, that itself included."""
+    """The position after which a page begins. The page holds no job before `start`, but may hold `start` itself."""
     if after is not None:
         value, at, arrival, key = after
         after = (value, 0.0, 0, value) if order == "key" else (value, at, max(0, min(arrival, _LAST)), key)
@@ -214,19 +214,19 @@ def _begin(order: Order, reverse: bool, start: float | str | None, after: Positi
 
 
 def _merged(found: list[Found], more: list[Found], request: PageRequest) -> list[Found]:
-    """Of two pages, one: each key once, in order, and no more than are wanted."""
+    """Two pages merged into one: each key once, in order, and no more jobs than requested."""
     keys = {view.key for _, view in found}
     found += [each for each in more if each[1].key not in keys]
     return sorted(found, key=lambda each: each[0], reverse=request.reverse)[: request.limit]
 
 
 class _ShardPages:
-    """What one shard has to show, as far as it has been read."""
+    """The jobs of one shard that were read but are not on the page yet."""
 
     def __init__(self, tag: str) -> None:
         self.tag = tag
         self.views: deque[tuple[Position, ViewRecord]] = deque()
-        #: All up to this one have been read; None: none.
+        #: Every job up to this position has been read; None: no job.
         self.reached: Position | None = None
         self.ended = False
 
@@ -252,7 +252,7 @@ def _first(layouts: Layouts, layout: Layout, tags: Sequence[str], request: PageR
             break
         else:
             position, view = best.views.popleft()
-            if view.key not in keys:  # else somebody has moved it meanwhile
+            if view.key not in keys:  # else it was moved between two reads
                 keys.add(view.key)
                 found.append((position, view.job_view(layout.queue, layout.shard(best.tag))))
     return found
@@ -268,7 +268,7 @@ def _best(lanes: Sequence[_ShardPages], request: PageRequest) -> _ShardPages | N
 
 
 def _may_precede(lane: _ShardPages, best: _ShardPages | None, request: PageRequest) -> bool:
-    """Whether a lane must be read on before it is known what comes next."""
+    """Whether a lane must be read further before the next job of the page is known."""
     if lane.views or lane.ended:
         return False
     return best is None or lane.reached is None or request.precedes(lane.reached, best.views[0][0])
@@ -282,7 +282,7 @@ def _feed(
     request: PageRequest,
     wanted: int,
 ) -> None:
-    """Read on in the lanes that are hungry: as much of each as is likely to be needed."""
+    """Read further in the hungry lanes, as many jobs of each as the page is likely to need."""
     share = wanted / len(lanes)
     count = min(wanted, math.ceil(share + 3 * math.sqrt(share)), MOST)
     calls = []
@@ -353,7 +353,7 @@ class RedisInspect:
         found = {name: _read_worker(view) for name, view in views.items() if not name.startswith("shards:")}
         busy = _busy(self._layouts, list(found))
         for name, view in found.items():
-            # A worker that leaves at this moment may be known by half.
+            # Of a worker that is leaving right now, some fields may be gone already.
             view.started_at = float(times.get(f"started:{name}", 0.0))
             view.seen_at = float(times.get(f"seen:{name}", view.started_at))
             view.shards = _read_shards(views.get(f"shards:{name}", b"{}"))
@@ -392,7 +392,7 @@ class RedisInspect:
         def step(layout: Layout) -> Page:
             found = _first(self._layouts, layout, layout.tags, request)
             if layout.next_tags:
-                # Whatever is moved meanwhile is there by the time when these are asked.
+                # The new shards are read last, so a job that moves in the meantime is found there.
                 found = _merged(found, _first(self._layouts, layout, layout.next_tags, request), request)
             last = write_position(order, found[-1][0]) if found and len(found) == limit else None
             return Page([view for _, view in found], last)

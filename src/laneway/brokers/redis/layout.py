@@ -27,25 +27,25 @@ from .script import load
 
 _T = TypeVar("_T")
 
-#: How often a call is made anew because another process has paused or resharded the queue meanwhile.
+#: How often a call is tried when another process pauses or reshards the queue in the meantime.
 TRIES = 20
 
 
 class QueueRecord(msgspec.Struct, array_like=True):
-    """A queue as it is stored."""
+    """The stored record of a queue."""
 
     shards: int
     epoch: int
-    #: The shard count that it is being changed to; 0 when it is not.
+    #: The new shard count while the queue is being resharded; else 0.
     resharding: int = 0
     paused: bool = False
-    #: How many jobs there were to be moved when that began, graves included; -1 until they are counted.
+    #: How many jobs there were to move when the resharding began, graves included; -1 until they are counted.
     to_move: int = 0
-    #: How many of them have been.
+    #: How many of those have been moved.
     moved: int = 0
-    #: How many shards the epoch before had that may not be closed yet.
+    #: How many shards of the previous epoch may still be open.
     closing: int = 0
-    #: What the shards of former epochs have counted.
+    #: The counts of the shards of former epochs.
     processed: int = 0
     failed: int = 0
 
@@ -54,7 +54,7 @@ _read_record = msgspec.msgpack.Decoder(QueueRecord).decode
 
 
 class Layout:
-    """A queue's shards as tags: what the keys of a shard begin with."""
+    """A queue's shards as tags. A tag is the common prefix of a shard's Redis keys."""
 
     def __init__(self, keys: Keys, queue: str, record: QueueRecord) -> None:
         self.keys = keys
@@ -66,7 +66,7 @@ class Layout:
 
     @cached_property
     def next_tags(self) -> list[str]:
-        """Those that the queue is being moved to; none when it is not."""
+        """The tags of the new shards while the queue is being resharded; else none."""
         return [self.keys.tag(self.queue, self.epoch + 1, shard) for shard in range(self.record.resharding)]
 
     @property
@@ -74,14 +74,14 @@ class Layout:
         return self.tags + self.next_tags
 
     def tags_of_key(self, key: str) -> list[str]:
-        """Where a key is or belongs, in the order in which to ask: what has not been moved yet stays where it was."""
+        """The shards where a key may be, in the order to ask them: a key stays in its old shard until it is moved."""
         homes = [self.tags[shard_of(key, self.shards)]]
         if self.record.resharding:
             homes.append(self.next_tag_of_key(key))
         return homes
 
     def next_tag_of_key(self, key: str) -> str:
-        """Where a key will be when the queue has been resharded."""
+        """The shard of a key after the queue has been resharded."""
         return self.next_tags[shard_of(key, self.record.resharding)]
 
     def shard(self, tag: str) -> int:
@@ -89,7 +89,7 @@ class Layout:
 
 
 class Layouts:
-    """The layouts of all queues, remembered until they prove outdated."""
+    """The layouts of all queues, cached until they prove outdated."""
 
     def __init__(self, server: RedisClient, keys: Keys, clock: Clock | None) -> None:
         self.server = server
@@ -98,13 +98,13 @@ class Layouts:
         self._known: dict[str, Layout] = {}
 
     def args(self, **args: object) -> bytes:
-        """Arguments as scripts take them, with the time in case that tests bring one."""
+        """Encoded arguments of a script. With a clock, as in tests, they include the time."""
         if self.clock is not None:
             args.setdefault("now", self.clock.now())
         return msgspec.msgpack.encode(args)
 
     def declare(self, queue: str, shards: int) -> Layout:
-        """Make a queue if it does not exist."""
+        """Create a queue if it does not exist."""
         known = self._known.get(queue)
         if known is not None:
             return known
@@ -112,7 +112,7 @@ class Layouts:
         return self.remember(queue, stored)
 
     def get(self, queue: str) -> Layout:
-        """A queue that there is; raises BrokerError if it is not."""
+        """The layout of an existing queue; raises BrokerError if there is no such queue."""
         known = self._known.get(queue)
         if known is not None:
             return known
@@ -122,7 +122,7 @@ class Layouts:
         return self.remember(queue, stored)
 
     def known(self, queues: Collection[str]) -> list[Layout]:
-        """Those queues that there are."""
+        """The layouts of those of the queues that exist."""
         unknown = [queue for queue in queues if queue not in self._known]
         if unknown:
             for queue, stored in zip(unknown, self.server.do("HMGET", self.keys.queues, *unknown), strict=True):
@@ -131,38 +131,38 @@ class Layouts:
         return [layout for queue in queues if (layout := self._known.get(queue)) is not None]
 
     def read_all(self) -> list[Layout]:
-        """Every queue there is, by name, as it is stored now."""
+        """The layouts of all queues, sorted by name, as they are stored now."""
         stored = self.server.do("HGETALL", self.keys.queues)
         records = {stored[i].decode(): stored[i + 1] for i in range(0, len(stored), 2)}
         self._known = {}
         return [self.remember(queue, records[queue]) for queue in sorted(records)]
 
     def forget(self, queue: str) -> None:
-        """Have a queue be read again when it is next needed."""
+        """Drop a queue from the cache, so that it is read again when it is next needed."""
         self._known.pop(queue, None)
 
     def remember(self, queue: str, stored: bytes) -> Layout:
-        """Take in a queue's record as it was just read."""
+        """Cache a queue's record as it was just read."""
         layout = self._known[queue] = Layout(self.keys, queue, _read_record(stored))
         return layout
 
     def open(self, layout: Layout, *, tell: bool = False) -> None:
-        """Open the shards of a queue, in case that nobody has, or that whoever was at it died.
+        """Open the shards of a queue that no process has opened, or that a process left unopened when it died.
 
-        `tell` those that are open already, too, whether the queue is paused.
+        With `tell`, shards that are open already are also told whether the queue is paused.
         """
         args = [self.args(paused=layout.record.paused, tell=tell)]
         self.server.run_all([(load("open"), [tag], args) for tag in layout.all_tags])
 
     def together(self, tags: Iterable[str]) -> list[list[str]]:
-        """Tags that one script may touch at once: all, or each alone on a Cluster."""
+        """Groups of tags that one script may touch at once: all tags, or on a Cluster each tag alone."""
         names = list(tags)
         if self.server.is_cluster:
             return [[name] for name in names]
         return [names] if names else []
 
     def attempt(self, queue: str, step: Callable[[Layout], _T]) -> _T:
-        """What `step` returns for the layout of a queue that exists; again with a new one when it was outdated."""
+        """What `step` returns for the layout of an existing queue. Repeats `step` if the layout was outdated."""
         for _ in range(TRIES):
             layout = self.get(queue)
             try:
@@ -172,11 +172,12 @@ class Layouts:
         raise outdated(queue)
 
     def refresh(self, layout: Layout) -> None:
-        """A layout proved outdated: read it again, and open what is not. A queue that is gone, because somebody has
-        emptied the server, is made again as it was.
+        """Read a layout again that proved outdated, and open shards that are not open.
 
-        If it was not outdated, what was asked for is on its way from one shard to another, and whoever was at it may
-        have died: bring it there.
+        If the queue is gone, because the server was emptied, it is created again with the same shard count.
+
+        If the layout was not outdated, the key that was asked for is on its way from one shard to another. The process
+        that was moving it may have died, so this finishes the move.
         """
         self.forget(layout.queue)
         found = self.declare(layout.queue, layout.shards)
@@ -185,11 +186,11 @@ class Layouts:
             on_their_way = self.server.do_all([("EXISTS", f"{tag}:leaving") for tag in found.tags])
             for tag, is_left in zip(found.tags, on_their_way, strict=True):
                 if is_left:
-                    with suppress(StaleLayoutError):  # somebody has finished it
+                    with suppress(StaleLayoutError):  # another process has finished the resharding
                         transfer.transfer_keys(self, tag, found.next_tag_of_key, leaving_only=True)
 
     def ask(self, script: str, tag: str, **args: object) -> list[Any]:
-        """What a script says about one shard."""
+        """A script's answer about one shard."""
         answer: list[Any] = self.server.run(load(script), [tag], [self.args(**args)])
         return ensure_current(answer)
 

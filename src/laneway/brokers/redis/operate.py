@@ -36,7 +36,7 @@ def cancel(layouts: Layouts, queue: str, key: str, identity: str | None) -> bool
 def reschedule(
     layouts: Layouts, queue: str, key: str, identity: str | None, delay_s: float, perform_at: float | None
 ) -> bool:
-    due_at(0.0, delay_s, perform_at)  # what is finite now is so by the server's clock
+    due_at(0.0, delay_s, perform_at)  # a time that is finite from 0 is finite by the server's clock too
     at = None if perform_at is None else float(perform_at)
     return _act(layouts, queue, "reschedule", key, identity, delay=float(delay_s), perform_at=at)
 
@@ -61,7 +61,7 @@ def _act(layouts: Layouts, queue: str, script: str, key: str, identity: str | No
 def _act_on_all(
     layouts: Layouts, queue: str, script: str, keys: Sequence[str], *, together: bool = False, **args: object
 ) -> int:
-    """Do the same to many jobs. Returns to how many it was done. `together`: ask all homes of a key in one call."""
+    """Run a script on many jobs. Returns how many it changed. With `together`, one call covers all shards of a key."""
     count, left = 0, list(keys)
 
     def step(layout: Layout) -> None:
@@ -87,7 +87,7 @@ def _act_on_all(
 
 
 def _parts(layout: Layout, keys: Sequence[str], home: int | None) -> list[_Part]:
-    """Keys by the shard that they are asked for in, a bounded number at a time."""
+    """Keys grouped by the shards to ask, a bounded number per group."""
     groups: dict[tuple[str, ...], list[str]] = {}
     for key in keys:
         homes = layout.tags_of_key(key)
@@ -109,7 +109,7 @@ def _ask_all(
 
 
 def _context(layouts: Layouts, layout: Layout, tags: int = 1) -> dict[str, object]:
-    """What each of these scripts must know of the queue."""
+    """The arguments about the queue that each of these scripts takes."""
     return {"moving": layout.record.resharding > 0, "bells": wakeup_keys_for(layouts, layout.queue, tags)}
 
 
@@ -117,8 +117,10 @@ def _context(layouts: Layouts, layout: Layout, tags: int = 1) -> dict[str, objec
 
 
 def _set_paused(layouts: Layouts, queue: str, *, paused: bool) -> bool:
-    """The queue's record says whether it is paused. Its shards are told even if that is not new: whoever changed it
-    may have died before."""
+    """Note in the queue's record whether it is paused, and tell its shards. Returns whether that was a change.
+
+    The shards are told even if the record did not change: the process that changed it may have died before.
+    """
     changed = layouts.server.run(load("pause"), [layouts.keys.queues], [layouts.args(queue=queue, paused=paused)])
     if changed is None:
         return False
@@ -127,7 +129,7 @@ def _set_paused(layouts: Layouts, queue: str, *, paused: bool) -> bool:
         told = layouts.get(queue)
         layouts.open(told, tell=True)
         layouts.forget(queue)
-        # Of two who are at it at the same time, the last to tell sees what is true, and tells that.
+        # If two processes do this at once, the last one to tell the shards then reads the true record, and tells that.
         true = layouts.get(queue)
         if (true.record.paused, true.all_tags) == (told.record.paused, told.all_tags):
             break

@@ -30,21 +30,23 @@ from .layout import TRIES, Layouts, outdated
 from .script import load
 from .wakeup import wake_all
 
-#: What has lain in an outbox for so many seconds was left behind.
+#: An entry that has been in an outbox for this many seconds was left behind.
 LEFT_BEHIND_S = 5.0
 #: How many entries of a shard are read at a time: each may be large.
 _SOME = 10
-#: Of so many entries in an outbox it is not looked to which queues they go.
+#: With more entries than this in an outbox, `holds` does not check to which queues they go.
 _MANY = 1_000
 
 _log = logging.getLogger("laneway")
-_write = msgspec.json.Encoder().encode  # a text, because scripts cannot be given bytes in their arguments
+_write = msgspec.json.Encoder().encode  # JSON text, because arguments of scripts cannot hold bytes
 _read = msgspec.json.Decoder(list[NewJob]).decode
 
 
 class OutboxEntry:
-    """What lies in the outbox of a shard under one id, which ends with the queue that it goes to: what a run has sent
-    to one shard, as they were then, or copies of events for one queue."""
+    """An entry in the outbox of a shard: the jobs that a run has sent to one shard, or copies of events for one queue.
+
+    The receiving shard is by the layout at the time of sending. The id ends with the queue that the entry goes to.
+    """
 
     __slots__ = ("id", "jobs", "sent_at", "tag")
 
@@ -52,7 +54,7 @@ class OutboxEntry:
         self.tag = tag
         self.id = id
         self.jobs = jobs
-        #: By the clock of the shard's server.
+        #: The time by the clock of the shard's server.
         self.sent_at: float | None = None
 
 
@@ -65,24 +67,25 @@ class ClusterOutbox:
         self.delivered = DeliveryMarks(layouts)
 
     def entries(self, tag: str, name: str, jobs: Iterable[NewJob]) -> list[OutboxEntry]:
-        """What a run has sent, as it will lie in the outbox of its shard; `name` is never used for another run."""
+        """The entries for what a run has sent, for the outbox of its shard. No other run ever uses the same `name`."""
         groups = by_shard(jobs, self._layouts)
         return [OutboxEntry(tag, f"{name}:{n}:{group[0].queue}", group) for n, group in enumerate(groups)]
 
     def ids(self, tag: str, start: str) -> list[str]:
-        """What lies in the outbox of a shard and begins so."""
+        """The ids in the outbox of a shard that begin with `start`."""
         names: list[bytes] = self._layouts.server.do("HKEYS", f"{tag}:outbox")
         return [name.decode() for name in names if name.startswith(start.encode())]
 
     def still_there(self, ids: Sequence[tuple[str, str]]) -> list[OutboxEntry]:
-        """Those, by tag and id, that nobody has delivered yet: as they are stored."""
+        """Of the entries with these tags and ids, those that are not delivered yet, as they are stored."""
         found = self._layouts.server.do_all([("HGET", f"{tag}:outbox", id) for tag, id in ids])
         return [_stored(tag, id, value) for (tag, id), value in zip(ids, found, strict=True) if value is not None]
 
     def deliver(self, entries: Sequence[OutboxEntry]) -> None:
-        """Store what lies there, in order, and remove it. What cannot be stored now stays for a later sweep.
+        """Store the jobs of the entries, in order, and remove the entries. What cannot be stored now stays for a later
+        sweep.
 
-        A job whose key has come to belong to another kind is given up: its run is settled and cannot fail any more.
+        A job whose key now belongs to another kind is given up: its run is settled and cannot fail any more.
         """
         parcels = {entry.id: EnqueueGroup(entry.jobs, 0, entry.id, entry.sent_at) for entry in entries}
         for parcel in parcels.values():
@@ -121,7 +124,7 @@ class ClusterOutbox:
             _log.error("What was sent cannot be stored: %s", another_kind(parcel.jobs[number], kind))
 
     def holds(self, queues: Collection[str]) -> bool:
-        """Whether something that was sent from these queues, or to them, was not delivered yet."""
+        """Whether anything sent from these queues, or to them, is not delivered yet."""
         server = self._layouts.server
         homes = {tag: layout.queue for layout in self._layouts.read_all() for tag in layout.all_tags}
         sizes = server.do_all([("HLEN", f"{tag}:outbox") for tag in homes])
@@ -133,7 +136,7 @@ class ClusterOutbox:
         return any(name.endswith(ends) for names in found for name in names)
 
     def sweep(self, now: float) -> None:
-        """Deliver what others have left behind."""
+        """Deliver entries that their senders have left behind."""
         tags = [tag for layout in self._layouts.read_all() for tag in layout.all_tags]
         while tags:
             left: list[OutboxEntry] = []
@@ -154,7 +157,7 @@ class ClusterOutbox:
             except BrokerError as error:
                 _log.warning("What was sent is kept, and will be stored later: %s", error)
                 return
-            # Where there may be more. What could not be delivered is left for the next sweep.
+            # Look again in shards that may have more. Entries that could not be delivered are left for the next sweep.
             gone = {entry.tag for entry in left if self._is_gone(entry)} if left else set()
             tags = [tag for tag, rows in zip(tags, found, strict=True) if len(rows) >= 2 * _SOME and tag in gone]
 
@@ -170,7 +173,7 @@ class ClusterOutbox:
 
 
 def _stored(tag: str, id: str, value: bytes) -> OutboxEntry:
-    """An entry as it lies in the outbox: when and by whom it was sent, and what."""
+    """Decodes a stored entry: the time it was sent, the worker that sent it, and its jobs."""
     sent_at, _, text = value.split(b"\n", 2)
     entry = OutboxEntry(tag, id, _read(text))
     entry.sent_at = float(sent_at)
@@ -183,7 +186,7 @@ def text_of(entry: OutboxEntry) -> str:
 
 
 class ClusterEnqueuer:
-    """Jobs and copies of events on their way in."""
+    """The verb `enqueue` on a Cluster, for jobs and for copies of events."""
 
     def __init__(self, layouts: Layouts, storing: ClusterJobWriter, outbox: ClusterOutbox) -> None:
         self._layouts = layouts
@@ -195,7 +198,7 @@ class ClusterEnqueuer:
         if len({job.event_id for job in copies}) == len(copies):
             self._storing.enqueue(jobs)
             return
-        chunks = chunks_of(copies)  # they may be too many, and then nothing is stored
+        chunks = chunks_of(copies)  # raises if an event has too many copies; then nothing is stored
         others = [job for job in jobs if not job.event_id]
         if others:
             self._store(others)
@@ -220,13 +223,13 @@ class ClusterEnqueuer:
             raise
 
     def _post(self, copies: Sequence[NewJob]) -> list[OutboxEntry]:
-        """Put copies of whole events into an outbox, that of a shard to which one of them goes."""
+        """Put all copies of whole events into one outbox: that of a shard to which one of the copies goes."""
         name = new_id()
         for _ in range(TRIES):
             layout = self._layouts.declare(copies[0].queue, DEFAULT_SHARDS)
             tag = layout.tags_of_key(copies[0].key)[
                 -1
-            ]  # not in the shard that is being left, if the queue is resharded
+            ]  # while the queue is resharded, the new shard, not the one that is being left
             entries = _entries(tag, name, copies)
             told = [part for entry in entries for part in (entry.id, text_of(entry))]
             answer = self._layouts.server.run(load("outbox_put"), [tag], [self._layouts.args(entries=told)])
@@ -241,11 +244,11 @@ class ClusterEnqueuer:
         try:
             self._outbox.deliver(entries)
         except BrokerError:
-            pass  # they are in the outbox: whoever sweeps next delivers them
+            pass  # they are in the outbox: the next worker that sweeps delivers them
 
 
 def _entries(tag: str, name: str, copies: Sequence[NewJob]) -> list[OutboxEntry]:
-    """One for each queue, so that what goes there arrives in its order."""
+    """One entry for each queue, so that the copies for a queue arrive in order."""
     by_queue: dict[str, list[NewJob]] = {}
     for copy in copies:
         by_queue.setdefault(copy.queue, []).append(copy)

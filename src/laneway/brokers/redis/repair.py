@@ -33,14 +33,14 @@ from .wakeup import wakeup_keys_for
 if TYPE_CHECKING:
     from ...app import Laneway
 
-#: The oldest Redis that has every command of ours. Every Valkey has.
+#: The oldest Redis that has every command Laneway uses. Every Valkey has them all.
 OLDEST = (6, 2)
-#: The part of maxmemory from which on it is time to do something.
+#: The part of maxmemory above which the check reports a problem.
 NEARLY_FULL = 0.9
 
 
 def problems(caller: RedisClient) -> list[Finding]:
-    """Every problem, of every server."""
+    """The problems of all servers."""
     found: list[Finding] = []
     for server in caller.servers():
         try:
@@ -162,7 +162,7 @@ def _problem(code: str, place: str, text: str) -> Finding:
 
 
 def _config(server: Server, name: str) -> str | None:
-    """A setting; None where CONFIG is forbidden, or unknown as on some managed services."""
+    """The value of a setting; None where CONFIG is forbidden, or unknown as on some managed services."""
     try:
         answer = server.do("CONFIG", "GET", name)
     except BrokerError:
@@ -180,7 +180,7 @@ def _numbers(version: str) -> tuple[int, ...]:
     return (int(found[1]), int(found[2])) if found else ()
 
 
-#: Entries of the list of fresh jobs that are read at once, and those that are looked for one by one at most.
+#: How many entries of the list of fresh jobs are read at once, and at most how many are looked up one by one.
 _SURVEY_PAGE, _MOST = 5_000, 100
 _INDICES = (":keys", ":failed", ":failures", ":fkeys", ":aside", ":dead", ":dkeys", ":due")
 _read_levels = msgspec.msgpack.Decoder(list[int]).decode
@@ -188,29 +188,29 @@ _read_levels = msgspec.msgpack.Decoder(list[int]).decode
 
 @dataclass
 class ShardSurvey:
-    """What was found in a shard."""
+    """The findings in one shard."""
 
     tag: str
-    #: Keys that are queued or dead there, and do not run.
+    #: Keys that are queued or dead in the shard, and are not running.
     keys: set[str] = field(default_factory=set)
-    #: Keys whose job, or grave, is not in all its indices, or not with the payloads that there are.
+    #: Keys whose job, or grave, is missing from an index or has a wrong count of payloads.
     jobs: set[str] = field(default_factory=set)
     graves: set[str] = field(default_factory=set)
-    #: Those that have no payloads at all.
+    #: Keys whose job, or grave, has no payload at all.
     hollow: set[str] = field(default_factory=set)
     hollow_graves: set[str] = field(default_factory=set)
-    #: Entries of indices that say what is not so.
+    #: Entries of indices that match no job: index and member.
     strays: set[tuple[str, bytes]] = field(default_factory=set)
     #: Worker, token and key of each claim.
     claims: set[tuple[str, str, str]] = field(default_factory=set)
-    #: Keys of claims that their worker's list does not have.
+    #: Keys of claims that are missing from their worker's list.
     unlisted: set[str] = field(default_factory=set)
-    #: Keys that were taken out of it and may not have arrived elsewhere.
+    #: How many keys were taken out of the shard and may not have arrived in another one.
     leaving: int = 0
 
 
 def survey(layouts: Layouts, tag: str) -> ShardSurvey:
-    """Look through a shard; raises StaleLayoutError for one that is being left, or is none."""
+    """Look through a shard. Raises StaleLayoutError if its keys are being moved, or if the shard is not open."""
     found = survey_claims(layouts, tag)
     fresh_jobs: set[bytes] = set()
     for what, text in _walk(layouts, tag, ":jobs"):
@@ -229,7 +229,7 @@ def survey(layouts: Layouts, tag: str) -> ShardSurvey:
 
 
 def survey_claims(layouts: Layouts, tag: str) -> ShardSurvey:
-    """Look at the claims of a shard only; it may be one that is being left."""
+    """Look only at the claims of a shard. Works while its keys are being moved."""
     found = ShardSurvey(tag)
     for what, text in _walk(layouts, tag, ":running"):
         if what == b"unlisted":
@@ -250,13 +250,13 @@ def _walk(layouts: Layouts, tag: str, what: str) -> Iterator[tuple[bytes, bytes]
 
 
 def _levels(layouts: Layouts, tag: str) -> list[str]:
-    """The indices of other priorities than 0."""
+    """The indices of the priorities other than 0."""
     stored = layouts.server.do("HGET", f"{tag}:meta", "levels")
     return [f":due:{level}" for level in _read_levels(stored)] if stored else []
 
 
 def _not_in_list(layouts: Layouts, tag: str, entries: set[bytes]) -> set[str]:
-    """Keys of fresh jobs that the list does not have, though it should: then nobody would ever claim them."""
+    """Keys of fresh jobs that are missing from the list of fresh jobs. No worker would ever claim them."""
     first = 0
     while entries:
         page = layouts.server.do("LRANGE", f"{tag}:ready", first, first + _SURVEY_PAGE - 1)
@@ -264,7 +264,8 @@ def _not_in_list(layouts: Layouts, tag: str, entries: set[bytes]) -> set[str]:
         first += len(page)
         if len(page) < _SURVEY_PAGE:
             break
-    # Some may have been claimed since, and entries passed over as the list became shorter: so look for each.
+    # Some jobs may have been claimed since. Some entries may have been skipped as the list became shorter. So each one
+    # is looked up.
     left = sorted(entries)[:_MOST]
     if not left:
         return set()
@@ -272,24 +273,24 @@ def _not_in_list(layouts: Layouts, tag: str, entries: set[bytes]) -> set[str]:
     return {key.decode() for key in ensure_current(answer)[1:]}
 
 
-#: Keys that are mended in one step, and names that are looked through in one.
+#: How many keys are repaired in one step, and the COUNT of one SCAN.
 _ORPHAN_PAGE, _NAMES = 500, 5_000
 _FOUND = "Its job was gone; it was found by laneway check --repair."
 
 _T = TypeVar("_T")
-#: Gives back the claims of workers. Returns how many those were.
+#: Gives back the claims of workers. Returns the number of claims.
 GiveBack = Callable[[Sequence[str]], int]
 
 
 @dataclass
 class RepairFindings:
-    """What was found in all queues."""
+    """The findings in all queues."""
 
     surveys: list[tuple[Layout, ShardSurvey]] = field(default_factory=list)
-    #: Claims, by their worker: of those that are dead, and of those that nobody knows.
+    #: The number of claims by worker: of dead workers, and of unknown workers.
     dead: dict[str, int] = field(default_factory=dict)
     nobodys: dict[str, int] = field(default_factory=dict)
-    #: By tag: keys in a shard that is not theirs, and keys with payloads (queued, dead) that nothing leads to.
+    #: By tag: keys in the wrong shard, and keys (queued, dead) with payloads that may have no job.
     astray: dict[str, list[str]] = field(default_factory=dict)
     orphans: dict[str, tuple[list[str], list[str]]] = field(default_factory=dict)
     orphan_count: int = 0
@@ -311,11 +312,11 @@ class RedisHealth:
         return None
 
     def check(self, app: Laneway | None = None) -> list[Finding]:
-        """What is unsafe about the servers, and what is wrong with the jobs: all of them are looked through."""
+        """Problems of the servers' settings and of the stored jobs. Looks at every job."""
         return problems(self._layouts.server) + check(self._layouts)
 
     def repair(self) -> list[str]:
-        """Mend what is wrong with the jobs; the servers' settings are left alone."""
+        """Repair the stored jobs. Leaves the servers' settings alone."""
         return repair(self._layouts, self._give_back)
 
     def duties(self, queues: Collection[str]) -> Sequence[Duty]:
@@ -326,7 +327,7 @@ class RedisHealth:
 
 
 def check(layouts: Layouts) -> list[Finding]:
-    """What is wrong with the stored data."""
+    """The problems of the stored data."""
     queues = layouts.read_all()
     found = _look(layouts, queues)
     counted = [
@@ -376,14 +377,14 @@ def check(layouts: Layouts) -> list[Finding]:
 
 
 def repair(layouts: Layouts, give_back: GiveBack) -> list[str]:
-    """Mend what can be mended. Returns what was done, a sentence each."""
+    """Repair what can be repaired. Returns one sentence for each kind of repair."""
     queues = layouts.read_all()
     closed = sum(reshard.close(layouts, layout) for layout in queues if layout.record.closing)
     found = _look(layouts, queues)
     for layout, each in found.surveys:
-        with suppress(StaleLayoutError):  # it is being resharded since
+        with suppress(StaleLayoutError):  # a resharding has begun since
             _repair(layouts, layout, each)
-    # After the lists of workers, by which claims are given back.
+    # This comes after the repair of the workers' lists, by which claims are given back.
     given_back = give_back([*found.dead, *found.nobodys]) if found.dead or found.nobodys else 0
     arrived = moved = 0
     for layout, each in found.surveys:
@@ -415,7 +416,7 @@ def _look(layouts: Layouts, queues: Sequence[Layout]) -> RepairFindings:
     for layout in queues:
         try:
             looks = [(survey_claims if layout.record.resharding else survey)(layouts, tag) for tag in layout.tags]
-        except StaleLayoutError:  # it is being resharded since, or has never been used
+        except StaleLayoutError:  # a resharding has begun since, or the queue has never been used
             continue
         for each in looks:
             found.surveys.append((layout, each))
@@ -429,7 +430,7 @@ def _look(layouts: Layouts, queues: Sequence[Layout]) -> RepairFindings:
 
 
 def _sort_claims(layouts: Layouts, found: RepairFindings) -> None:
-    """Whose claims are of workers that do not live? Asked twice, because a worker may have left in between."""
+    """Find the claims of workers that are not alive. Reads the claims twice: a worker may have left in between."""
     living, dead = _workers(layouts)
     for _, each in found.surveys:
         suspicious = {claim for claim in each.claims if claim[0] not in living}
@@ -460,7 +461,7 @@ def _find_orphans(layouts: Layouts, queues: Sequence[Layout], found: RepairFindi
 
 
 def _spilled(layouts: Layouts, tags: set[str]) -> Iterator[tuple[str, list[str], list[str]]]:
-    """Keys that have payloads besides their records, by shard, some at a time: from the names of Redis' keys."""
+    """Keys with payloads outside their records, by shard, a page at a time. Reads the names of Redis keys."""
     for server in layouts.server.servers():
         cursor = b"0"
         while True:

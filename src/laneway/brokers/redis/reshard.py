@@ -24,9 +24,9 @@ from .layout import TRIES, Layout, Layouts, outdated
 from .script import load
 from .wakeup import wake
 
-#: What was cancelled is moved so much at a time, and in one step no more than so many times.
+#: How many marks of a shard are moved at a time, and how often in one step at most.
 _MARKS, _PAGES = 1_000, 10
-#: How long a shard remembers at most what was delivered to it; see `note_delivered` in scripts/enqueue.lua.
+#: The longest time for which a shard remembers deliveries; see `note_delivered` in scripts/enqueue.lua.
 _DELIVERED_S = 604_800
 _read_turn, _write_turn = msgspec.msgpack.Decoder(list[Any]).decode, msgspec.msgpack.Encoder().encode
 _NOTHING = ReshardProgress(total=0, moved=0, running=0, done=True)
@@ -53,7 +53,7 @@ class RedisShards:
                 if layout.record.to_move < 0:
                     _prepare(self._layouts, layout)
                 return _step(self._layouts, layout, limit)
-            except StaleLayoutError:  # somebody has finished it meanwhile, or a shard has never been opened
+            except StaleLayoutError:  # another process has finished it, or a shard has never been opened
                 self._layouts.refresh(layout)
         raise outdated(queue)
 
@@ -71,7 +71,7 @@ def _begin(layouts: Layouts, queue: str, shards: int) -> Layout:
 
 
 def _prepare(layouts: Layouts, layout: Layout) -> None:
-    """Open the new shards, have the old ones be left, and count what is in them."""
+    """Open the new shards, mark the old ones as being left, and count the jobs in them."""
     layouts.open(layout)
     args = [layouts.args(shards=layout.record.resharding)]
     counts = layouts.server.run_all([(load("reshard_mark"), [tag], args) for tag in layout.tags])
@@ -102,15 +102,14 @@ def _step(layouts: Layouts, layout: Layout, limit: int) -> ReshardProgress:
 
 
 def _look(layouts: Layouts, layout: Layout) -> list[tuple[int, int, bool]]:
-    """Of each old shard: how many jobs are still to be moved, how many run, and whether nothing is left."""
+    """For each old shard: how many jobs are still to be moved, how many run, and whether the shard is empty."""
     args = [layouts.args()]
     answers = layouts.server.run_all([(load("reshard_look"), [tag], args) for tag in layout.tags])
     return [(there, claims, bool(is_empty)) for _, there, claims, is_empty in map(ensure_current, answers)]
 
 
 def _move_marks(layouts: Layouts, layout: Layout) -> bool:
-    """Move what is remembered of jobs that were cancelled, and of what was delivered. False: there is more than one
-    step should take."""
+    """Move the marks of cancelled jobs and of deliveries. False: there are more than one step should move."""
     cancelled = _move_index(layouts, layout, ":cancelled", None, _cancelled_key)
     return cancelled and _move_index(layouts, layout, ":delivered", _DELIVERED_S, _delivered_key)
 
@@ -146,7 +145,7 @@ def _move_index(
 
 
 def _finish(layouts: Layouts, layout: Layout) -> None:
-    """Nothing is left in the old shards, and nothing can come into them."""
+    """End the resharding. The old shards are empty, and nothing can come into them."""
     server = layouts.server
     states = [_pairs(found) for found in server.do_all([("HGETALL", f"{tag}:meta") for tag in layout.tags])]
     if any(b"open" not in state for state in states):
@@ -168,20 +167,23 @@ def _finish(layouts: Layouts, layout: Layout) -> None:
     )
     server.run(load("reshard_end"), [layouts.keys.queues], [args])
     layouts.forget(layout.queue)
-    # If we die here, whoever reshards the queue next, or repairs it, closes them.
+    # If we die here, the next process that reshards or repairs the queue closes the old shards.
     close(layouts, layouts.get(layout.queue))
     wake(layouts, layout.queue)
 
 
 def _last_turns(states: Sequence[Mapping[bytes, bytes]], is_cluster: bool) -> list[bytes]:
-    """Each worker and the last turn that one of the old shards remembers of it: repeated, it must get its answer also
-    from the new shards. Later turns, which claim nothing any more, are told them at once."""
+    """Each worker, and the last of its turns that the old shards remember.
+
+    If the worker repeats that turn, the new shards must give the same answer. They are told of later turns, which claim
+    nothing any more, as these are taken.
+    """
     last: dict[bytes, tuple[int, bool, bytes]] = {}
     for state in states:
         for name, stored in state.items():
             if name.startswith(b"t:"):
                 seq, token, _, *claimed = _read_turn(stored)
-                if is_cluster:  # what was refused is known in the shard that refused it, also when it is closed
+                if is_cluster:  # the shard that refused a settlement remembers that, even after it is closed
                     stored = _write_turn((seq, token, (), *claimed))
                 turn = seq, any(claimed), stored
                 last[name[2:]] = max(turn, last.get(name[2:], turn))
@@ -189,7 +191,7 @@ def _last_turns(states: Sequence[Mapping[bytes, bytes]], is_cluster: bool) -> li
 
 
 def close(layouts: Layouts, layout: Layout) -> bool:
-    """Close the shards of the epoch before, if nobody has. False: something is still in one of them."""
+    """Close the shards of the previous epoch, unless they are closed. False: one of them is not empty."""
     if not layout.record.closing:
         return True
     old = [layouts.keys.tag(layout.queue, layout.epoch - 1, shard) for shard in range(layout.record.closing)]

@@ -41,9 +41,9 @@ _QUOTED = "special characters in a user or password must be percent-quoted, such
 
 @dataclass(frozen=True, slots=True)
 class RedisSettings:
-    """What a redis: URL says."""
+    """The settings in a redis: URL."""
 
-    #: Host and port; several only for a Cluster, none for a Unix socket.
+    #: Hosts and ports: several only for a Cluster, none for a Unix socket.
     hosts: tuple[Place, ...] = (("localhost", DEFAULT_PORT),)
     #: The path of a Unix socket.
     path: str | None = None
@@ -52,11 +52,11 @@ class RedisSettings:
     database: int = 0
     username: str | None = field(default=None, repr=False)
     password: str | None = field(default=None, repr=False)
-    #: Begins the names of all keys.
+    #: The names of all keys begin with it.
     prefix: str = "laneway"
-    #: The most connections of a process, beyond one for each thread that waits.
+    #: The most connections of a process, besides one for each waiting thread.
     pool: int = 5
-    #: Seconds that a call waits for one of them.
+    #: Seconds that a call waits for a free connection.
     pool_timeout_s: float = 5.0
     #: Seconds for connecting, and for an answer.
     timeout_s: float = 5.0
@@ -67,7 +67,7 @@ class RedisSettings:
 
     @classmethod
     def from_url(cls, url: Url, environ: Mapping[str, str] = os.environ) -> RedisSettings:
-        """The settings of redis://, rediss://, redis+cluster://, redis+unix:// and their valkey cousins."""
+        """The settings of a redis://, rediss://, redis+cluster:// or redis+unix:// URL, or the same with valkey."""
         base, _, way = url.scheme.partition("+")
         unix, cluster, tls = "unix" in (base, way), way == "cluster", base in ("rediss", "valkeys")
         options = _options(url)
@@ -94,7 +94,7 @@ class RedisSettings:
         return cls(**settings, **_checked(options, tls))
 
     def open(self) -> Server | ClusterServer:
-        """The server, or the Cluster; nothing is connected yet."""
+        """The server or the Cluster. Connects to nothing yet."""
         from redis import connection as redis_connections
 
         from .client.cluster import ClusterServer
@@ -129,7 +129,7 @@ class RedisSettings:
 
 
 def _options(url: Url) -> dict[str, str]:
-    # What follows a ? in a password: neither its names nor its values may be repeated.
+    # The text after a ? may be part of an unquoted password. Then errors may repeat neither its names nor its values.
     if any("@" in name or ("@" in value and name not in ("ca", "cert", "key")) for name, value in url.options.items()):
         raise ConfigError(f"The {url.scheme} URL has an @ after its question mark; {_QUOTED} and %3F for ?.")
     return url.take(OPTIONS)
@@ -141,7 +141,7 @@ def _credentials(text: str | None, environ: Mapping[str, str]) -> tuple[str | No
         raise ConfigError(
             f"The user or password of the redis URL has a % that quotes nothing; {_QUOTED} and %25 for %."
         )
-    if password:  # the URL's alone: a user of the environment belongs to its password
+    if password:  # both come from the URL: a user in the environment belongs to the password there
         return unquote(username) or None, unquote(password)
     return (
         unquote(username) or environ.get(USERNAME_VARIABLE) or None,
@@ -211,7 +211,7 @@ def _checked(options: Mapping[str, str], tls: bool) -> dict[str, Any]:
 
 
 def check_pool(pool: object) -> int:
-    """See that there may be so many connections."""
+    """Raise ConfigError unless `pool` is a valid number of connections."""
     if not isinstance(pool, int) or isinstance(pool, bool) or not 1 <= pool <= MAX_POOL:
         raise ConfigError(f"pool must be 1 to {MAX_POOL} connections, not {pool!r}.")
     return pool

@@ -21,33 +21,33 @@ from .enqueue import JobWriter, TagList
 from .layout import TRIES, Layout, Layouts, outdated
 from .script import load
 
-#: What the runs that a turn settles may send, in all.
+#: The most characters that the runs settled by one turn may send, in all.
 OUTBOX_CHARS = 100_000_000
 
 
 class _SettlementArgs:
-    """The settlements of a turn as its script takes them."""
+    """The settlements of a turn as arguments of its script."""
 
     def __init__(self) -> None:
-        #: Keys of which all was done, and that send nothing: by tag and token.
+        #: By tag and token: keys whose run is done and sends nothing.
         self.groups: dict[tuple[int, int], list[str]] = {}
         self.others: list[Sequence[object]] = []
-        #: What the others were made from.
+        #: The settlements behind `others`.
         self.sources: list[Settlement] = []
-        #: Keys whose shard does not exist any more.
+        #: Keys of claims whose shard does not exist any more.
         self.gone: list[str] = []
 
     def finished(self) -> list[tuple[int, int, list[str]]]:
         return [(tag, token, keys) for (tag, token), keys in self.groups.items()]
 
 
-#: Takes a turn by the layout of its queue, and notes the layouts of other queues that it goes by. The last argument
-#: says whether these were read just now.
+#: Takes a turn with the layout of its queue, and notes the layouts of other queues that it uses. The last argument says
+#: whether the layouts were read just now.
 Take = Callable[[Turn, Layout, dict[str, Layout], bool], Answer]
 
 
 def take_turn(layouts: Layouts, turn: Turn, take: Take) -> Answer:
-    """What `take` answers for the layout of the turn's queue; again with new ones when one was outdated."""
+    """What `take` answers for the layout of the turn's queue. Repeats `take` if a layout was outdated."""
     sending = [settlement.outbox for settlement in turn.settlements if settlement.outbox]
     for outbox in sending:
         check_jobs(outbox)
@@ -66,7 +66,7 @@ def take_turn(layouts: Layouts, turn: Turn, take: Take) -> Answer:
 
 
 def _ensure_size(sending: Sequence[Sequence[NewJob]]) -> None:
-    """Refuse what Redis would not take: it reads half a gigabyte at once, and a turn is one step."""
+    """Refuse outboxes that Redis would not accept: it reads half a gigabyte at once, and a turn is one step."""
     sent = [(sum(len(job.body) for job in outbox), outbox) for outbox in sending]
     if sum(chars for chars, _ in sent) > OUTBOX_CHARS:
         chars, most = max(sent, key=lambda each: each[0])
@@ -78,7 +78,7 @@ def _ensure_size(sending: Sequence[Sequence[NewJob]]) -> None:
 
 
 def _expect_known_epochs(layouts: Layouts, settlements: Sequence[Settlement], used: dict[str, Layout]) -> None:
-    """A claim from an epoch that is not known yet: what is remembered of its queue is older than the claim."""
+    """Raise StaleLayoutError if a claim has a newer epoch than the cached layout of its queue."""
     for settlement in settlements:
         claim = settlement.claim
         layout = used.get(claim.queue)
@@ -101,7 +101,7 @@ class ServerTurns:
         return take_turn(self._layouts, turn, self._take)
 
     def _take(self, turn: Turn, layout: Layout, used: dict[str, Layout], is_fresh: bool) -> Answer:
-        tags = TagList(*layout.tags)  # all must agree that nothing moves
+        tags = TagList(*layout.tags)  # all of them, because the script checks that none is being resharded
         heir = tags.place(layout.next_tags[0]) if layout.next_tags else None
         told = self._settlement_args(turn.settlements, tags, used)
         limit = turn.limit if turn.epoch in (0, layout.epoch) else 0
@@ -156,7 +156,7 @@ class ServerTurns:
     def _settlement_args(
         self, settlements: Sequence[Settlement], tags: TagList, used: dict[str, Layout]
     ) -> _SettlementArgs:
-        """Settlements as the script takes them."""
+        """Settlements as arguments of the script."""
         told = _SettlementArgs()
         for settlement in settlements:
             claim = settlement.claim
@@ -164,7 +164,7 @@ class ServerTurns:
             if layout is None:
                 layout = used[claim.queue] = self._layouts.get(claim.queue)
             if claim.ref != layout.epoch or claim.shard >= layout.shards:
-                # Somebody has taken the claim back, and resharded the queue.
+                # The claim was taken back, and then the queue was resharded.
                 told.gone.append(claim.key)
                 continue
             tag = tags.place(layout.tags[claim.shard])
@@ -178,14 +178,14 @@ class ServerTurns:
         return told
 
     def _admit(self, worker: str, tag: str) -> None:
-        """Have a shard know a worker, if it is alive."""
+        """Make a worker known to a shard; raises LeaseLost if the worker is not alive."""
         layouts = self._layouts
         if not layouts.server.run(load("admit"), [tag], [layouts.args(worker=worker, leases=layouts.keys.leases)]):
             raise dead(worker)
 
 
 def end_of(settlement: Settlement, tag: int) -> tuple[object, ...]:
-    """How a run ended, as scripts take it; what it has sent is told behind that."""
+    """How a run ended, as arguments of a script. The jobs that it has sent follow."""
     return (
         tag,
         settlement.claim.key,
@@ -204,7 +204,7 @@ def in_order(refused: Sequence[bytes], settlements: Sequence[Settlement]) -> lis
     """Refused keys in the order of their settlements, each as often as it was refused."""
     left = Counter(key.decode() for key in refused)
     keys = []
-    for settlement in reversed(settlements):  # of two about one claim the second was refused
+    for settlement in reversed(settlements):  # of two settlements of one claim the second was refused
         if left[settlement.claim.key] > 0:
             left[settlement.claim.key] -= 1
             keys.append(settlement.claim.key)

@@ -30,7 +30,10 @@ _read_keys = msgspec.json.Decoder(list[str]).decode
 
 
 class SQLiteBroker:
-    """Jobs in one SQLite file. Survives any crash of a process; of power, with `synchronous="full"`."""
+    """A broker that stores jobs in one SQLite file.
+
+    The jobs survive any crash of a process. With `synchronous="full"` they also survive a power failure.
+    """
 
     capabilities = Capabilities(shared=True)
     _database: type[Database] = Database
@@ -58,7 +61,7 @@ class SQLiteBroker:
 
     @classmethod
     def from_url(cls, url: Url) -> SQLiteBroker:
-        """sqlite:///relative.db or sqlite:////absolute.db, with ?synchronous=full&timeout=seconds."""
+        """The broker of sqlite:///relative.db or sqlite:////absolute.db, with ?synchronous=full&timeout=seconds."""
         path = url.rest.removeprefix("//")
         path = path[1:] if url.rest.startswith("///") else path
         if not path or path == ":memory:":
@@ -111,7 +114,7 @@ class SQLiteBroker:
                 raise LeaseLost(f"The worker {turn.worker} has been declared dead.")
             worker, last_seq, last_token, last_refused, priorities, shards, epoch, target, paused = row
             queue = msgspec.structs.replace(queue, shards=shards, epoch=epoch, target=target)
-            if last_seq == turn.seq:  # its answer was lost
+            if last_seq == turn.seq:  # a repeat: the first answer was lost
                 claims = claimed(db, self._sql, queue, worker, last_token, turn)
                 return Answer(claims, last_token, _read_keys(last_refused), epoch, shards, target)
             now = self._clock.now()
@@ -191,7 +194,7 @@ class SQLiteBroker:
         return count
 
     def _give_back_all(self, db: Any, worker: int) -> int:
-        """Give back whatever a worker holds; it may have been started, so the attempt stays counted."""
+        """Give back all claims of a worker. Their runs may have been started, so the attempts stay counted."""
         ids = _read_ids(db.execute(self._sql["claims_of"], {"worker": worker}).fetchone()[0])
         give_back(db, self._sql, ids, unstarted=False)
         return len(ids)
@@ -234,13 +237,13 @@ class SQLiteBroker:
     def close(self) -> None:
         self._waiting.nudge()
         self._db.close()
-        self._store.forget()  # the file may be another one when it is opened again
+        self._store.forget()  # another file may be there when it is opened again
 
 
 class MemoryBroker(SQLiteBroker):
     """`memory:`: the same broker on a database in the memory of this process, for tests and trials.
 
-    Each has jobs of its own. They stay when it is closed and are gone with the object. A forked child has a copy.
+    Each broker has its own jobs. `close` keeps them; they are gone with the object. A forked child has a copy.
     """
 
     capabilities = Capabilities(shared=False)
@@ -251,7 +254,7 @@ class MemoryBroker(SQLiteBroker):
 
     @classmethod
     def from_url(cls, url: Url) -> MemoryBroker:
-        """memory: and nothing more."""
+        """The broker of the URL memory:, which takes no options."""
         url.take(())
         if url.rest:
             raise ConfigError(f"A memory URL is just memory:, not {url.scheme}:{url.rest}.")

@@ -30,10 +30,10 @@ from ...errors import BrokerAwayError, BrokerError, BrokerRefusedError, ConfigEr
 
 OLDEST_SQLITE = (3, 35)
 PURPOSES = ("write", "read", "watch")
-#: "LANE", so that `file` and we can tell our files from others.
+#: "LANE", by which Laneway and the command `file` recognise Laneway's files.
 APPLICATION_ID = 0x4C414E45
-#: The pages that a connection keeps, and so the most that a long backlog adds to a process. Enough for what a
-#: transaction touches; more is worth little, because another process's commit empties it.
+#: The size of a connection's page cache, and so the most memory that a long backlog adds to a process. It is enough for
+#: what a transaction touches. A larger cache is worth little, because another process's commit empties it.
 CACHE_KIB = 4_000
 
 
@@ -76,7 +76,7 @@ class Database:
 
     @contextmanager
     def write(self) -> Iterator[sqlite3.Connection]:
-        """A transaction that holds the file's write lock from its beginning; all of it is stored or none."""
+        """A transaction that holds the file's write lock from its beginning. It is stored as a whole or not at all."""
         with self._connection("write") as connection:
             try:
                 self._begin(connection)
@@ -90,18 +90,18 @@ class Database:
 
     @contextmanager
     def read(self) -> Iterator[sqlite3.Connection]:
-        """A connection to read with; writers do not hold it up, nor it them."""
+        """A connection for reading. It does not block writers, and writers do not block it."""
         with self._connection("read") as connection:
             yield connection
 
     @contextmanager
     def watch(self) -> Iterator[sqlite3.Connection]:
-        """A connection of its own for the waker, so that others' commits show in its data_version."""
+        """A separate connection for the waker, so that commits of all other connections change its data_version."""
         with self._connection("watch") as connection:
             yield connection
 
     def version(self, watch: sqlite3.Connection) -> int:
-        """A number that is another one after every commit, whichever process made it."""
+        """A number that changes with every commit of any process."""
         version: int = watch.execute("PRAGMA data_version").fetchone()[0]
         return version
 
@@ -115,7 +115,7 @@ class Database:
                     connection = self._connections[purpose] = self._open()
                     if purpose == "write":
                         connection.execute("PRAGMA busy_timeout = 0")  # it waits in _begin
-                        # Or else a statement that changes many rows keeps what it would undo in a file of its own.
+                        # Else a statement that changes many rows writes its undo data to a temporary file.
                         connection.execute("PRAGMA temp_store = MEMORY")
                 yield connection
             except sqlite3.Error as error:
@@ -124,8 +124,8 @@ class Database:
     def _check_descriptors(self) -> None:
         """Raise BrokerAwayError if anything has closed the descriptors of this process, SQLite's among them.
 
-        SQLite does not notice. It would write to whatever has its numbers now; and a file that it opened would get a
-        number under which another part of the process still writes, such as its log.
+        SQLite does not notice. It would write to whatever file has its descriptor numbers now. A file that it opened
+        would get a number to which another part of the process still writes, such as its log.
         """
         if not self._is_intact():
             raise BrokerAwayError(
@@ -135,7 +135,7 @@ class Database:
 
     @property
     def place(self) -> str:
-        """The database in a sentence."""
+        """The name of the database in sentences."""
         return str(self.path)
 
     def unmade(self) -> Finding | None:
@@ -144,7 +144,7 @@ class Database:
             if self.path.exists():
                 return None
         except OSError:
-            return None  # what may not be looked at counts as there, and opening it says what is wrong
+            return None  # a path that may not be read counts as existing; opening it reports what is wrong
         folder = self.path.absolute().parent
         if not folder.is_dir():
             text = f"There is no folder {folder} for the database {self.path.name}; make it first."
@@ -156,10 +156,10 @@ class Database:
         return Finding("ok", "no-database", text, self.place)
 
     def check_file(self) -> None:
-        """Raise BrokerAwayError if the path does not lead to the file that is open; looked at once a second.
+        """Raise BrokerAwayError if the path does not lead to the file that is open. Looks at most once a second.
 
-        Whoever moves the file away, or puts another in its place, leaves this process with one that nobody else can
-        see. Opening the other one would be no help: when SQLite lets go of the first it removes the second's log.
+        If the file was moved away or replaced, this process has a file open that no other process can see. Opening the
+        new file would not help: when SQLite closes the first file, it removes the log of the second.
         """
         now = time.monotonic()
         if self._file is None or (not self._astray and now - self._looked_at < 1.0):
@@ -184,7 +184,7 @@ class Database:
         self._patiently(connection, "BEGIN IMMEDIATE")
 
     def _patiently(self, connection: sqlite3.Connection, statement: str) -> sqlite3.Cursor:
-        # SQLite's own waiting sleeps up to 100 ms between tries; ours is shorter and spread by chance.
+        # SQLite's own wait sleeps up to 100 ms between tries. Ours sleeps for shorter, random times.
         deadline = time.monotonic() + self._timeout_s
         pause_s = 0.0002
         while True:
@@ -216,7 +216,7 @@ class Database:
     def _prepare(self, connection: sqlite3.Connection) -> None:
         connection.execute(f"PRAGMA busy_timeout = {int(self._timeout_s * 1000)}")
         self._recognise(connection)
-        # Two processes that open a new file at once are both told "locked" here, whatever busy_timeout says.
+        # Two processes that open a new file at once both get "locked" here, whatever busy_timeout says.
         mode = self._patiently(connection, "PRAGMA journal_mode = WAL").fetchone()[0]
         if mode != "wal":
             raise ConfigError(f"The database {self.path} cannot use SQLite's WAL mode; put it on a local disk.")
@@ -225,7 +225,7 @@ class Database:
         self._migrate(connection)
 
     def _recognise(self, connection: sqlite3.Connection) -> None:
-        """Refuse what is another program's, before anything in it is changed."""
+        """Refuse a database of another program, before anything in it is changed."""
         (tables,) = self._patiently(connection, "SELECT count(*) FROM sqlite_master").fetchone()
         if tables and _pragma(connection, "application_id") != APPLICATION_ID:
             raise ConfigError(f"{self.path} is a database of another program; give Laneway a file of its own.")
@@ -279,7 +279,7 @@ class Database:
         return BrokerRefusedError(f"The database {self.path} refused: {error}.")
 
     def _unwritable(self) -> Path | None:
-        """What this process may read and not write: a file of the database, or the folder in which SQLite logs."""
+        """A file of the database, or the folder of SQLite's log, that this process may read but not write."""
         files = [self.path, *(self.path.with_name(self.path.name + end) for end in ("-wal", "-shm"))]
         places = [*(file for file in files if file.is_file()), self.path.parent]
         return next((each for each in places if os.access(each, os.R_OK) and not os.access(each, os.W_OK)), None)
@@ -293,17 +293,17 @@ class Database:
 
     def _close(self, purpose: str) -> None:
         if not self._is_intact():
-            return  # SQLite would close, and may write to, whatever has its numbers now
+            return  # SQLite would close, and may write to, whatever files have its descriptor numbers now
         connection = self._connections.pop(purpose, None)
         if connection is not None:
             connection.close()
 
     def before_fork(self) -> None:
-        """Let go of the file, so that the child inherits no connection.
+        """Close the file, so that the child inherits no connection.
 
-        SQLite's locks belong to a process, but what it remembers of them is copied into the child: a child that
-        opened the file beside an inherited connection would take no lock of its own, and when its parent closed
-        the file and removed the log, all that the child stored afterwards would be lost.
+        SQLite's locks belong to a process, but SQLite's record of them is copied into the child. A child that opened
+        the file beside an inherited connection would take no lock of its own. When the parent then closed the file
+        and removed the log, all that the child stored afterwards would be lost.
         """
         for purpose, lock in self._locks.items():
             lock.acquire()
@@ -320,8 +320,8 @@ class Database:
 class MemoryDatabase(Database):
     """A database in the memory of this process: one connection and one lock, whatever the purpose.
 
-    The connection is the data, so neither `close` nor a fork closes it; it ends with this object. A forked child has
-    a copy of its own, made between two transactions. Parent and child do not see what the other stores afterwards.
+    The connection is the data, so neither `close` nor a fork closes it. It ends with this object. A forked child has
+    its own copy, made between two transactions. Neither parent nor child sees what the other stores afterwards.
     """
 
     _purposes = ("write",)
@@ -353,9 +353,9 @@ class MemoryDatabase(Database):
 
 
 _databases: weakref.WeakSet[Database] = weakref.WeakSet()
-#: Held from before a fork until after it: two threads may fork at once, and the list below is for one of them.
+#: Held from before a fork until after it. Two threads may fork at once, and the list below serves one fork at a time.
 _fork_lock = threading.Lock()
-#: Those that let go for the fork that is under way, and no younger ones.
+#: The databases that were closed for the fork under way. Databases that are made later are not in it.
 _forking: list[Database] = []
 
 

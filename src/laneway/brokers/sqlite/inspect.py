@@ -20,7 +20,7 @@ from ..shared import unknown_queue
 from .queues import QueueRow, Sql, to_json
 from .store import Store
 
-#: How many payloads of a job are shown when it is asked for, and in a listing.
+#: How many payloads of a job `find` shows, and how many a listing shows.
 SHOWN = 1_000
 SHOWN_IN_LISTING = 10
 
@@ -43,7 +43,7 @@ class _ViewRow(msgspec.Struct, array_like=True):
     updated_at: float | None
     running: int
     worker: str | None
-    #: Quoted.
+    #: As an SQL literal: a number or NULL.
     next_at: str
 
     def view(self, queue: str, now: float, payloads: list[Payload], size: int) -> JobView:
@@ -72,7 +72,7 @@ class _ViewRow(msgspec.Struct, array_like=True):
         )
 
     def set_aside(self, queue: str, now: float, payloads: list[Payload], size: int) -> JobView:
-        """What waits while the key is being run, as the job that it will be."""
+        """The payloads that wait while the key is running, shown as the job that they will be."""
         at = float(self.next_at)
         return JobView(
             queue=queue,
@@ -91,7 +91,7 @@ class _ViewRow(msgspec.Struct, array_like=True):
 
 
 def _first_deaths(payloads: Sequence[Payload]) -> int:
-    """Those that a keyed job is shown with: each of its calls has its own."""
+    """The deaths to show for a keyed job: those of its first call, because each call has its own."""
     return payloads[0].deaths if payloads else 0
 
 
@@ -110,7 +110,7 @@ def _payloads(db: Any, sql: Sql, row: _ViewRow, place: int, limit: int) -> tuple
 
 
 def views(db: Any, sql: Sql, statement: str, queue: str, ids: Sequence[int], now: float, shown: int) -> list[JobView]:
-    """The jobs with these ids, in this order; `statement` says whether they are dead."""
+    """The jobs with these ids, in this order. `statement` is job_rows, or dead_rows for dead jobs."""
     rows = [_read_row(text) for (text,) in db.execute(sql[statement], {"ids": to_json(list(ids))}).fetchall()]
     return [row.view(queue, now, *_payloads(db, sql, row, _place(row), shown)) for row in rows]
 
@@ -120,7 +120,7 @@ def _place(row: _ViewRow) -> int:
 
 
 def status(db: Any, sql: Sql, queue: int, key: str, identity: str | None, now: float) -> Status:
-    """Where a job, or one payload of it, is."""
+    """The status of a job, or of one payload of it."""
     values = {"queue": queue, "key": key, "identity": identity or ""}
     found = _payload_status(db, sql, values, now) if identity else _job_status(db, sql, values, now)
     if found is not None:
@@ -165,8 +165,8 @@ class SQLiteInspect:
 
     def stats(self) -> list[QueueStats]:
         with self._db.read() as db, _snapshot(db):
-            # The first read fixes what is seen, and only then is it asked what time it is: a job that was stored in
-            # between would otherwise count as delayed.
+            # The first read fixes the snapshot. The clock is read after it: otherwise a job that was stored in between
+            # would count as delayed.
             db.execute(self._sql["token"]).fetchone()
             now = self._clock.now()
             rows = db.execute(self._sql["stats"], {"now": now}).fetchall()
@@ -192,7 +192,7 @@ class SQLiteInspect:
         known = self._store.queue(queue)
         with self._db.read() as db:
             dues = db.execute(self._sql["dues"], {"queue": known.id}).fetchall()
-        now = self._clock.now()  # only now: what was stored before it was read is due then
+        now = self._clock.now()  # after the read, so that a job stored just before the read counts as due
         return {shard: now - due for shard, due in dues if due is not None and due <= now}
 
     def workers(self) -> list[WorkerView]:
@@ -241,7 +241,7 @@ class SQLiteInspect:
         after: str | None = None,
         limit: int = 100,
     ) -> Page:
-        known = self._store.read_queues().get(queue)  # again: its priorities say where to look
+        known = self._store.read_queues().get(queue)  # not cached: the listing reads each of its current priorities
         if known is None:
             raise unknown_queue(queue)
         order = check_order(which, order)
@@ -261,7 +261,7 @@ class SQLiteInspect:
 
 @contextmanager
 def _snapshot(db: Any) -> Iterator[None]:
-    """Several statements that see the same moment."""
+    """A transaction in which all statements read the same snapshot."""
     db.execute("BEGIN")
     try:
         yield
@@ -269,14 +269,14 @@ def _snapshot(db: Any) -> Iterator[None]:
         db.execute("ROLLBACK")
 
 
-#: A place in a listing: what it is sorted by, then ties, then the id.
+#: A position in a listing: the value it is sorted by, then tie-breakers, then the id.
 Position = tuple[Any, ...]
 
 _FIRST, _LAST = -(2**62), 2**62
 
 
 class PageRequest(msgspec.Struct):
-    """What a page is asked for."""
+    """The request for a page."""
 
     which: Listing
     order: Order
@@ -286,12 +286,12 @@ class PageRequest(msgspec.Struct):
     limit: int
 
     def cursor(self, position: Position) -> str:
-        """The text from which a later page goes on."""
+        """The cursor from which the next page continues."""
         value, *at, id = position
         return write_position(self.order, (value, at[0] if at else 0.0, id, ""))
 
     def begin(self) -> Position:
-        """Where the page begins: just beyond the one before, or at a value, that itself included."""
+        """The position after which the page begins: the end of the previous page, or just before the value `start`."""
         edge = float("inf") if self.reverse else float("-inf")
         ties: Position = (_LAST if self.reverse else _FIRST,)
         if self.order == "retry_count":
@@ -325,7 +325,7 @@ def _positions(db: Any, sql: Sql, queue: QueueRow, request: PageRequest, now: fl
         return list(db.execute(text, {**values, "count": count, "at": at, "id": id, **more}).fetchall())
 
     def queued(position: Position, *, fresh: bool) -> Iterable[Position]:
-        """Of all shards and priorities, merged."""
+        """The positions of queued jobs of all shards and priorities, merged."""
         parts = [
             rows("list_by_time", position, shard=shard, priority=priority, fresh=fresh)
             for shard in range(max(queue.shards, queue.target))
@@ -343,7 +343,7 @@ def _positions(db: Any, sql: Sql, queue: QueueRow, request: PageRequest, now: fl
     failed = rows("list_by_retry_count", position)
     if which == "retries":
         return iter(failed)
-    # Those that have not failed are in no index by retry_count; they come before all others, by due time.
+    # Jobs that have not failed are in no index by retry_count. They come before all failed jobs, by due time.
     count, at, id = position
     past = at, id
     if count != -1:
@@ -353,5 +353,5 @@ def _positions(db: Any, sql: Sql, queue: QueueRow, request: PageRequest, now: fl
 
 
 def turned(statement: str) -> str:
-    """A listing's statement for the other direction."""
+    """The statement of a listing, changed to read in the other direction."""
     return statement.replace(" ASC", " DESC").replace(") > (", ") < (")

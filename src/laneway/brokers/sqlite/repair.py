@@ -21,7 +21,7 @@ from .turn import give_back
 if TYPE_CHECKING:
     from ...app import Laneway
 
-#: Where payloads are kept whose job is gone.
+#: The queue whose morgue keeps payloads without a job.
 FOUND = "lost-and-found"
 PAGE = 5_000
 
@@ -59,7 +59,7 @@ class SQLiteHealth:
 
 
 def check(db: Any, sql: Sql, place: str) -> list[Finding]:
-    """What is wrong with the stored data."""
+    """The problems of the stored data."""
     found = [
         Finding("problem", "damaged", f"The database {place} is damaged: {line}.", place)
         for (line,) in db.execute("PRAGMA quick_check(5)").fetchall()
@@ -95,7 +95,7 @@ def check(db: Any, sql: Sql, place: str) -> list[Finding]:
 
 
 def repair(db: Any, sql: Sql, now: float) -> list[str]:
-    """Mend what can be mended. Returns what was done, a sentence each."""
+    """Repair what can be repaired. Returns one sentence for each kind of repair."""
     done = []
     strays = [queue for (queue,) in db.execute(sql["strays"]).fetchall()]
     for queue in strays:
@@ -148,10 +148,10 @@ def repair(db: Any, sql: Sql, now: float) -> list[str]:
 
 
 def _in_wrong_shard(db: Any, sql: Sql) -> Iterator[tuple[str, list[tuple[int, int]]]]:
-    """Jobs in a shard that is not theirs: the statement that moves them, and [id, shard] of each."""
+    """Jobs in the wrong shard: the statement that moves them, and the id and right shard of each."""
     for queue in queues(db, sql).values():
         if queue.target or queue.shards < 1:
-            continue  # they are being moved, or have nowhere to go
+            continue  # the jobs are being moved, or the queue has no shards to move them to
         for look, move in (("reshard_jobs", "reshard_move_jobs"), ("reshard_dead", "reshard_move_dead")):
             place = ""
             while True:

@@ -29,7 +29,7 @@ class SQLiteShards:
         store = self._store
         store.queue(queue)
         with store.db.write() as db:
-            known = store.read_queues_in(db)[queue]  # as it is now: another process may be taking steps too
+            known = store.read_queues_in(db)[queue]  # read again: another process may be taking steps too
             progress = step(db, store.sql, known, shards, max(limit, 1))
         store.read_queues()
         if progress.done:
@@ -38,7 +38,7 @@ class SQLiteShards:
 
 
 def step(db: Any, sql: Sql, queue: QueueRow, shards: int, limit: int) -> ReshardProgress:
-    """Begin, go on or finish."""
+    """Begin, continue or finish the change, by at most `limit` jobs."""
     values = {"queue": queue.id, "shards": shards}
     if not queue.target:
         if queue.shards == shards:
@@ -61,12 +61,13 @@ def step(db: Any, sql: Sql, queue: QueueRow, shards: int, limit: int) -> Reshard
     if done:
         db.execute(sql["reshard_end"], values)
         db.execute(sql["next_epoch"])
-    # What is enqueued meanwhile is counted as it is passed: until the end is reached there is at least one more.
+    # Jobs that were enqueued in the meantime are counted when they are reached. Until the end is reached, the total is
+    # at least one more than what was moved.
     return ReshardProgress(total=max(total, moved + (phase < len(_PHASES))), moved=moved, running=running, done=done)
 
 
 def _move(db: Any, sql: Sql, queue: int, shards: int, phase: int, place: str, limit: int) -> tuple[int, str, int]:
-    """Move the next jobs; returns where to go on, and how many were looked at."""
+    """Move the next jobs. Returns the phase and place to continue from, and how many jobs were looked at."""
     look, move = _PHASES[phase]
     rows = db.execute(sql[look], {"queue": queue, "place": place, "limit": limit}).fetchall()
     astray = [(id, shard) for id, key, old in rows if (shard := shard_of(key, shards)) != old]

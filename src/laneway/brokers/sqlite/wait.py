@@ -15,29 +15,29 @@ from ...clock import Clock
 from .database import Database
 from .queues import to_json
 
-#: A worker is to be awake 30 ms after another process has enqueued.
+#: Seconds between two looks. A worker should be awake 30 ms after another process has enqueued.
 TICK_S = 0.018
 
 
 class DatabaseWait:
-    """The waiting of one process."""
+    """The waits of one process."""
 
     def __init__(self, db: Database, clock: Clock) -> None:
         self._db = db
         self._clock = clock
-        #: One for each thread that waits: a lock that it cannot get until somebody rings. (A Condition makes such a
-        #: lock for every single tick, which is half of what an idle worker would cost.)
+        #: One lock for each waiting thread, which the thread cannot acquire until it is woken. (A Condition makes such
+        #: a lock for every tick, which is half of what an idle worker would cost.)
         self._bells: list[threading.Lock] = []
         self._wakes = 0
         self._nudges = 0
 
     def wake(self) -> None:
-        """Something was stored by this process: have a look."""
+        """Make all waiting threads look again, because this process has stored something."""
         self._wakes += 1
         self._wake_all()
 
     def nudge(self) -> None:
-        """Come back, whether there is something due or not."""
+        """End every wait, whether a job is due or not."""
         self._nudges += 1
         self._wake_all()
 
@@ -46,10 +46,10 @@ class DatabaseWait:
             try:
                 bell.release()
             except RuntimeError:
-                pass  # it rings already
+                pass  # the thread is being woken already
 
     def wait(self, next_due: str, queues: Collection[str], timeout_s: float) -> set[str]:
-        """The queues with a job due now; waits for one until `timeout_s` have passed."""
+        """The queues that have a job due. Waits up to `timeout_s` for one."""
         deadline = time.monotonic() + timeout_s
         names = {"names": to_json(list(queues))}
         nudges = self._nudges
@@ -58,7 +58,7 @@ class DatabaseWait:
         self._bells.append(bell)
         try:
             while True:
-                # All marks are taken before looking: what is stored after the look makes another round.
+                # The counters and the version are read before looking, so a job stored after the look causes another.
                 wakes = self._wakes
                 with self._db.watch() as db:
                     version = self._db.version(db)

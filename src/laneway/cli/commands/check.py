@@ -62,7 +62,7 @@ def _repair(app: Laneway) -> list[str]:
     try:
         return [] if unmade_store(app.broker) else app.broker.health.repair()
     except (BrokerRefusedError, ConfigError):
-        return []  # it cannot even be opened, which is among the findings
+        return []  # the broker cannot even be opened, and a finding says so
 
 
 def _show(document: dict[str, Any]) -> None:

@@ -107,7 +107,7 @@ def purge(
 
 
 class DeadLetterTarget(NamedTuple):
-    """Whose dead letters are meant, as it was given: by its event, or by its queue."""
+    """The listener as given on the command line: by its event, or by its queue."""
 
     event: str | None
     queue: str | None
@@ -116,7 +116,7 @@ class DeadLetterTarget(NamedTuple):
 
 
 def _queue(place: BrokerTarget, given: DeadLetterTarget) -> str:
-    """The listener's queue, which must be there."""
+    """The listener's queue; raises ConfigError if it does not exist."""
     event, queue, source, destination = given
     if (event is None) is (queue is None) or (queue is not None and (source or destination)):
         raise ConfigError("Give EVENT, with --source and --destination if it has them, or --queue alone.")
@@ -146,7 +146,7 @@ def _hint(app: Laneway | None) -> str:
 
 
 def _in_words(listener: Listener[Any], name: str | None) -> str:
-    """How a listener is given on the command line, with an app of that name."""
+    """The command-line arguments that name a listener, for an app with this name."""
     source = f" --source {listener.source}" if listener.source else ""
     return f"{listener.event}{source}" + (
         f" --destination {listener.destination}" if listener.destination != name else ""
@@ -175,7 +175,7 @@ def _carry_out(run: MorgueBulkAction, queue: str, total: int, what: str, as_json
 
 
 def _left(run: MorgueBulkAction, total: int) -> Iterator[str]:
-    """What was not done, and why."""
+    """Sentences about the dead letters that were left, and why."""
     if run.interrupted:
         yield "It was interrupted; the others are as they were."
     if run.ownerless:

@@ -51,12 +51,12 @@ class RunCounts(NamedTuple):
 
 
 def totals(snapshot: Snapshot) -> RunCounts:
-    """Summed over all tasks."""
+    """The counts of all tasks together."""
     return _counts(snapshot, None)
 
 
 def task_table(app: Laneway, snapshot: Snapshot) -> Table:
-    """The tasks and their counts."""
+    """A table of the tasks and their counts."""
     running: Counter[str] = Counter()
     for _, task, runs in snapshot.get("running", []):
         running[task] += runs
@@ -81,7 +81,7 @@ def _counts(snapshot: Snapshot, task: str | None) -> RunCounts:
     return RunCounts(found["done"], found["retry"], found["bury"])
 
 
-#: How long it runs when nobody sits at a terminal to end it.
+#: Seconds that the demo runs when there is no terminal from which to end it.
 UNWATCHED_S = 10.0
 
 
@@ -120,7 +120,7 @@ def demo(ctx: click.Context, seconds: float | None, concurrency: int) -> None:
         app.use(url)
         tally = RunCounters(app.telemetry)
         tally.start()
-        app.logger.addHandler(logging.NullHandler())  # the table says it all; lines would tear it apart
+        app.logger.addHandler(logging.NullHandler())  # the table shows everything; log lines would break it up
         worker = Worker(app, WorkerOptions(concurrency=concurrency))
         customers = Thread(target=open_shop, args=(stop,), name="customers", daemon=True)
         output.print(f"A small shop. Look at it from another terminal:\n  laneway stats --url {url}\n", soft_wrap=True)
@@ -137,7 +137,7 @@ def demo(ctx: click.Context, seconds: float | None, concurrency: int) -> None:
 
 @contextmanager
 def _until_told() -> Iterator[Event]:
-    """An event that INT and TERM set; a second INT ends it all at once."""
+    """An event that INT and TERM set. A second INT ends the demo at once."""
     stop = Event()
 
     def tell(number: int, frame: object) -> None:
@@ -154,7 +154,7 @@ def _until_told() -> Iterator[Event]:
 
 
 def _show(output: Console, picture: Callable[[], Group], stop: Event, seconds: float | None) -> None:
-    """Draw the picture until told to stop or the time is up: over itself on a terminal, else again every second."""
+    """Draw the picture until `stop` is set or the time is up: in place on a terminal, else again every second."""
     from rich.live import Live
 
     began = time.monotonic()

@@ -175,7 +175,7 @@ def cancel(keys: tuple[str, ...], yes: bool, queue: str | None, target: str | No
 
 
 def _cancel_aside(broker: Broker, job: JobView) -> bool:
-    """Remove what is set aside beside a run: one by one, and no more than there was when we looked."""
+    """Remove payloads that are set aside during a run: one by one, and no more than there were when we looked."""
     left = job.size
     while left > 0:
         aside = [found for found in broker.inspect.find(job.queue, job.key) if QUEUED.holds(found)]

@@ -48,7 +48,10 @@ def resume(queues: tuple[str, ...], target: str | None, url: str | None) -> None
 def act_on_queues(
     broker: Broker, names: tuple[str, ...], act: Callable[[str], bool], *, done: str, already: str
 ) -> None:
-    """Do `act` to each queue, and say what became of it. One that is so already is no mistake; an unknown one is."""
+    """Call `act` for each queue and print the result. Exits with WRONG if a queue does not exist.
+
+    A queue that is in the wanted state already is no error.
+    """
     complaints: list[str] = []
     for name in dict.fromkeys(names):
         if broker.inspect.exists(name):

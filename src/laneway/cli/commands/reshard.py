@@ -18,9 +18,9 @@ from .. import GAVE_UP, options
 from ..output import PATIENCE_S, ProgressBar, console, count, show_json
 from ..target import known_queues, open_without_app
 
-#: How long to wait before asking again whether what runs has ended.
+#: Seconds before asking again whether the running jobs have ended.
 PAUSE_S = 0.1
-#: A worker that was not seen for so many lengths of its lease has gone, even if nobody was there to declare it dead.
+#: A worker that was not seen for this many lease times is gone, even if no other worker was there to declare it dead.
 LEASES = 2
 
 
@@ -30,7 +30,7 @@ LEASES = 2
         "laneway reshard orders 24 --app shop.py",
         "laneway reshard orders 24                     again: goes on where it was interrupted",
     ),
-    # So that a negative number is told apart from an option, and gets its sentence.
+    # So that a negative number is not taken for an option, and gets its own error message.
     context_settings={"ignore_unknown_options": True},
 )
 @click.argument("queue")
@@ -47,7 +47,7 @@ def reshard(queue: str, shards: int, target: str | None, url: str | None, as_jso
     with open_without_app(target, url) as broker:
         known_queues(broker, queue)
         old = broker.inspect.queues()[queue]
-        # A flag, not an exception: one that is raised while Python clears something away is lost.
+        # A flag, not an exception: an exception that is raised while Python runs a finalizer is lost.
         interrupted = Event()
         before = signal.signal(signal.SIGINT, lambda number, frame: interrupted.set())
         try:
@@ -70,13 +70,13 @@ def reshard(queue: str, shards: int, target: str | None, url: str | None, as_jso
 
 
 def _carry_out(broker: Broker, queue: str, shards: int, interrupted: Event) -> int:
-    """Take steps until there are none left. Returns how many jobs have moved."""
+    """Take steps until the change is done. Returns how many jobs have moved."""
     moved = 0
     waiting = ReshardWait(broker, queue, interrupted)
     with ProgressBar("Moving", 0) as bar:
         while True:
             step = broker.shards.reshard(queue, shards)
-            moved = max(moved, step.moved)  # whoever took the last step was told the number; it need not be us
+            moved = max(moved, step.moved)  # another process may take the last step, and only it gets the total
             if step.done:
                 return moved
             if interrupted.is_set():
@@ -89,7 +89,7 @@ def _carry_out(broker: Broker, queue: str, shards: int, interrupted: Event) -> i
 
 
 class ReshardWait:
-    """Waits for what still runs. Says once that it does and, if nobody is there to end it, what to do."""
+    """Waits for running jobs. Says so once and, if no worker is alive to take the jobs back, says once what to do."""
 
     def __init__(self, broker: Broker, queue: str, interrupted: Event) -> None:
         self._interrupted = interrupted
@@ -99,7 +99,7 @@ class ReshardWait:
         self._said = self._warned = False
 
     def wait(self, step: ReshardProgress) -> None:
-        """Let a moment pass."""
+        """Wait a moment, and print the messages that are due."""
         now = time.monotonic()
         self._since = self._since or now
         if now - self._since >= PATIENCE_S:
@@ -116,7 +116,7 @@ class ReshardWait:
         self._interrupted.wait(PAUSE_S)
 
     def _living(self) -> bool:
-        """Whether any worker lives: each looks after the claims of all that are dead."""
+        """Whether any worker is alive. Every worker takes back the claims of dead workers."""
         now = time.time()
         return any(
             not worker.dead and now - worker.seen_at < LEASES * worker.lease_s

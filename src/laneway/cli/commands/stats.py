@@ -64,7 +64,7 @@ def stats(target: str | None, watch: bool, url: str | None, as_json: bool) -> No
 
 
 def stats_table(queues: Sequence[QueueStats], leave_out: Collection[str] = ()) -> Table:
-    """The queues as a table, for places where it must not be wider than the terminal."""
+    """The queues as a table that is not wider than the terminal."""
     kept = [number for number, column in enumerate(COLUMNS) if column.name not in leave_out]
     rows = [_row(queue) for queue in queues]
     return table([COLUMNS[number] for number in kept], [[row[number] for number in kept] for row in rows])

@@ -55,7 +55,7 @@ def _place(subscription: Subscription) -> dict[str, str]:
 
 
 def _carry_out(app: Laneway, wanted: Subscription, dry_run: bool) -> tuple[str, str]:
-    """How it stands with one subscription, and the sentence that says so."""
+    """Write one subscription, or only look it up with `dry_run`. Returns a level and a sentence about the result."""
     try:
         if dry_run:
             return _look(app, wanted)

@@ -60,7 +60,7 @@ def unsubscribe(
         if doubts:
             _ask(queue, topics, " and ".join(doubts), left, yes)
         ended = [topic for topic in topics if app.broker.events.unsubscribe(topic, queue)]
-        if not ended:  # somebody else has done so meanwhile
+        if not ended:  # another process has ended it in the meantime
             raise _not_subscribed(app, queue, " or ".join(topics))
     finally:
         app.close()
@@ -85,7 +85,7 @@ def unsubscribe(
 def _meant(
     app: Laneway, event: str | None, source: str | None, destination: str | None, queue: str | None
 ) -> tuple[str, list[str]]:
-    """The queue, and the topics that it is subscribed to and that are meant."""
+    """The queue to unsubscribe, and the topics to unsubscribe it from."""
     if (event is None) is (queue is None) or (queue is not None and (source or destination)):
         raise ConfigError("Give EVENT, with --source and --destination if it has them, or --queue alone.")
     if queue is not None:
@@ -110,7 +110,7 @@ def _not_subscribed(app: Laneway, queue: str, what: str) -> ConfigError:
 
 
 def _stranger(app: Laneway, target: str) -> str:
-    """That an app does not have this listener, and what that may mean."""
+    """A phrase that says that the app does not have this listener, and what that may mean."""
     env = f"env={app.env}" if app.env else "no env"
     return f"{target}, with {env}, has no listener for it, though another environment or version of it may"
 

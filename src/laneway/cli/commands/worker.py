@@ -67,14 +67,14 @@ class WorkerStart:
 
     link: SupervisorLink | None
     log_format: Format
-    #: Signals that have come meanwhile.
+    #: Signals that arrived during the start.
     told: Sequence[int]
 
 
 def make_worker(
     ctx: click.Context, target: Target, url: str | None, given: dict[str, Any], start: WorkerStart
 ) -> Worker:
-    """The worker for a target and the options of the command line."""
+    """Build the worker for a target from the options of the command line."""
     from ...worker import Worker
 
     ctx.call_on_close(target.app.close)
@@ -128,7 +128,7 @@ def _was_given(ctx: click.Context, name: str) -> bool:
 
 
 def prepare(target: Target) -> None:
-    """Load all tasks of an app; without any there is nothing to run."""
+    """Load all tasks of an app; raises ConfigError if there are none to run."""
     load_imports(target.app)
     if not len(target.app.registry):
         raise ConfigError(
@@ -138,21 +138,24 @@ def prepare(target: Target) -> None:
 
 
 def check_queues(app: Laneway, wanted: Iterable[str], start: WorkerStart) -> None:
-    """Open the broker, and see that the wanted queues exist in it or in the app; unless it is told to stop first."""
+    """Open the broker, and raise ConfigError if a wanted queue exists neither in it nor in the app.
+
+    Does not check if the broker is away, or if the worker is told to stop first.
+    """
     known = app.queues()
     broker = app.broker
 
     def say() -> None:
-        if start.link is None:  # else the supervisor has said it
+        if start.link is None:  # else the supervisor has logged it
             with log_on_terminal(app.logger, start.log_format):
                 app.logger.info("waiting for the broker at %s", app.url)
 
     if not broker.capabilities.has("inspect"):
-        return  # it cannot say which queues exist
+        return  # the broker cannot list its queues
     try:
         found = call_with_deadline(broker.inspect.queues, unless=lambda: bool(start.told), say=say)
     except BrokerAwayError:
-        return  # the worker says so and goes on when it is back
+        return  # the worker logs that, and continues when the broker is back
     known += [name for name in found if name not in known]
     for name in wanted:
         if name not in known:

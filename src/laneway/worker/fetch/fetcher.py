@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from .prefetch import Lane
     from .shards import ShardAssignment
 
-#: The first pause before a call is repeated, and the longest.
+#: The first and the longest pause before a call is repeated.
 FIRST_BACKOFF_S, LONGEST_BACKOFF_S = 0.05, 2.0
 
 
@@ -64,18 +64,20 @@ class TurnClient:
         self._refusals = refusals
         self._worker_id = worker_id
         self._lost = lost
-        #: Whether it does not wait for a broker that is away.
+        #: Whether to stop waiting for a broker that is away.
         self._given_up = given_up
         self._pause = pause
-        #: Has the runners take what waits.
+        #: Wakes the runners for the units that wait.
         self._wake_runners = summon
         self._seq = 0
-        #: Since when it waits for the broker.
+        #: Since when it has been waiting for the broker.
         self.asked_at: float | None = None
 
     def take(self, settlements: list[Settlement], wanted: int) -> tuple[Turn, Answer] | None:
-        """Take one turn; the repeat of a lost one gets the same answer. None: it was given up, and nothing is lost,
-        because the claims are taken back when the lease has ended."""
+        """Take one turn. The repeat of a lost turn gets the same answer.
+
+        None: the turn was given up. No job is lost, because the claims are taken back when the lease has ended.
+        """
         turn = self._next(settlements, wanted)
         backoff_s = FIRST_BACKOFF_S
         while True:
@@ -84,15 +86,15 @@ class TurnClient:
                 break
             except LeaseLost:
                 self._lost(turn.worker)
-                if self._worker_id() == turn.worker:  # no new id to be had yet
+                if self._worker_id() == turn.worker:  # there is no new id yet
                     backoff_s = self._back_off(backoff_s)
-                # Under the new id these settlements are refused: the claims went with the old one.
+                # Under the new id these settlements are refused, because the claims belong to the old id.
                 turn = self._next(settlements, wanted)
             except EnqueueError as error:
                 settlements = self._refusals.fail(settlements, error)
                 turn = self._next(settlements, wanted)
             except NoQueueError as error:
-                self._outage.back(self._queue)  # it answers
+                self._outage.back(self._queue)  # the broker answers
                 self._missing.miss(self._queue, str(error))
                 if self._given_up():
                     return None
@@ -123,7 +125,7 @@ class TurnClient:
             answer = self._app.broker.turn(turn)
         finally:
             self.asked_at = None
-            self._wake_runners()  # unless the broker has had it done, and whatever became of the turn
+            self._wake_runners()  # also if the turn failed; the broker may have done it already, by `on_sent`
         if armed and turn.settlements:
             reach("after settle")
         if armed and answer.claims:
@@ -131,14 +133,14 @@ class TurnClient:
         return answer
 
     def _back_off(self, pause_s: float) -> float:
-        """Wait a while, spread by chance; returns how long to wait the next time."""
+        """Wait for about `pause_s`, with random spread. Returns how long to wait the next time."""
         self._pause(pause_s * (0.5 + random.random()))
         return min(pause_s * 2, LONGEST_BACKOFF_S)
 
 
-#: While the runners have enough to do, so much time is left between two turns for settlements to gather.
+#: Seconds to wait before a turn while the runners have enough to do, so that it records more settlements.
 GATHER_S = 0.003
-#: So long nothing else is done in this process, so that what has just been fetched can begin.
+#: Seconds for which the fetcher leaves the processor to the runners, so that the jobs just fetched can start.
 SOON_S = 0.000_5
 
 
@@ -167,15 +169,16 @@ class Fetcher:
         self._lane = lane
         self._bus = bus
         self._share = share
-        #: The id whose claims are ours: none from when it is known to be lost until there is another.
+        #: The worker id whose claims are ours; empty from when the lease is known to be lost until there is a new id.
         self._held_under = held_under
         self._fatal = fatal
-        #: Whether what is claimed now could be begun; None: what could not is given back when a runner has it.
+        #: Whether a job claimed now may be started. None: not checked here; a runner gives back a job that it must not
+        #: start.
         self._may_begin = may_begin
         self._wake = threading.Event()
         self._quit = threading.Event()
         self._stopping = False
-        #: Held by whoever takes turns: this thread, or the waker on its behalf.
+        #: Held by the thread that takes turns: the fetcher's own, or the waker on its behalf.
         self._taking = threading.Lock()
         self._turns = TurnClient(
             app,
@@ -192,31 +195,31 @@ class Fetcher:
         )
         gather = app.broker.capabilities.settle_batch
         self._gathering = SettlementBuffer(lane, gather)
-        #: How many jobs fill a request, for a broker that counts them.
+        #: How many jobs fill a request, for a broker that counts requests.
         self._full = gather.count
         self._shards = ShardWatch(app, lane.queue, share, moved)
         self._room = FetchAllowance(lane, bus)
         self._stall = StallTimer(lane, bus)
         self._settled = SettlementReport(app, lane.queue, told_buried, counted)
-        #: Whether turns are carried out elsewhere, so that runners can work meanwhile.
+        #: Whether a remote broker carries out the turns, so that runners can work meanwhile.
         self._overlaps = app.broker.capabilities.remote
-        #: Tells the waker to look out for this queue.
+        #: Tells the waker to wait for due jobs of this queue.
         self.on_idle: Callable[[Fetcher], None] = lambda fetcher: None
         self.holdings = Holdings()
-        #: Whether the last turn has brought something, until it has been given time to begin.
+        #: Whether the last turn brought claims that have not been given time to start yet.
         self._brought = False
         lane.wake = self.wake
         self._thread = threading.Thread(target=self._main, name=f"laneway-fetch-{lane.queue}", daemon=True)
 
-    # -- what others may do ----------------------------------------------------------------------------
+    # -- calls from other parts ------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Begin to fetch."""
+        """Start fetching."""
         self._wake.set()
         self._thread.start()
 
     def wake(self) -> None:
-        """There is something to settle, or room, or a reason to stop."""
+        """Wake the thread: there is a claim to settle, room to fetch, or a reason to stop."""
         if not self._wake.is_set():
             self._wake.set()
 
@@ -226,7 +229,7 @@ class Fetcher:
         self.wake()
 
     def fetch_now(self) -> None:
-        """The same, and the waker takes the turn itself: a job that comes alone need not wait for another thread."""
+        """Like `work_is_due`, but the waker takes the turn itself, so that a single job does not wait for a thread."""
         self._lane.due = True
         if self._taking.acquire(blocking=False):
             try:
@@ -237,11 +240,11 @@ class Fetcher:
             finally:
                 self._taking.release()
         if self._goes_on() or not self._ends_soon():
-            self.wake()  # our own thread goes on from there
+            self.wake()  # the fetcher's own thread continues
 
     @property
     def name(self) -> str:
-        """What it is called when it waits for the broker."""
+        """Its name for `Outage` when it waits for the broker."""
         return self._lane.queue
 
     @property
@@ -251,47 +254,50 @@ class Fetcher:
 
     @property
     def served(self) -> list[int] | None:
-        """The shards that it may claim from; None: all, or it is not known while their number is being changed."""
+        """The shards that it may claim from. None: all, or not known while the queue is being resharded."""
         return None if self._shards.resharding else self._share.served
 
     @property
     def asked_at(self) -> float | None:
-        """Since when it waits for the broker; None: it does not."""
+        """Since when it has been waiting for the broker; None: it is not waiting."""
         return self._turns.asked_at
 
     @property
     def processed(self) -> int:
-        """How many keys it has settled of which something was done."""
+        """How many of the keys that it has settled were done, at least in part."""
         return self._settled.processed
 
     @property
     def failed(self) -> int:
-        """How many keys it has settled that have failed."""
+        """How many of the keys that it has settled have failed."""
         return self._settled.failed
 
     @property
     def hungry(self) -> bool:
-        """Whether it has room and would fetch, if there were something due."""
+        """Whether it has room and would fetch if a job were due."""
         return not self._lane.due and not self._stopping and not self._shards.rests_until and self._wanted() > 0
 
     def stop(self) -> None:
-        """Stop fetching and give back what has not started; what finishes is still settled."""
+        """Stop fetching and give back claims that have not started. Runs that finish are still settled."""
         self._stopping = self._gathering.at_once = True
         self.wake()
 
     def finish(self) -> None:
-        """Settle what is left and end; do not wait for a broker that is away."""
+        """Settle the finished claims that are left, and end. Do not wait for a broker that is away."""
         self._gathering.at_once = True
         self._quit.set()
         self.wake()
 
     def join(self, timeout_s: float) -> bool:
-        """Wait for the end. False if something is left unsettled; the lease then runs out and others take it over."""
+        """Wait until the thread has ended. False: a claim is left unsettled.
+
+        Other workers take it over, at the latest when the lease has run out.
+        """
         self._thread.join(max(0.0, timeout_s))
         return not self._thread.is_alive() and not self.holdings
 
     def forget(self) -> None:
-        """The worker has a new id: what it held under the old one is no longer its own."""
+        """Drop everything that was claimed under a lost id: it no longer belongs to this worker."""
         self._lane.waiting.clear()
         self.holdings.forget()
         self.work_is_due()
@@ -306,11 +312,11 @@ class Fetcher:
                     if not self.round():
                         return
         except BaseException as error:
-            # Without its fetcher a queue would stand still and nobody would know.
+            # Without its fetcher the queue would stand still, and no part would report it.
             self._fatal(error)
 
     def round(self) -> bool:
-        """Settle what is finished and claim what there is room for. False: it has come to its end."""
+        """Settle finished claims, and claim as many jobs as there is room for. False: the fetcher is done."""
         lane, shards = self._lane, self._shards
         if self._stopping:
             self._return_waiting()
@@ -325,7 +331,7 @@ class Fetcher:
         return bool(not self._quit.is_set() or lane.finished or lane.waiting)
 
     def _wait(self) -> None:
-        """Wait for something to do; give back what waits when nobody has taken any of it for a while."""
+        """Wait for something to do. Give back the waiting claims if no runner has taken one for a while."""
         lane = self._lane
         if self._goes_on():
             self._wake.clear()
@@ -349,20 +355,23 @@ class Fetcher:
         self._wake.clear()
 
     def _ends_soon(self) -> bool:
-        """Leave the processor to what the last turn has brought; whether something of it has ended meanwhile."""
+        """Leave the processor to the jobs of the last turn. True: the fetcher was woken meanwhile, as when one ends."""
         brought, self._brought = self._brought, False
         return brought and self._wake.wait(SOON_S)
 
     def _goes_on(self) -> bool:
-        """Whether the next turn is taken at once. Idle runners are woken when it is on its way: woken before, they keep
-        this thread from sending it until they are done, and have nothing to do while the broker has."""
+        """Whether the next turn is taken at once.
+
+        If so, idle runners are woken only when the turn is on its way. If they were woken earlier, they would keep this
+        thread from sending it until they are done, and would have nothing to do while the broker works on it.
+        """
         lane = self._lane
         if not self._overlaps or self._stopping or self._shards.rests_until or len(lane.waiting) > lane.capacity // 2:
             return False
         return self._gathering.ready() or (lane.due and self._wanted() > 0)
 
     def _patience_s(self) -> float | None:
-        """Seconds until there is something to do unasked; None: never."""
+        """Seconds until there is something to do without a call of `wake`; None: never."""
         times = (self._stall.due_in(), self._shards.rest_s(), self._room.due_in(), self._gathering.due_in())
         return min((seconds for seconds in times if seconds is not None), default=None)
 
@@ -372,7 +381,7 @@ class Fetcher:
         lane = self._lane
         room = self._room.units()
         if self._full > 1 and room < min(self._full, max(1, lane.capacity * 3 // 4)):
-            return 0  # there is something to run meanwhile, and a request for a few costs as much as a full one
+            return 0  # there are jobs to run meanwhile, and a request for a few jobs costs as much as a full one
         return room
 
     def _return_waiting(self) -> None:
@@ -381,30 +390,30 @@ class Fetcher:
             try:
                 unit = lane.waiting.pop()
             except IndexError:
-                return  # a runner was quicker
+                return  # a runner took it first
             lane.finished.extend([(released(claim), None) for claim in claims_of(unit)])
 
     def _wake_runners(self) -> None:
-        """Have the runners take what waits."""
+        """Wake the runners for the units that wait."""
         self._bus.wake_runners(self._lane)
 
     # -- turns -----------------------------------------------------------------------------------------
 
     def _turn(self, settlements: list[Settlement], wanted: int) -> None:
-        """Take one turn, however long the broker is away, and take in what it has brought."""
+        """Take one turn, however long the broker is away, and process its answer."""
         self.holdings.ask()
         taken = self._turns.take(settlements, wanted)
         if taken is not None:
             self._take_in(*taken)
 
     def _rest(self, seconds: float) -> None:
-        """Wait before a turn that failed is repeated; others need not leave it anything meanwhile."""
+        """Wait before a failed turn is repeated. Meanwhile other lanes need not leave a runner to this one."""
         self._lane.fails = True
         self._bus.turned(self._lane)
         self._quit.wait(seconds)
 
     def _take_in(self, turn: Turn, answer: Answer) -> None:
-        # Or else declared dead since the turn was taken: its claims are given back with all the others.
+        # False: the worker was declared dead since the turn was taken. These claims are given back with all its claims.
         mine = turn.worker == self._held_under()
         for claim in answer.claims:
             claim.worker = turn.worker
@@ -421,9 +430,9 @@ class Fetcher:
             self._wake_runners()
         self._bus.turned(self._lane)
         if mine and turn.worker != self._held_under():
-            self.forget()  # lost in between: whoever noticed it may have looked here before there was anything
+            self.forget()  # lost in between: the thread that noticed may have cleared the lane too early
         if self._shards.take_in(turn, answer):
             self.work_is_due()
         if self._stopping:
-            self.wake()  # what this turn brought goes back as well
+            self.wake()  # the claims of this turn are given back as well
         self._settled.take_in(turn.settlements, answer.refused, answer.stayed)

@@ -21,68 +21,69 @@ if TYPE_CHECKING:
     from ..run.run import Unit
     from .bus import Bus
 
-#: The work that a lane keeps ready for each runner, and that is done on one visit.
+#: The seconds of work that a lane keeps ready for each runner, and that runners take from it on one visit.
 VISIT_S = 0.02
 LARGEST_LANE = 1_000
-#: Runs that have ended and are not recorded yet: they are what a crash repeats. At most so many, or what runs in
-#: 10 ms, if that is more. A broker that is away stops the runners here.
+#: The limit of runs that have ended and are not recorded yet, because a crash repeats them. If more runs than this end
+#: in 10 ms, that number is the limit. A broker that is away stops the runners here.
 UNSETTLED = 100
-#: That runs take longer than before is half believed of a turn with half as many as these, less of a smaller one.
+#: How many runs it takes to trust that runs now take longer. The runs of a turn get the weight runs / TELLING, at most
+#: a half.
 TELLING = 20
 UNSETTLED_S = 0.01
 
 
 class Lane:
-    """One queue's part of the bus: units of work that wait, settlements that are to be recorded."""
+    """One queue's part of the bus: units of work that wait, and settlements to be recorded."""
 
     def __init__(self, queue: str, concurrency: int, ahead_s: float = VISIT_S, weight: int | None = None) -> None:
         self.queue = queue
         self.waiting: deque[Unit] = deque()
-        #: How each claim is to be settled, and the seconds that its unit of work took, told once for each unit; None
-        #: when nothing was run.
+        #: The settlement of each claim, and the seconds that its unit of work took. Only the first claim of a unit has
+        #: the seconds; the rest have None. None also if no job was run.
         self.finished: deque[tuple[Settlement, float | None]] = deque()
-        #: How many of them a turn that is under way is recording, and how many there may be in all; with more, the lane
-        #: hands out nothing.
+        #: How many settlements the turn under way is recording, and how many may be unrecorded in all. At that limit
+        #: the lane hands out no job.
         self.in_turn = 0
         self.most = UNSETTLED
-        #: How many units are fetched ahead of the runners; 0: only what can be started at once.
+        #: How many units are fetched ahead of the runners; 0: only units that can be started at once.
         self.capacity = 0
-        #: How many are run on one visit.
+        #: How many units are taken on one visit.
         self.weight = weight or 1
         self._fixed_weight = weight
-        #: Whether the queue may have more that is due: the last turn did not bring all, or the waker has seen it.
+        #: Whether the queue may have more due jobs: the last turn did not bring all, or the waker has seen one.
         self.due = True
         #: Whether its turns fail at present.
         self.fails = False
-        #: When something was last taken from it, counted in what is taken from the bus.
+        #: When a unit was last taken from it, counted in units taken from the bus.
         self.served = 0
-        #: Whether its last visit found it empty; and of what has come since, how many need not wait for the next.
+        #: Whether its last visit found it empty; and how many units that came since need not wait for the next visit.
         self.passed_over = False
         self.owed = 0
-        #: Seconds that a run takes, usually; 0 until one has been seen.
+        #: Seconds that a run usually takes; 0 until a run has ended.
         self.typical_s = 0.0
         self._concurrency = concurrency
         self._ahead_s = ahead_s
-        #: Tells the lane's fetcher that there is something to settle.
+        #: Tells the lane's fetcher that there is a claim to settle.
         self.wake: Callable[[], None] = lambda: None
 
     @property
     def flows(self) -> bool:
-        """Whether there is always something of it in hand, because it is run as quickly as that."""
+        """Whether the lane always has fetched jobs, because its runs are short enough to fetch ahead."""
         return self.due and self.capacity > 0 and not self.fails
 
     @property
     def calls(self) -> bool:
-        """Whether it has nothing in hand, and would fetch something."""
+        """Whether it has no fetched jobs and would fetch some."""
         return self.due and not self.waiting and not self.fails
 
     def finish(self, settlement: Settlement, duration_s: float | None) -> None:
-        """Note how a run ended; its fetcher records it with the next turn."""
+        """Add the settlement of a run. The fetcher records it with a turn."""
         self.finished.append((settlement, duration_s))
         self.wake()
 
     def finish_all(self, settlements: list[Settlement], duration_s: float | None) -> None:
-        """Note how a batch ended, in one step, so that one turn records all of it."""
+        """Add the settlements of a batch in one step, so that one turn records all of them."""
         if len(settlements) == 1:
             self.finished.append((settlements[0], duration_s))
         else:
@@ -90,21 +91,21 @@ class Lane:
         self.wake()
 
     def learn(self, durations: list[float]) -> None:
-        """Adapt to how long runs take: fetch ahead as the broker's `ahead_s` says, and slow jobs one at a time.
+        """Adapt to how long runs take: fetch `ahead_s` seconds of work ahead, and slow jobs one at a time.
 
-        By the median, because a rare slow job must not make a thousand quick ones be fetched one by one.
+        It uses the median, so that a rare slow job does not make a thousand quick ones be fetched one by one.
         """
         durations.sort()
         median = durations[len(durations) // 2]
         weight = 0.5 if self.typical_s else 1.0
         if median > self.typical_s > 0:
-            # The few runs of a small turn say little: they may only have waited for other threads.
+            # The few runs of a small turn prove little: they may only have waited for other threads.
             weight = min(weight, len(durations) / TELLING)
         self.typical_s += (median - self.typical_s) * weight
         self._adapt()
 
     def stalled(self, seconds: float) -> None:
-        """Nothing has been taken for a while: the runners are busy with something slow, so nothing is fetched ahead."""
+        """Stop fetching ahead: no unit was taken for `seconds`, so the runners are busy with slow jobs."""
         self.typical_s = max(self.typical_s, seconds)
         self._adapt()
         self.capacity = 0
@@ -115,12 +116,12 @@ class Lane:
         self.capacity = min(LARGEST_LANE, int(self._ahead_s / typical_s * self._concurrency))
 
 
-#: Without any claim taken for so long, what waits is given back for other workers to take.
+#: If no unit is taken for this many seconds, the waiting claims are given back for other workers to take.
 STALL_S = 0.25
 
 
 class StallTimer:
-    """Remembers since when the same unit of work has been the first of a lane."""
+    """Measures how long the same unit of work has been the first of a lane."""
 
     def __init__(self, lane: Lane, bus: Bus) -> None:
         self._lane = lane
@@ -129,7 +130,7 @@ class StallTimer:
         self._since = 0.0
 
     def due_in(self) -> float | None:
-        """Seconds until the lane counts as stalled; None while nothing waits in it."""
+        """Seconds until the lane counts as stalled; None while no unit waits in it."""
         try:
             head = self._lane.waiting[0]
         except IndexError:
@@ -138,47 +139,47 @@ class StallTimer:
         now = time.monotonic()
         if head is not self._head:
             self._head, self._since = head, now
-        # Many lanes may have to be visited before it is this one's turn again.
+        # The bus may have to visit many lanes before it comes to this one again.
         patience_s = STALL_S + self._bus.round_s
         return max(0.0, self._since + patience_s - now)
 
 
 class SettlementBuffer:
-    """The settlements of one lane. One thread at a time takes them; any may ask whether there are enough."""
+    """The settlements of one lane. One thread at a time takes them. Any thread may ask whether there are enough."""
 
     def __init__(self, lane: Lane, gather: SettleBatch, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._lane = lane
         self._count = gather.count
         self._seconds = gather.seconds
         self._monotonic = monotonic
-        #: Since when the first of them waits; None: none does, or nobody has looked since it came.
+        #: Since when the first settlement has waited. None: none waits, or no thread has looked since it came.
         self._since: float | None = None
-        #: Set when the worker stops: nothing more is worth waiting for.
+        #: Whether turns take all settlements without waiting for more. Set when the worker stops.
         self.at_once = gather.count <= 1
 
     def ready(self) -> bool:
-        """Whether a turn is to take some along now."""
+        """Whether a turn should record settlements now."""
         if self.at_once:
             return bool(self._lane.finished)
         return self._due_in() == 0
 
     def due_in(self) -> float | None:
-        """Seconds until they are to be taken unasked; None: there are none, or whoever brings one says so."""
+        """Seconds until a turn is to take them by itself. None: there are none, or `Lane.finish` wakes the fetcher."""
         return None if self.at_once else self._due_in()
 
     def take(self) -> list[Settlement]:
-        """Those that the next turn takes along, and none if it is too early. The lane learns how long they took."""
+        """Take the settlements for the next turn; none if it is too early. The lane learns how long their runs took."""
         lane = self._lane
         if self.at_once:
             count = len(lane.finished)
         elif self._due_in() == 0:
             count = self._enough()
-            self._since = None  # those that are left begin anew: so each waits for twice as long, at most
+            self._since = None  # for those that are left the wait starts again: each waits twice as long at most
         else:
             count = 0
         settlements: list[Settlement] = []
         durations: list[float] = []
-        lane.in_turn = count  # before they are taken out: counted twice is better than not at all
+        lane.in_turn = count  # set before they are taken out: counted twice is better than not at all
         for _ in range(count):
             settlement, duration_s = lane.finished.popleft()
             settlements.append(settlement)
@@ -195,25 +196,25 @@ class SettlementBuffer:
         now, since = self._monotonic(), self._since
         if since is None:
             since = self._since = now
-        # With as many as the lane may have, no more can come.
+        # When the lane has reached its limit, no more can come.
         if now >= since + self._seconds or len(finished) >= min(self._count, self._lane.most):
             return 0.0
         weight = 0
         for settlement in self._finished():
             if settlement.verdict == "release":
-                return 0.0  # somebody could be running it
+                return 0.0  # another worker could be running it
             weight += _weight(settlement)
         return 0.0 if weight >= self._count else since + self._seconds - now
 
     def _enough(self) -> int:
-        """How many from the front: all, or, if they came quickly, so many that requests are full."""
+        """How many to take from the front: all, or, if they came quickly, as many as fill whole requests."""
         since, finished = self._since, self._finished()
         if since is None or self._monotonic() >= since + self._seconds:
             return len(finished)
         total = sum(map(_weight, finished))
         wanted = total - total % self._count
         if not wanted or any(each.run or each.verdict == "release" for each in finished):
-            return len(finished)  # what a batch has settled is recorded in one turn
+            return len(finished)  # the settlements of a batch are recorded in one turn
         taken = 0
         for number, settlement in enumerate(finished):
             if taken >= wanted:
@@ -230,5 +231,5 @@ class SettlementBuffer:
 
 
 def _weight(settlement: Settlement) -> int:
-    """How much of a request it fills: each call of a key has its own place in one."""
+    """How many places of a request the settlement fills: each call of a key takes one."""
     return max(1, settlement.done)

@@ -39,18 +39,20 @@ if TYPE_CHECKING:
 
 Scheduler = Callable[[str, Mapping[int, float]], Sequence[int]]
 
-#: The shard that each queue's last turn by `seq` began with: all that it remembers.
+#: The shard that `seq` put first in each queue's last turn: its only state.
 _began: dict[str, int] = {}
 
 
 def lag(queue: str, lags: Mapping[int, float]) -> Sequence[int]:
-    """The shard with the most overdue job first. Where a worker is given this itself, the broker sees to it."""
+    """The shard with the most overdue job first. If it is the worker's scheduler, the broker sorts the shards."""
     return sorted(lags, key=lambda shard: (-lags[shard], shard))
 
 
 def seq(queue: str, lags: Mapping[int, float]) -> Sequence[int]:
-    """One shard after the other, each turn beginning behind the one that the last began with. Where a worker is given
-    this itself, the worker sees to it."""
+    """The shards in order. Each turn starts with the shard behind the one that the last turn started with.
+
+    If it is the worker's scheduler, `ShardAssignment` does this without calling it.
+    """
     shards = sorted(lags)
     if not shards:
         return shards
@@ -70,7 +72,7 @@ def default_splitter(queue: str, shards: int) -> Iterable[int]:
 
 
 def by_node(nodes: int, node: int) -> Splitter:
-    """Deal the shards to `nodes` processes: number `node` of them, counted from 0, serves the shards i with
+    """Divide the shards between `nodes` processes. Process number `node`, counted from 0, serves the shards i with
     `i mod nodes == node`."""
     for name, value, least in (("nodes", nodes, 1), ("node", node, 0)):
         if isinstance(value, bool) or not isinstance(value, int) or value < least:
@@ -101,7 +103,7 @@ def splitter_from_environment(environ: Mapping[str, str] = os.environ) -> Splitt
         raise ConfigError(f"{NODES}={nodes} and {NODE}={node} do not fit together. {error}") from None
 
 
-#: A turn asks for no fewer calls of a key, and for no fewer keys, than this.
+#: The lower bound of two limits that a turn gets: calls of one key, and keys.
 FEW = 10
 
 
@@ -118,37 +120,38 @@ class ShardAssignment:
         self._collecting = collector is not None
         self._batch_size = collector.options.batch_size if collector else 1
         self._max_payloads = _max_payloads(app, queue)
-        #: Whether turns name shards at all; otherwise the broker may take from any, whatever their number.
+        #: Whether turns name shards at all. If not, the broker may claim from any shard, whatever their number.
         self._choosing = splitter is not default_splitter or scheduler is not lag
-        #: The epoch for which the shards are chosen; 0: it is not known yet.
+        #: The epoch for which the shards are chosen; 0: not known yet.
         self.epoch = 0
         self._count = 0
         #: The shards that this process serves; None: all of them.
         self.served: list[int] | None = None
         self._turns = 0
-        #: What the last turn that brought something brought: how many claims, and how many calls in each on average.
+        #: The number of claims of the last turn that brought any, and the average number of calls in each.
         self._claims = FEW
         self._calls = 1
-        #: How many calls may have ended and not be recorded yet.
+        #: How many ended calls may be unrecorded.
         self._unsettled = UNSETTLED
-        #: In how many turns: while one is under way, what the last one brought is run.
+        #: The number of turns that share this limit. On a remote broker a turn is under way while the claims of the
+        #: last one run.
         self._portions = 2 if app.broker.capabilities.remote else 1
         self._complained = False
 
     @property
     def partial(self) -> bool:
-        """Whether jobs of this queue may be due that are none of ours."""
+        """Whether the queue may have due jobs that this process does not claim."""
         return self.served is not None or self._scheduler not in (lag, seq)
 
     # -- shards ----------------------------------------------------------------------------------------
 
     def declared(self, count: int) -> None:
-        """The queue has so many shards; whether that is still true is known with the first answer."""
+        """Choose shards for this shard count. The first answer says whether the count is still right."""
         if self._choosing and not self._count:
             self.served, self._count = self._split(count), count
 
     def update_shards(self, answer: Answer) -> bool:
-        """The broker has told its shard count and epoch. True: what is served has changed."""
+        """Take over the shard count and epoch of an answer. True: the served shards have changed."""
         if not self._choosing or answer.epoch == self.epoch:
             return False
         self.epoch = answer.epoch
@@ -158,7 +161,7 @@ class ShardAssignment:
         try:
             self.served = self._split(answer.shards)
         except Exception:
-            # What it says is binding, and it says nothing: another process may be running what is not ours.
+            # A splitter is binding, and this one has named no shard: another process may serve any of them.
             self._logger.exception("the splitter failed for the queue %s; none of its shards is served", self._queue)
             self.served = []
         return self.served != before
@@ -174,15 +177,15 @@ class ShardAssignment:
     # -- turns -----------------------------------------------------------------------------------------
 
     def learn(self, typical_s: float) -> int:
-        """Take in how long a unit of work takes; returns how many may have ended and not be recorded yet."""
+        """Adapt to how long a unit of work takes. Returns how many ended units may be unrecorded."""
         in_time = int(UNSETTLED_S * self._calls / typical_s) if typical_s > 0 else 0
         self._unsettled = max(UNSETTLED, min(in_time, LARGEST_LANE))
         return max(1, self._unsettled // self._calls)
 
     def ask(self, turn: Turn, units: int) -> None:
-        """Have a turn ask for so many units of work, but for not much more than may be held unsettled.
+        """Let a turn ask for this many units of work, but for not much more than may be held unsettled.
 
-        Small turns cost a busy worker little, and keep the runs that end meanwhile few.
+        Small turns cost a busy worker little, and few runs end while one is under way.
         """
         size = self._batch_size
         turn.limit = min(units * size, max(size, FEW, self._unsettled // self._calls // self._portions))
@@ -193,13 +196,13 @@ class ShardAssignment:
         if not self._choosing or not turn.limit:
             return
         if not self.epoch:
-            turn.limit = 0  # first the broker must tell for which epoch shards are to be chosen
+            turn.limit = 0  # the first answer tells the epoch for which to choose shards
             return
         turn.epoch = self.epoch
         turn.shards, turn.in_order = self._shards()
 
     def _shards(self) -> tuple[Sequence[int] | None, bool]:
-        """The shards for the next turn, None for all, and whether they are to be taken in this order."""
+        """The shards for the next turn, None for all, and whether the broker must take them in this order."""
         if self._scheduler is lag:
             return self.served, False
         mine = list(range(self._count)) if self.served is None else self.served
@@ -223,15 +226,15 @@ class ShardAssignment:
         return picked, True
 
     def _lags(self, mine: Sequence[int]) -> dict[int, float] | None:
-        """How late those of our shards are that have something due; None: the broker does not say."""
+        """The lag of each of our shards that has due jobs. None: the broker does not answer."""
         try:
             lags = self._app.broker.inspect.lags(self._queue)
         except BrokerError:
-            return None  # the turn meets the same, and says so
+            return None  # the turn gets the same error, and reports it
         return {shard: lags[shard] for shard in mine if shard in lags}
 
     def units(self, claims: list[Claim]) -> Sequence[Unit]:
-        """Claims as units of work: those of a collecting queue in batches, each of one shard."""
+        """Group claims into units of work. The claims of a collecting queue become batches, each of one shard."""
         if claims and not self._collecting:
             self._claims = len(claims)
             self._calls = max(1, sum(len(claim.payloads) for claim in claims) // len(claims))
@@ -240,7 +243,7 @@ class ShardAssignment:
         units: list[list[Claim]] = []
         for claim in claims:
             last = units[-1] if units else []
-            # A key whose process has died runs by itself: if it dies again, no other key is to blame.
+            # A key whose process has died runs alone: if the process dies again, no other key is to blame.
             joins = last and not (claim.deaths or last[0].deaths)
             if joins and last[0].shard == claim.shard and len(last) < self._batch_size:
                 last.append(claim)
@@ -250,7 +253,7 @@ class ShardAssignment:
 
 
 def _max_payloads(app: Laneway, queue: str) -> int | None:
-    """The smallest number that a task of this queue wants; None: as many as the broker hands out."""
+    """The smallest `max_payloads` of the tasks of this queue; None: as many as the broker hands out."""
     options = [task.options for task in app.registry if (task.options.queue or DEFAULT_QUEUE) == queue]
     return min((each.max_payloads for each in options if each.max_payloads is not None), default=None)
 
@@ -259,9 +262,9 @@ def _is_one(shard: object, among: Iterable[int]) -> bool:
     return isinstance(shard, int) and not isinstance(shard, bool) and shard in among
 
 
-#: How long it rests when the queue has due jobs and none of them is for this process: at first, and at most.
+#: The first and the longest rest in seconds, when the queue has due jobs and none of them is for this process.
 IN_VAIN_S = (0.005, 0.1)
-#: Between two steps of a change of the shard count: while there is something to move, and when what runs must end.
+#: Seconds between two steps of resharding: while there are jobs to move, and when only running jobs must end.
 STEP_S = (0.001, 0.02)
 
 
@@ -274,32 +277,32 @@ class ShardWatch:
         self._share = share
         #: Tells the worker that this process serves other shards now.
         self._moved = moved
-        #: Until then, on the monotonic clock, the fetcher does not look for work by itself; 0: it does.
+        #: Until this time, on the monotonic clock, the fetcher does not look for work by itself; 0: it does.
         self.rests_until = 0.0
         self._in_vain_s = 0.0
-        #: The shard count that the queue is being changed to; 0 when it is not.
+        #: The shard count that the queue is being resharded to; 0 if it is not.
         self.resharding = 0
         self._complained = False
 
     def rest_s(self) -> float | None:
-        """Seconds of rest that are left; None: it does not rest."""
+        """Seconds that are left of the rest; None: it does not rest."""
         return max(0.0, self.rests_until - time.monotonic()) if self.rests_until else None
 
     def is_rested(self) -> bool:
-        """Whether a rest is over; then there is none any more."""
+        """Whether a rest is over. If so, clear it."""
         if not self.rests_until or time.monotonic() < self.rests_until:
             return False
         self.rests_until = 0.0
         return True
 
     def take_in(self, turn: Turn, answer: Answer) -> bool:
-        """Take in what an answer says, and rest if none of what is due is ours. True: there is a reason to ask anew."""
+        """Process an answer, and rest if no due job may be ours. True: the epoch changed, so ask again."""
         self.resharding = answer.resharding
         self.rests_until = 0.0
         if answer.claims or not turn.limit or not self._share.partial:
             self._in_vain_s = 0.0
         else:
-            # Somebody else's jobs may be due, and then waiting for due jobs ends at once, again and again.
+            # The jobs of another process may be due. Waiting for due jobs would then end at once, again and again.
             least, most = IN_VAIN_S
             self._in_vain_s = min(max(least, self._in_vain_s * 2), most)
             self._rest(self._in_vain_s)
@@ -312,11 +315,11 @@ class ShardWatch:
         return True
 
     def help(self) -> bool:
-        """Take a step of changing the shard count: a turn has just told that it is under way. True: it is done."""
+        """Take a step of resharding, because a turn has just said that it is under way. True: it is done."""
         try:
             step = self._app.broker.shards.reshard(self._queue, self.resharding)
         except Exception as error:
-            # The next turn tells what has become of it, or that the broker is away.
+            # The next turn tells how far it is, or that the broker is away.
             if not isinstance(error, LanewayError) and not self._complained:
                 self._complained = True
                 self._app.logger.exception("a step of changing the shards of the queue %s failed", self._queue)

@@ -27,19 +27,19 @@ if TYPE_CHECKING:
     from ...app import Laneway
     from ...tasks.task import AnyTask
 
-#: A process that nobody has needed for so many seconds is ended.
+#: A process that no run has needed for this many seconds is ended.
 IDLE_S = 60.0
-#: What a process gets to end by itself; and when the worker itself ends.
+#: Seconds that a process has to end by itself; and when the worker itself ends.
 END_S = 5.0
 CLOSE_S = 1.0
-#: After a start that failed, the next one is tried so many seconds later: at first, and at most.
+#: Seconds from a failed start to the next try: at first, and at most.
 BACKOFF_S = (1.0, 60.0)
-#: How often a run is offered to another process when one is gone before it begins.
+#: How many processes a run is offered to, if each is gone before the run begins.
 OFFERS = 3
 
 
 class NoProcessError(Exception):
-    """No process can be had for now; the run has not begun."""
+    """No process can be started for now. The run has not begun."""
 
     def __init__(self, again_in_s: float) -> None:
         super().__init__("no process can be had for it now")
@@ -47,7 +47,7 @@ class NoProcessError(Exception):
 
 
 class RunKilledError(Exception):
-    """The worker has given up, and ended the process in the middle of the run."""
+    """The worker has given up and ended the process, maybe in the middle of the run."""
 
     def __init__(self) -> None:
         super().__init__("the worker gave up, and ended it")
@@ -60,15 +60,15 @@ class ProcessPool:
         self._app = app
         self._options = options
         self._lock = threading.Lock()
-        #: Every process that has not ended, those that are to end included.
+        #: Every process that has not ended, including those that were told to end.
         self._all: set[IsolatedProcess] = set()
-        #: Those that wait for a run, unused ones first.
+        #: The processes that wait for a run, unused ones first.
         self._idle: list[IsolatedProcess] = []
         self._ending: list[tuple[IsolatedProcess, float]] = []
-        #: How many runs that want a fresh one are under way, and how many such have been ordered ahead.
+        #: How many runs that need a fresh process are under way, and how many processes are ordered ahead.
         self._fresh = 0
         self._ordered_ahead = 0
-        #: Those who wait for a process to be started; None: one is wanted ahead, or there is something to tidy up.
+        #: Orders of runs that wait for a process to be started. None: start one ahead, or tidy up.
         self._orders: queue.SimpleQueue[Future[IsolatedProcess] | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
         self._closed = False
@@ -113,8 +113,11 @@ class ProcessPool:
     # -- running ---------------------------------------------------------------------------------------
 
     def carry_out(self, work: RunRequest, isolation: Isolation, limit_s: float | None) -> RunResult:
-        """Have a run carried out. Raises ProcessDeathError or TimeLimitError when it has failed so, NoProcessError when
-        it could not begin, and RunKilledError."""
+        """Carry out a run in an isolated process.
+
+        Raises ProcessDeathError if the process died, TimeLimitError if the time was up, NoProcessError if the run could
+        not begin, and RunKilledError if the worker has given up.
+        """
         fresh = isolation == "fresh"
         with self._lock:
             self._fresh += fresh
@@ -191,7 +194,7 @@ class ProcessPool:
             self._orders.put(None)
 
     def _drop(self, process: IsolatedProcess) -> None:
-        """End a process that is of no more use. Raises RunKilledError if that was not its own doing."""
+        """End a process that cannot be used again. Raises RunKilledError if the pool is closed: the pool killed it."""
         process.close()
         with self._lock:
             self._all.discard(process)
@@ -199,7 +202,7 @@ class ProcessPool:
                 raise RunKilledError from None
 
     def _failed(self, error: StartError) -> NoProcessError:
-        """Say why there is no process, and have nobody try again for a while."""
+        """Log why there is no process, and start none for a while."""
         least, most = BACKOFF_S
         self._backoff_s = min(max(least, self._backoff_s * 2), most)
         self._not_before = time.monotonic() + self._backoff_s
@@ -211,7 +214,7 @@ class ProcessPool:
         return NoProcessError(self._backoff_s)
 
     def show_stacks(self) -> None:
-        """Have every process write its stacks to the log."""
+        """Make every process write its stacks to the log."""
         with self._lock:
             processes = list(self._all)
         for process in processes:
@@ -220,13 +223,13 @@ class ProcessPool:
     # -- the thread that starts and ends them ----------------------------------------------------------
 
     def _started(self) -> IsolatedProcess:
-        """Have a process started, and wait until it is there; it is not ready yet."""
+        """Order a process and wait until it is started. It is not ready yet."""
         order: Future[IsolatedProcess] = Future()
         self._order(order)
         return order.result()
 
     def _start_ahead(self) -> None:
-        """Have as many started as runs are under way that want one, so that the next ones need not wait."""
+        """Order one unused process for each fresh run under way, so that the next fresh runs need not wait."""
         with self._lock:
             unused = sum(not process.runs for process in self._idle) + self._ordered_ahead
             short = max(0, min(self._fresh, self._options.concurrency) - unused)
@@ -251,7 +254,7 @@ class ProcessPool:
                 order = None
             if order is not None:
                 self._start(order)
-            while self._ordered_ahead and not self._closed and self._orders.empty():  # those who wait come first
+            while self._ordered_ahead and not self._closed and self._orders.empty():  # runs that wait come first
                 self._start(None)
             self._tidy()
         self._close()
@@ -266,7 +269,7 @@ class ProcessPool:
         return max(0.05, oldest + IDLE_S - time.monotonic())
 
     def _start(self, order: Future[IsolatedProcess] | None) -> None:
-        """Start one: for whoever waits for it, or ahead."""
+        """Start a process: for the run that waits for it, or ahead."""
         with self._lock:
             self._ordered_ahead -= order is None
         try:
@@ -291,7 +294,7 @@ class ProcessPool:
         return LoadRequest(origin.target, origin.url, origin.path, origin.modules, level, others)
 
     def _tidy(self) -> None:
-        """End those that idle, and see that those are gone that were asked to."""
+        """Ask long idle processes to end. Close those that have ended, and kill those whose time to end is up."""
         now = time.monotonic()
         with self._lock:
             tired = [process for process in self._idle if now - process.idle_since >= IDLE_S]
@@ -307,7 +310,7 @@ class ProcessPool:
             self._all.difference_update(gone)
 
     def close(self) -> None:
-        """End all of them: those that idle may end by themselves, and what still runs is given up at once."""
+        """End all processes. Idle ones may end by themselves. Runs that are under way are given up at once."""
         with self._lock:
             self._closed = True
             thread = self._thread
@@ -316,7 +319,7 @@ class ProcessPool:
             thread.join()
 
     def _close(self) -> None:
-        """End all of them, in the thread that has started them."""
+        """End all processes, in the thread that started them."""
         while not self._orders.empty():
             if (order := self._orders.get()) is not None:
                 order.set_exception(RunKilledError())
@@ -325,7 +328,7 @@ class ProcessPool:
             running = self._all.difference(spare)
             self._idle, self._ending = [], []
         for process in running:
-            process.kill()  # whoever has it hangs up
+            process.kill()  # the thread that runs a job in it closes it
         for process in spare:
             process.request_end()
         until = time.monotonic() + CLOSE_S
@@ -336,7 +339,7 @@ class ProcessPool:
 
 
 def ensure_not_isolated() -> None:
-    """Raise ConfigError in an isolated process: the program's own file was loaded there, and starts a worker again."""
+    """Raise ConfigError in an isolated process: the program's file was imported there and starts another worker."""
     spec = getattr(sys.modules.get("__main__"), "__spec__", None)
     if spec is not None and spec.name == "laneway.worker.isolation.main":
         raise ConfigError(

@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from ...broker import Broker
     from ...jobs.data import QueueStats
 
-#: Seconds that a scrape waits for the broker, and for which one answer is shown.
+#: Seconds that a scrape waits for the broker, and seconds for which an answer is reused.
 PATIENCE_S = 1.0
 FRESH_S = 2.0
 
-#: The name of each thing that is counted (without `laneway_`, and `_total` of counters), and what it is.
+#: The name of each metric (without `laneway_`, and without the `_total` of counters), and its help text.
 NAMES: dict[str, tuple[str, str]] = {
     "jobs": ("jobs", "Jobs whose run has ended, by verdict; a batch counts each of its keys."),
     "enqueued": ("jobs_enqueued", "Jobs that these processes have stored, those enqueued by runs included."),
@@ -46,7 +46,7 @@ NAMES: dict[str, tuple[str, str]] = {
     "wait_s": ("run_wait_seconds", "How long jobs waited from when they were due to the start of their run."),
     "running": ("runs_running", "Runs under way."),
 }
-#: The same for what the broker says of a queue: gauges, and two counters.
+#: The same for the broker's statistics of a queue: gauges, and two counters.
 QUEUE_GAUGES: dict[str, tuple[str, str]] = {
     "length": ("queue_length", "Jobs in the queue, delayed ones included, running ones not."),
     "delayed": ("queue_delayed", "Jobs in the queue that are not due yet."),
@@ -63,7 +63,7 @@ QUEUE_COUNTERS: dict[str, tuple[str, str]] = {
 
 
 def metrics_routes(snapshot: Callable[[], Snapshot], broker: Broker) -> dict[str, Callable[[], Reply]]:
-    """`/metrics`: a snapshot, and the broker's queues. Raises ConfigError when the extra is not installed."""
+    """The route `/metrics`: a snapshot, and the broker's queues. Raises ConfigError if the extra is not installed."""
     try:
         from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
     except ImportError as error:
@@ -77,7 +77,7 @@ def metrics_routes(snapshot: Callable[[], Snapshot], broker: Broker) -> dict[str
 
 
 class BrokerSnapshot:
-    """What the broker has said: its queues, and how many workers live, if it keeps account of them."""
+    """One answer of the broker: its queues, and the number of live workers, if the broker counts them."""
 
     def __init__(self, queues: list[QueueStats], workers: int | None) -> None:
         self.queues = queues
@@ -85,7 +85,7 @@ class BrokerSnapshot:
 
 
 class BrokerReader:
-    """Asks the broker, without ever waiting long, and without asking twice at once."""
+    """Reads the broker. It never waits long, and never asks twice at the same time."""
 
     def __init__(self, broker: Broker, *, patience_s: float = PATIENCE_S, fresh_s: float = FRESH_S) -> None:
         self._broker = broker
@@ -97,7 +97,7 @@ class BrokerReader:
         self._seen_at = float("-inf")
 
     def read(self) -> BrokerSnapshot | None:
-        """The broker as it is, or was just now; None if it does not answer."""
+        """The broker's state, at most `fresh_s` seconds old; None if the broker does not answer."""
         with self._lock:
             if time.monotonic() - self._seen_at < self._fresh_s:
                 return self._seen
@@ -111,7 +111,7 @@ class BrokerReader:
         try:
             seen: BrokerSnapshot | None = BrokerSnapshot(self._stats(), self._workers())
         except Exception:
-            seen = None  # the workers say what is wrong
+            seen = None  # the workers report what is wrong
         with self._lock:
             self._seen, self._asking = seen, None
             self._seen_at = time.monotonic()
@@ -120,7 +120,7 @@ class BrokerReader:
     def _stats(self) -> list[QueueStats]:
         if self._broker.capabilities.has("inspect"):
             return self._broker.inspect.stats()
-        self._broker.leases()  # it says no more than that it is there
+        self._broker.leases()  # only to see that the broker answers
         return []
 
     def _workers(self) -> int | None:
@@ -131,14 +131,14 @@ class BrokerReader:
 
 
 class Collector:
-    """Gives prometheus_client its metrics anew for each scrape."""
+    """Builds the metrics for prometheus_client at each scrape."""
 
     def __init__(self, snapshot: Callable[[], Snapshot], broker: BrokerReader) -> None:
         self._snapshot = snapshot
         self._broker = broker
 
     def collect(self) -> Iterator[Metric]:
-        """All families: of those without any sample only the name."""
+        """All metric families. A family without samples has only its name."""
         yield from _counted(self._snapshot())
         yield from _seen(self._broker.read())
 
@@ -149,7 +149,7 @@ def _counted(snapshot: Snapshot) -> Iterator[Metric]:
     for name, labels in COUNTERS.items():
         family = CounterMetricFamily(*_named(NAMES[name]), labels=labels)
         rows = snapshot.get(name, [])
-        for *values, count in rows if rows or labels else [[0]]:  # one without labels is there from the beginning
+        for *values, count in rows if rows or labels else [[0]]:  # one without labels starts at 0
             family.add_metric(_texts(values), count)
         yield family
     for name, labels in GAUGES.items():
@@ -189,12 +189,12 @@ def _named(named: tuple[str, str]) -> tuple[str, str]:
 
 
 def _texts(labels: list[Any]) -> list[str]:
-    # A task may be named by any printable text, and a stray half of a surrogate pair cannot be sent.
+    # A task's name may be any printable text, and a lone surrogate cannot be sent.
     return [str(label).encode(errors="replace").decode() for label in labels]
 
 
 def _buckets(counts: list[int]) -> list[tuple[str, float]]:
-    """Prometheus wants them with all that is below."""
+    """Cumulative buckets, as Prometheus wants them: each includes all lower ones."""
     found, total = [], 0
     for bound, count in zip([*map(str, BUCKETS), "+Inf"], counts, strict=True):
         total += count

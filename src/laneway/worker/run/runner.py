@@ -51,8 +51,8 @@ if TYPE_CHECKING:
     from ..isolation.pool import ProcessPool
     from ..process.board import Board
 
-#: A keyed claim is given back when its calls have run for so long: it bounds what a crash repeats, and keeps a key
-#: with many calls from holding a runner.
+#: A keyed claim is given back when its calls have run for this many seconds. This bounds what a crash repeats, and
+#: keeps a key with many calls from holding a runner.
 SLICE_S = 0.05
 
 
@@ -78,9 +78,9 @@ class RunPreparer:
         #: The id whose claims are ours.
         self._held_under = held_under
         self._valid_until = valid_until
-        #: Where runs are carried out apart; none inside such a process.
+        #: The pool for isolated runs; None inside an isolated process.
         self._pool = pool
-        #: Where a supervisor finds what was running, or being read; none without one.
+        #: Where the supervisor finds the jobs that are being read or run; None without a supervisor.
         self._board = board
         self._isolates = pool is not None and any(task.isolation for task in app.registry) and pool.possible
         self._conclude = conclude
@@ -91,9 +91,9 @@ class RunPreparer:
         self.stopping = False
 
     def read(self, lane: Lane, unit: Unit) -> Run | None:
-        """Make a run of a unit of work. None: there is nothing in it to be run, and it is settled if it is still ours.
+        """Make a run of a unit of work. None: there is nothing to run, and the unit is settled if it is still ours.
 
-        A unit that was claimed under an id that is lost is dropped: the broker has given it to somebody else, or will.
+        A unit that was claimed under a lost id is dropped: the broker has given it to another worker, or will.
         """
         if isinstance(unit, list):
             return self._read_batch(lane, unit)
@@ -105,7 +105,7 @@ class RunPreparer:
             return self._read_call(KeyedCalls(lane, unit))
         began = self._monotonic()
         if began >= self._valid_until():
-            # This process was stopped or cut off for so long that the claim may be somebody else's by now.
+            # This process was stopped or cut off for so long that the claim may be another worker's by now.
             lane.finish(released(unit), None)
             return None
         if unit.deaths == ALONE_AFTER and (run := self._alone(lane, unit, None, began)):
@@ -138,7 +138,7 @@ class RunPreparer:
         return False
 
     def drop(self, run: Run) -> None:
-        """Give back a run that was read and must not begin; or leave it, if it is no longer ours."""
+        """Give back a run that was read and must not begin. If it is no longer ours, only drop it."""
         calls = run.calls
         self._clear(run.slot)
         if calls is not None and calls.done:
@@ -148,14 +148,14 @@ class RunPreparer:
             run.lane.finish_all([released(claim) for claim in claims], None)
 
     def go_on(self, calls: KeyedCalls, outbox: list[NewJob]) -> Run | None:
-        """A call of a key has succeeded and enqueued this: read the next one."""
+        """Read the next call of a key after a call has succeeded and left this outbox."""
         calls.finished(outbox)
         return self._read_call(calls)
 
     # -- calls and batches -----------------------------------------------------------------------------
 
     def _read_call(self, calls: KeyedCalls) -> Run | None:
-        """Make a run of the next call of a key. None: the claim is settled, or what is left of it given back."""
+        """Make a run of the next call of a key. None: the claim is settled, or the rest of it is given back."""
         lane, claim = calls.lane, calls.claim
         while calls.done < len(claim.payloads):
             began = self._monotonic()
@@ -164,7 +164,7 @@ class RunPreparer:
                 return None
             payload, apart = calls.current, None
             if payload.deaths and calls.done:
-                # It is to be the head of a claim, so that what has run before it is settled if it dies again.
+                # It must be the first call of a claim: the calls before it are then settled if its process dies again.
                 self._give_back_rest(calls)
                 return None
             if payload.deaths == ALONE_AFTER and (run := self._alone(lane, claim, calls, began)):
@@ -202,12 +202,12 @@ class RunPreparer:
         )
 
     def _give_back_rest(self, calls: KeyedCalls) -> None:
-        """Settle the calls that are finished, and leave the others to whoever claims the key next."""
+        """Settle the finished calls, and leave the rest to the worker that claims the key next."""
         settlement = released(calls.claim, done=calls.done, outbox=calls.outbox)
         calls.lane.finish(settlement, calls.used_s if calls.done else None)
 
     def _read_batch(self, lane: Lane, claims: list[Claim]) -> Run | None:
-        """Make one run of a batch; a key that cannot be read fails alone. None: there is none that can be run."""
+        """Make one run of a batch. A key that cannot be read fails alone. None: no key can be run."""
         if claims[0].worker != self._held_under():
             return None
         began = self._monotonic()
@@ -227,7 +227,7 @@ class RunPreparer:
         gathered, broken = self._reader.batch(claims)
         for claim, error in broken:
             self._unreadable(lane, claim, None, error, began)
-        if not gathered.batch:  # a middleware has kept back whatever could be read
+        if not gathered.batch:  # a middleware has dropped every key that could be read
             lane.finish_all([done(claim) for claim in gathered.claims], 0.0)
             self._clear(slot)
             return None
@@ -237,7 +237,7 @@ class RunPreparer:
         return self._make_run(Run(lane, first, call, Context(self._app, first, collector), began, None, gathered), slot)
 
     def unread(self, lane: Lane, unit: Unit, calls: KeyedCalls | None = None) -> Run:
-        """What stands for the run of a unit of work when reading it has ended the worker."""
+        """Make a placeholder run for a unit of work if reading the unit has ended the worker."""
         claims = claims_of(unit)
         first, gathered = claims[0], None
         if first.kind is Kind.COLLECTING:
@@ -250,7 +250,7 @@ class RunPreparer:
     def _unreadable(
         self, lane: Lane, claim: Claim, calls: KeyedCalls | None, error: BaseException, began: float, slot: int = -1
     ) -> Run | None:
-        """Conclude the run that there would have been, if its body could be read."""
+        """Conclude, with this error, the run of a job whose body cannot be read."""
         task: Any = error.task if isinstance(error, TicketError) else None
         if task is None and self._app.registry.owner_of(claim.queue):
             task = self._reader.task_of(claim, claim.payloads[0])
@@ -263,7 +263,7 @@ class RunPreparer:
     # -- the board -------------------------------------------------------------------------------------
 
     def _note(self, claim: Claim, identity: str = "") -> int:
-        """Note on the board what is about to be read and run: reading it may be what ends the process."""
+        """Note a job on the board before it is read and run, because reading it may end the process."""
         if self._board is None:
             return -1
         return self._board.begin([StartedRun(claim.queue, claim.key, claim.token, identity)])
@@ -273,18 +273,21 @@ class RunPreparer:
             self._board.end(slot)
 
     def _make_run(self, run: Run, slot: int) -> Run:
-        """A run that is carried out apart is not on the board: if this process dies, it is not to blame."""
+        """Give the run its slot. An isolated run leaves the board: if this process dies, the run is not to blame."""
         if run.apart is not None:
             self._clear(slot)
         else:
             run.slot = slot
         return run
 
-    # -- what has had its process die, and what runs apart ---------------------------------------------
+    # -- jobs whose process has died, and isolated runs ------------------------------------------------
 
     def _alone(self, lane: Lane, claim: Claim, calls: KeyedCalls | None, began: float) -> Run | None:
-        """The run of what must be alone. It is not read here: a neighbour might end this process meanwhile, and what
-        stands on the board then would be buried for it. None: it has to be read, or there is no other process."""
+        """Make the run of a job that must run alone, without reading the job.
+
+        While it was read, another run might end this process. The job would be on the board then, and be buried for it.
+        None: the job has to be read here, or it cannot run in another process.
+        """
         if self._pool is None or not self._pool.possible:
             return None
         task = self._reader.task_named(claim, calls.current if calls else claim.payloads[0])
@@ -294,7 +297,7 @@ class RunPreparer:
         return Run(lane, claim, Call(task, {}), context, began, calls, None, "fresh")
 
     def _read_placed(self, payload: Payload, claim: Claim, deaths: int) -> tuple[Call | None, Isolation | None]:
-        """Read a call that may have to be run apart; then its arguments matter only there."""
+        """Read a call that may have to run in another process. In that case its arguments are needed only there."""
         if self._reader.is_surrounded:
             task = self._reader.task_of(claim, payload)
             if task is not None and (apart := self._place(task, deaths)):
@@ -303,23 +306,23 @@ class RunPreparer:
         return call, None if call is None else self._place(call.task, deaths)
 
     def _place(self, task: AnyTask, deaths: int) -> Isolation | None:
-        """How a run is kept apart: as its task says, and in a process of its own if it may be what ends processes.
+        """The isolation of a run: as its task says, or a fresh process if the run may be what ends processes.
 
-        On a broker inside this process no run is; `ProcessPool.check` has warned of it."""
+        On a broker inside this process no run is isolated; `ProcessPool.check` has warned of that."""
         if self._pool is None or not self._pool.possible:
             return None
         return "fresh" if deaths >= ALONE_AFTER else task.isolation
 
     def _bury(self, lane: Lane, claim: Claim, calls: KeyedCalls | None, began: float) -> None:
-        """Send to the morgue, without running it, what has ended its process too often."""
-        task = self._reader.task_named(claim, claim.payloads[0]) or UNREADABLE  # reading it may be what it dies of
+        """Send a job that has ended its process too often to the morgue, without running it."""
+        task = self._reader.task_named(claim, claim.payloads[0]) or UNREADABLE  # reading it may end the process
         text = too_many(deaths_of(claim), "took its worker along")
         run = Run(lane, claim, Call(task, {}), Context(self._app, claim, task), began, calls)
         self._settle(run, [buried(claim, self._verdicts.text(text))], text)
 
 
 class Runner:
-    """Carries out units of work, in whatever thread it is called."""
+    """Carries out units of work in the thread that calls it."""
 
     def __init__(
         self,
@@ -337,7 +340,7 @@ class Runner:
         self._fatal = fatal
         self._await = wait_for
         self._monotonic = clock.monotonic
-        #: Where a supervisor finds what was running; none without one.
+        #: Where the supervisor finds the jobs that are being run; None without a supervisor.
         self._board = board
         self._around_execution = overriding(app.middleware, "around_execution")
         self.verdicts = FailureDecider(app)
@@ -360,11 +363,11 @@ class Runner:
         self.dead = False
 
     def stop(self) -> None:
-        """The worker is told to stop: the calls of a key that have not begun are given back."""
+        """Give back the calls of a key that have not begun, because the worker is told to stop."""
         self._units.stopping = True
 
     def read(self, lane: Lane, unit: Unit) -> Run | None:
-        """Make a run of a unit of work: `RunPreparer.read`. If reading it ends the worker, it is to blame."""
+        """Make a run of a unit of work by `RunPreparer.read`. If reading ends the worker, the unit is to blame."""
         try:
             return self._units.read(lane, unit)
         except BaseException as raised:
@@ -372,7 +375,7 @@ class Runner:
             return None
 
     def go_on(self, calls: KeyedCalls, outbox: list[NewJob]) -> Run | None:
-        """A call of a key has succeeded: read the next one, as `read` does."""
+        """Read the next call of a key after a call has succeeded. Errors are handled as in `read`."""
         try:
             return self._units.go_on(calls, outbox)
         except BaseException as raised:
@@ -398,7 +401,7 @@ class Runner:
         try:
             return self._leave(run, result, error)
         finally:
-            del error  # its traceback leads to this frame: else the two would wait for the garbage collector
+            del error  # its traceback refers to this frame: the cycle would wait for the garbage collector
 
     async def execute_async(self, run: Run) -> Run | None:
         """Carry out an async task's run. Returns the next one of the same claim, if there is one."""
@@ -423,12 +426,12 @@ class Runner:
         try:
             return self._leave(run, result, error)
         finally:
-            del error  # its traceback leads to this frame: else the two would wait for the garbage collector
+            del error  # its traceback refers to this frame: the cycle would wait for the garbage collector
 
-    # -- what has had its process die, and what runs apart ---------------------------------------------
+    # -- jobs whose process has died, and isolated runs ------------------------------------------------
 
     def begin(self, run: Run) -> bool:
-        """Begin a run that is carried out apart. It is not on the board: if this process dies, it is not to blame."""
+        """Begin an isolated run. It is not on the board: if this process dies, the run is not to blame."""
         if not self.begins(run):
             return False
         self._tell.started(run)
@@ -436,12 +439,12 @@ class Runner:
         return True
 
     def forget(self, run: Run) -> float:
-        """Such a run is over; returns the seconds that it took."""
+        """Remove an isolated run that is over. Returns the seconds that it took."""
         self.running.pop(id(run), None)
         return self._monotonic() - run.began
 
     def settle(self, run: Run, settlements: list[Settlement], said: str) -> None:
-        """Tell and record what became of a run of which no more is known than `said`."""
+        """Report and record the end of a run about which only the text `said` is known."""
         duration_s = self._monotonic() - run.began
         self._tell.ended(run, settlements[0], None, duration_s, len(settlements), said=said)
         used_s = run.calls.used_s if run.calls else 0.0
@@ -450,10 +453,10 @@ class Runner:
     # -- running ---------------------------------------------------------------------------------------
 
     def begins(self, run: Run) -> bool:
-        """Note that a run is under way. False: it is given back, because the worker has ended while it was read.
+        """Add a run to `running`. False: the run is given back, because the worker has died while the run was read.
 
-        A worker that has ended waits for what is noted, and for nothing else, before it leaves. So it is noted first
-        and looked at second: a run that began in between would run beside its own repeat.
+        Before a dead worker leaves, it waits for the runs in `running` and for nothing else. So the run is added first,
+        and `dead` is checked second. In the other order a run could begin in between, and run beside its own repeat.
         """
         self.running[id(run)] = run
         if not self.dead:
@@ -463,7 +466,7 @@ class Runner:
         return False
 
     def _enter(self, run: Run) -> bool:
-        """Tell, and enter the middleware. False: one of them does not want it to be run."""
+        """Report the start and enter the middleware. False: a middleware does not let the job run."""
         self._tell.started(run)
         run.began = self._monotonic()
         if self._around_execution:
@@ -492,29 +495,29 @@ class Runner:
             del error  # as above
 
     def die(self, run: Run, error: BaseException) -> None:
-        """A run has ended the worker. It stays unsettled and counts a death: it is taken back when this worker has
-        left, and its retry_count is unchanged."""
+        """End the worker because of a run. The claim stays unsettled and counts a death. It is taken back when this
+        worker has left, and its retry_count is unchanged."""
         try:
-            self._fatal(error, run)  # first, so that nothing is claimed any more when its key is free again
+            self._fatal(error, run)  # first, so that this worker claims nothing more when the key is free again
             self._tell.abandoned(run, error)
             if (calls := run.calls) is not None and calls.done:
-                # What has succeeded is settled. The death is counted here: the claim is gone when the worker leaves.
+                # Calls that succeeded are settled. The death is counted here: the claim is gone when the worker leaves.
                 ending = f"ended by {type(error).__name__}"
                 run.lane.finish(died(run.claim, ending, done=calls.done, outbox=calls.outbox), calls.used_s)
         finally:
             self.running.pop(id(run), None)  # last, because the worker waits for what runs
 
-    # -- how it ended ----------------------------------------------------------------------------------
+    # -- the end of a run ------------------------------------------------------------------------------
 
     def conclude(self, run: Run, error: BaseException | None) -> Run | None:
-        """Decide what becomes of the claim, tell whoever listens, and hand it to its lane or go on with its calls."""
+        """Decide how the claim settles and report it. Then hand it to its lane, or go on with the key's calls."""
         duration_s, calls = self._monotonic() - run.began, run.calls
         try:
             settled = self._settled(run, error, duration_s)
-        except BaseException as raised:  # an error handler that exits, or a mistake of ours
+        except BaseException as raised:  # an error handler that exits, or a bug of ours
             self.die(run, raised)
             return None
-        # Only now: what the app's own code does at the end of a run may end the process, too.
+        # Not earlier: the app's own code at the end of a run may end the process, too.
         if self._board is not None:
             self._board.end(run.slot)
         if calls is not None:
@@ -532,7 +535,7 @@ class Runner:
     def _settled(
         self, run: Run, error: BaseException | None, duration_s: float
     ) -> Settlement | list[Settlement] | None:
-        """Decide what becomes of the claim, or of each key of a batch, and tell; None while the calls of a key
+        """Decide how the claim, or each key of a batch, settles, and report it. None while the calls of a key
         succeed."""
         if run.gathered is not None:
             return self._settled_batch(run, run.gathered, error, duration_s)
@@ -543,7 +546,7 @@ class Runner:
         return settlement
 
     def _decide(self, run: Run, error: BaseException | None) -> Settlement | None:
-        """What becomes of the claim; None while the calls of a key succeed."""
+        """Decide how the claim settles. None while the calls of a key succeed."""
         claim, context, calls = run.claim, run.context, run.calls
         finished, outbox = (calls.done, calls.outbox) if calls else (0, None)
         if context.postponed_s is not None:
@@ -555,7 +558,7 @@ class Runner:
     def _settled_batch(
         self, run: Run, gathered: BatchClaims, error: BaseException | None, duration_s: float
     ) -> list[Settlement]:
-        """The same for a batch: a settlement for each of its keys, all of them recorded in one turn."""
+        """The same for a batch: one settlement for each of its keys. One turn records all of them."""
         settlements, failures = self.verdicts.of_batch(gathered, run.context, run.call.task.options, error)
         if error is not None:
             self._tell.handlers(error, run.context)

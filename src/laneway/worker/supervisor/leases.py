@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class ChildLeases:
-    """Renews, gives back what the dead held, and sweeps up after other workers."""
+    """Renews leases, gives back the claims of ended children, and sweeps up after other workers."""
 
     def __init__(
         self, app: Laneway, clock: Clock, lease_s: float, outage: Outage, children: Callable[[], Sequence[Child]]
@@ -36,9 +36,9 @@ class ChildLeases:
         self._outage = outage
         self._children = children
         self._observer = LeaseObserver(clock)
-        #: When the broker last did all that it was asked.
+        #: When the broker last carried out all requests of a round.
         self._answered_at = clock.monotonic()
-        #: Since when it has been asking, this time and each time before without getting it all; None: it is not.
+        #: When the current round began, or the first of the failed rounds before it; None: the last round succeeded.
         self._asking_since: float | None = None
         self._ended: list[tuple[str, list[StartedRun], bool]] = []
         self._wake = threading.Event()
@@ -46,13 +46,13 @@ class ChildLeases:
         self._thread = threading.Thread(target=self._main, name="laneway-leases", daemon=True)
 
     def start(self) -> None:
-        """Begin to renew."""
+        """Start the thread."""
         self._thread.start()
 
     def stop(self, timeout_s: float) -> bool:
-        """Give back what is left to be given back, and end. False: the broker did not take it in time.
+        """Give back the claims of ended children, and end. False: the broker did not take them in time.
 
-        Those that held nothing are only said goodbye for, and that is not waited for long.
+        For children that held nothing it only leaves the broker, and does not wait long for that.
         """
         self._stopping = True
         self._wake.set()
@@ -67,21 +67,21 @@ class ChildLeases:
         return not self._owed()
 
     def _owed(self) -> bool:
-        """Whether somebody has ended who held something."""
+        """Whether a worker in the list of ended ones held claims."""
         return any(held for _, _, held in self._ended)
 
     def in_vain(self, now: float) -> bool:
-        """Whether it has tried for a while, without an answer or with an error.
+        """Whether its calls to the broker have had no answer, or an error, for a while.
 
-        If not, it may only have been held up together with the whole supervisor, and leases are renewed in a moment.
+        If not, the whole supervisor may only have been held up, and the leases are renewed in a moment.
         """
         since = self._asking_since
         return since is not None and now - since >= self._lease_s / 12
 
     def give_back(self, ids: Sequence[str], died: list[StartedRun], held: bool) -> None:
-        """Note that these workers' process is gone. The next round gives back their claims; `died` count a death.
+        """Note that the process of these workers is gone. The next round gives back their claims.
 
-        `held` says whether they may have held something.
+        The runs in `died` count a death. `held` says whether the workers may have held claims.
         """
         self._ended += [(worker, died, held) for worker in ids]
         self._wake.set()
@@ -94,7 +94,7 @@ class ChildLeases:
         self.round()
 
     def round(self) -> None:
-        """Do what is to be done now. What fails is tried again in the next one."""
+        """Renew, give back and sweep. A step that fails is repeated in the next round."""
         if self._asking_since is None:
             self._asking_since = self._clock.monotonic()
         try:
@@ -106,17 +106,17 @@ class ChildLeases:
             self._outage.away("lease", error)
         else:
             self._asking_since = None
-            if renewed or left or not self._stopping:  # else nothing was asked, and so nothing answered
+            if renewed or left or not self._stopping:  # else the broker was not called, so it did not answer
                 self._outage.back("lease")
                 self._answered_at = self._clock.monotonic()
 
     def _forget_if_cut_off(self) -> None:
-        """What was seen of the others says nothing if the broker was away, or this process was stopped, since then."""
+        """Reset the observer if the broker was away or this process was stopped: what it saw before proves nothing."""
         if self._clock.monotonic() - self._answered_at > self._lease_s * 2 / 3:
             self._observer.reset()
 
     def _leave(self) -> bool:
-        """Leave the broker for each ended worker, which gives back its claims. Returns whether there was any."""
+        """Leave the broker for each ended worker, which gives back its claims. Returns whether there was one."""
         left = bool(self._ended)
         while self._ended:
             worker, died, _ = self._ended[0]
@@ -125,7 +125,7 @@ class ChildLeases:
         return left
 
     def _renew(self) -> bool:
-        """Whether there was something to renew."""
+        """Renew the leases that are due. Returns whether there was one."""
         asked = False
         if self._app.broker.capabilities.holders_keep:
             return asked

@@ -34,33 +34,34 @@ from .leases import ChildLeases
 if TYPE_CHECKING:
     from ...app import Laneway
 
-#: Seconds before another child is started, after the first, second, … that has ended without reason.
+#: Seconds before another child is started, after the first, second, … child that ended without a known reason.
 BACKOFF_S = (0.0, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0)
-#: At most, if it is known why: jobs were running in it, and count a death each, so that it cannot go on for ever; or we
-#: have ended it; or it has said that it ends.
+#: The longest such pause if the reason is known. Jobs were running in the child, and each counts a death, so it cannot
+#: go on for ever; or the supervisor has ended the child; or the child has said that it ends.
 BACKOFF_KNOWN_S = 0.5
-#: A child that has served so long was well: what ended it begins to count anew.
+#: A child that has served for this many seconds was healthy. When it ends, the count of crashes starts again.
 WELL_S = 5.0
-#: How often it looks at its children, when nothing happens: and when one of them is stopped.
+#: Seconds between two looks at the children if nothing happens; and if one of them is stopped.
 LOOK_S, LOOK_CLOSELY_S = 0.5, 0.05
-#: After so long a gap between two looks it was stopped itself, and knows nothing of who was silent.
+#: After a gap of this many seconds between two looks the supervisor was stopped itself, and cannot tell which children
+#: were silent.
 GAP_S = 3.0
-#: A child that has not joined by then is spoken of.
+#: A child that has not joined after this many seconds is reported.
 SLOW_START_S = 60.0
 
 
 class ProcessSlot:
-    """One of the supervisor's processes: whoever fills it now, and when somebody will."""
+    """A place for one process of the supervisor: the child in it, or when to start one."""
 
     def __init__(self, number: int) -> None:
         self.number = number
         self.child: Child | None = None
-        #: When to start one, on the monotonic clock; None: not any more.
+        #: When to start a child, on the monotonic clock; None: do not start one.
         self.start_at: float | None = 0.0
         self.crashes = 0
 
     def back_off(self) -> float:
-        """Seconds to wait after one more that has ended without reason."""
+        """Count one more crash or failed start. Returns the seconds to wait before the next start."""
         self.crashes += 1
         return BACKOFF_S[min(self.crashes, len(BACKOFF_S)) - 1] * (0.75 + random.random() / 2)
 
@@ -76,7 +77,7 @@ class Supervisor:
         self._command = command
         self._clock = clock or SystemClock()
         self._places = [ProcessSlot(number) for number in range(1, options.processes + 1)]
-        #: All that have not ended, those that are being replaced too.
+        #: All children that have not ended, including those that are being replaced.
         self._children: list[Child] = []
         check_until_empty(app.broker, options)
         self._queues = queues_served(app, options)
@@ -87,24 +88,24 @@ class Supervisor:
         batches = [task.options.batch_size for queue in app.queues() if (task := app.registry.collector_of(queue))]
         self._largest_batch = max(batches, default=1)
         self._looked_at = self._clock.monotonic()
-        #: What the children have counted, if somebody wants to know.
+        #: The counters of all children; None if no metrics are served.
         self.total: CounterTotal | None = None
         self._served = False
         self._stop_asked = False
         self._give_up_asked = False
         self._interrupts = 0
-        #: When those that still run are ended, once it is stopping.
+        #: When children that still run are ended; None until the supervisor stops.
         self._deadline: float | None = None
         self._hurried = False
         self._say_at = 0.0
         self._code = 0
 
-    # -- its life --------------------------------------------------------------------------------------
+    # -- running ---------------------------------------------------------------------------------------
 
     def run(self, told: Sequence[int] = ()) -> int:
-        """Run until told to stop. 0: all finished or gave back what they had; otherwise one of them did not.
+        """Run until told to stop. Returns 0 if all children finished or gave back their jobs, and another code if not.
 
-        `told` are signals that came before it could listen.
+        `told` are signals that came before it could handle them.
         """
         before = handle_signals(self._signalled, self._show_stacks)
         for number in told:
@@ -112,7 +113,7 @@ class Supervisor:
         waking, self._woken = socket.socketpair()
         for end in (waking, self._woken):
             end.setblocking(False)
-        before[signal.SIGCHLD] = signal.signal(signal.SIGCHLD, lambda number, frame: None)  # it only ends a wait
+        before[signal.SIGCHLD] = signal.signal(signal.SIGCHLD, lambda number, frame: None)  # only to end a wait
         old_fd = signal.set_wakeup_fd(waking.fileno(), warn_on_full_buffer=False)
         self._log.start()
         self._renewals.start()
@@ -120,9 +121,9 @@ class Supervisor:
             while self.look():
                 self._wait()
             if not self._renewals.stop(LAST_TURN_S):
-                self._code = self._code or 1  # what they held is taken over when the lease has ended
+                self._code = self._code or 1  # other workers take over the claims when the lease has ended
         finally:
-            for child in self._children:  # an error of ours must not leave them alone
+            for child in self._children:  # an error of the supervisor must not leave children running
                 kill_tree(child.pid)
             signal.set_wakeup_fd(old_fd)
             restore_signals(before)
@@ -132,7 +133,7 @@ class Supervisor:
         return self._code
 
     def look(self) -> bool:
-        """Take in what has happened, and do what follows from it. False: it is over."""
+        """Process everything that has happened since the last look. False: all children have ended for good."""
         now = self._clock.monotonic()
         for child in self._children:
             self._listen(child)
@@ -163,7 +164,7 @@ class Supervisor:
             self.total.update(child.pid, child.beat.tally)
 
     def _wait(self) -> None:
-        """Until a child says something or ends, or a signal comes."""
+        """Wait until a child sends a message or ends, a signal comes, or it is time for the next look."""
         closely = any(child.stopped or child.lost for child in self._children) or self._deadline is not None
         starts = [place.start_at for place in self._places if place.start_at is not None]
         timeout_s = LOOK_CLOSELY_S if closely else min(LOOK_S, self.options.lease_s / 12)
@@ -185,7 +186,7 @@ class Supervisor:
                 self._start(place)
 
     def _start(self, place: ProcessSlot) -> bool:
-        """Start a child. False: that cannot be done now, and is tried again later."""
+        """Start a child. False: no process can be started now; it is tried again later."""
         try:
             keeps = self.app.broker.capabilities.holders_keep
             child = Child(self._command, self.options, place.number, self._largest_batch, self._clock, keeps=keeps)
@@ -200,7 +201,10 @@ class Supervisor:
         return True
 
     def _reap(self, now: float) -> None:
-        """Take in who has ended, was stopped or goes on; also strangers, which become ours in a container."""
+        """Reap children that have ended, and note which were stopped or continued.
+
+        In a container it also reaps processes of which it becomes the parent.
+        """
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG | os.WUNTRACED | os.WCONTINUED)
@@ -213,21 +217,21 @@ class Supervisor:
                 self._ended(child, code, now)
 
     def _ended(self, child: Child, code: int, now: float) -> None:
-        """A child is gone: so must be all that it has started, and only then is what it held given back."""
+        """Clean up after a child that is gone: end all processes that it started, then give back its claims."""
         self._listen(child)
         if self.total is not None:
             self.total.ended(child.pid)
         self._children.remove(child)
         self._outage.forget(f"process {child.pid}")
         self._missing.forget(f"process {child.pid}")
-        if child.leaving is None or code != 0:  # it has left runs behind, or whatever they have started
+        if child.leaving is None or code != 0:  # its runs, or processes that they started, may be left
             kill_group(child.pid)
             kill_marked(child.mark)
         blamed = child.runs_to_blame()
         self._renewals.give_back(child.ids, blamed, held=child.leaving is None or not child.leaving.finished)
         place = self._places[child.number - 1]
         if child.lingered and child.leaving is not None:
-            code = 0 if child.leaving.finished else 1  # something that a job has left behind kept it from saying so
+            code = 0 if child.leaving.finished else 1  # a leftover of a job kept it from exiting with this code
         orderly = child.leaving is not None and not blamed and code == 0
         known = blamed or child.given_up or child.leaving
         again_in_s = self._again_in(place, child, code, now, BACKOFF_KNOWN_S if known else BACKOFF_S[-1])
@@ -238,17 +242,17 @@ class Supervisor:
         child.close()
 
     def _again_in(self, place: ProcessSlot, child: Child, code: int, now: float, most_s: float) -> float | None:
-        """When another takes its place; None: nobody does."""
-        if self._stop_asked and code != 0 and child.ids:  # told to stop before it has joined, it left nothing behind
+        """Seconds until another child takes its place; None: none does."""
+        if self._stop_asked and code != 0 and child.ids:  # a child that has not joined has left nothing behind
             self._code = self._code or 1
-        if place.child is not child:  # somebody has, already
+        if place.child is not child:  # another child already has its place
             return None
         place.child = None
         finished = child.leaving is not None and code == 0
         if self._stop_asked or (self.options.until_empty and finished):
             return None
         if code >= 0 and not self._served:
-            # It cannot even begin, and no other has: it will not the next time. It has said why.
+            # It could not start, and no other child has: it would fail again. It has said why.
             self._code = code if code in (1, 2) else 1
             self._stop_asked = True
             return None
@@ -262,7 +266,7 @@ class Supervisor:
         return delay_s
 
     def _judge(self, now: float) -> None:
-        """End those that must not go on, before others may take their jobs."""
+        """End children that must not go on, before other workers may take their jobs."""
         for child in self._children:
             if not child.ids and not child.slow_to_start and now - child.started_at > SLOW_START_S:
                 child.slow_to_start = True
@@ -288,7 +292,7 @@ class Supervisor:
             child.blameless = lost
 
     def _judge_cut_off(self, child: Child, now: float) -> None:
-        """End one whose lease cannot be renewed, if others may still reach the broker: they take over what it runs."""
+        """End a child whose lease cannot be renewed, if other workers may still reach the broker and take its jobs."""
         in_vain = self.app.broker.capabilities.remote and self._renewals.in_vain(now)
         if not (child.is_losing_claims(now) if child.keeps else in_vain):
             return
@@ -296,7 +300,7 @@ class Supervisor:
         if silent_s is None:
             return
         if child.keeps and child.is_hung(now):
-            # What it runs may be the reason. Counted as deaths, it is run alone in the end, where it harms nobody.
+            # Its runs may be the reason, so each counts a death. In the end such a job runs alone and harms no other.
             self._end(child, f"has been silent for {now - child.heard_at:.1f} s, and others may take its jobs")
             return
         self._end(child, f"has been cut off from the broker for {silent_s:.1f} s, and others may take its jobs")
@@ -308,7 +312,7 @@ class Supervisor:
         kill_tree(child.pid)
 
     def _replace(self, now: float) -> None:
-        """Have worn children finish, and start others in their place."""
+        """Retire children that are due for replacement, and start new children in their place."""
         if self._stop_asked:
             return
         for place in self._places:
@@ -322,7 +326,7 @@ class Supervisor:
             ):
                 continue
             if any(each.retiring and each.number == place.number for each in self._children):
-                continue  # the one before it still has something to do: they must not become more and more
+                continue  # its predecessor still runs jobs: children must not pile up
             if self._start(place):
                 self.app.telemetry.emit(ProcessReplaced(child.number, child.pid, why))
                 child.retire()
@@ -330,7 +334,7 @@ class Supervisor:
     # -- stopping --------------------------------------------------------------------------------------
 
     def _stop(self, now: float) -> None:
-        """Tell all children to stop, once; more urgently when asked to; and end who does not."""
+        """Tell all children to stop, once. If asked to, tell them to give up. End those that do not stop in time."""
         for place in self._places:
             place.start_at = None
         if self._deadline is None:
@@ -344,7 +348,7 @@ class Supervisor:
             for child in self._children:
                 child.give_up()
         for child in self._children:
-            # One that answers may take its time to settle what has ended; the others will not do that any more.
+            # A child that answers gets time to settle its finished runs. A silent child will not settle any.
             patience_s = 0.0 if child.is_silent(now) else 2 * LAST_TURN_S
             if now >= self._deadline + patience_s and not child.given_up:
                 self._end(child, f"did not stop in time{_running(child)}")
@@ -354,7 +358,7 @@ class Supervisor:
             self._report_silent_children(now)
 
     def _report_silent_children(self, now: float) -> None:
-        """Speak for those that cannot say themselves what they still wait for."""
+        """Report the running jobs of children that cannot report them themselves."""
         for child in self._children:
             if child.is_silent(now) and (runs := _running(child)):
                 self.app.logger.info("process %d (pid %d) does not answer%s", child.number, child.pid, runs)
@@ -370,10 +374,10 @@ class Supervisor:
             child.signal(signal.SIGUSR2)
         show_stacks(self.app.logger, "stacks of all threads of the supervisor:")
 
-    # -- for those who ask -----------------------------------------------------------------------------
+    # -- health checks ---------------------------------------------------------------------------------
 
     def not_ready(self) -> str | None:
-        """Why jobs are not being run now; None: they are."""
+        """Why no jobs are being run now; None: they are."""
         if self._stop_asked:
             return "it is stopping"
         serving = [child for child in self._children if child.ids and not child.retiring and not child.stopped]
@@ -386,13 +390,13 @@ class Supervisor:
         return None
 
     def not_live(self) -> str | None:
-        """Why the supervisor is of no use any more; None: it is."""
+        """Why the supervisor has failed; None: it has not."""
         silent_s = self._clock.monotonic() - self._looked_at
         return f"it has not looked at its processes for {silent_s:.0f} s" if silent_s > 10 * LOOK_S else None
 
 
 def _running(child: Child) -> str:
-    """What a child runs, as the end of a sentence; nothing if it runs nothing."""
+    """The jobs that a child runs, as the end of a sentence; empty if it runs none."""
     runs = child.board.started()
     names = ", ".join(f"{run.queue} {run.key}" for run in runs[:5])
     more = f" and {len(runs) - 5} more" if len(runs) > 5 else ""

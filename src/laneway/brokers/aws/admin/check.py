@@ -36,10 +36,10 @@ if TYPE_CHECKING:
     from ....app import Laneway
     from ..broker import AWSBroker
 
-#: Nothing of ours is called so.
+#: A name that no resource of ours has.
 NOBODY = "laneway-check"
 
-#: Two entries of one id: refused as a whole, whatever stands in them.
+#: Requests for a batch in which two entries have the same id. SQS refuses the whole batch, whatever the entries hold.
 _TWICE: dict[str, tuple[str, dict[str, Any]]] = {
     "sqs:SendMessage": ("send_message_batch", {"MessageBody": NOBODY}),
     "sqs:DeleteMessage": ("delete_message_batch", {"ReceiptHandle": NOBODY}),
@@ -51,7 +51,7 @@ _TWICE: dict[str, tuple[str, dict[str, Any]]] = {
 
 
 def denied(what: str, actions: Sequence[str], error: DeniedError | None = None) -> str:
-    """The sentence for what is not allowed; for credentials that AWS does not know at all, that of the error."""
+    """The sentence for actions that are not allowed. If AWS does not know the credentials, the text of the error."""
     if error is not None and not is_refusal(error):
         return str(error)
     return (
@@ -61,14 +61,14 @@ def denied(what: str, actions: Sequence[str], error: DeniedError | None = None) 
 
 
 def queue_denials(clients: Clients, channel: SQSQueue, *, letters: bool = False) -> Iterator[str]:
-    """The actions on a queue that are not allowed; a worker only sends to one of dead letters."""
+    """The actions on a queue that are not allowed. `letters`: a dead-letter queue, to which a worker only sends."""
     for action, (operation, entry) in _TWICE.items():
         if letters and action != "sqs:SendMessage":
             continue
         entries = [{"Id": NOBODY, **entry, **_groups(action, channel)}] * 2
         if _is_denied(lambda: clients.sqs(operation, QueueUrl=channel.url, Entries=entries)):  # noqa: B023 - called here
             yield action
-    # More than SQS hands out at once; a server that does not mind hides nothing all the same.
+    # 11 is more than SQS delivers at once. If a server accepts it, the visibility timeout of 0 hides no message.
     most = {"MaxNumberOfMessages": 11, "VisibilityTimeout": 0, "WaitTimeSeconds": 0}
     if not letters and _is_denied(lambda: clients.sqs("receive_message", QueueUrl=channel.url, **most)):
         yield "sqs:ReceiveMessage"
@@ -104,7 +104,7 @@ def table_denials(clients: Clients, table: str) -> Iterator[str]:
             },
         ),
         "dynamodb:Query": ("query", query),
-        # A resource of its own, which a policy has to name.
+        # The index is a resource of its own. A policy has to name it.
         f"dynamodb:Query (of its index {INDEX})": ("query", {**query, "IndexName": INDEX}),
     }
     for action, (operation, params) in tries.items():
@@ -131,7 +131,7 @@ _SUBSCRIBE = "laneway aws create TARGET does that, and so does laneway subscribe
 
 
 def check_listener(broker: AWSBroker, name: str, wanted: Subscription) -> Iterator[Finding]:
-    """What a listener needs beside its queue, and does not have. The queue exists."""
+    """Findings for what a listener lacks besides its queue. The queue must exist."""
     try:
         yield from _check_queue_access(broker, name, wanted)
         yield from _check_subscription(broker, name, wanted)
@@ -143,7 +143,7 @@ def _check_queue_access(broker: AWSBroker, name: str, wanted: Subscription) -> I
     try:
         door = broker.events.access_of(wanted.queue)
     except (DeniedError, MissingError):
-        return  # that was said of the queue
+        return  # the check of the queue has reported it
     if denied := broker.events.is_denied(door, wanted.topic):
         yield Finding("problem", "policy-denies", denied, wanted.queue)
     elif not broker.events.is_open(door, wanted.topic):
@@ -192,7 +192,7 @@ def _check_subscription(broker: AWSBroker, name: str, wanted: Subscription) -> I
         )
 
 
-#: Seconds by which this machine's clock may differ from that of AWS: jobs are due by it, and signatures expire by it.
+#: Seconds by which this machine's clock may differ from that of AWS. Due times and expiring signatures depend on it.
 CLOCK_S = 60.0
 
 
@@ -207,7 +207,7 @@ class AWSHealth:
         return None
 
     def check(self, app: Laneway | None = None) -> list[Finding]:
-        """Look at the queues that were declared or asked for, at their tables, and at what an app needs."""
+        """Check the queues that were declared or asked for, their tables, and the needs of an app."""
         broker = self._broker
         queues = [queue for queue in broker.inspect.queues() if broker.inspect.is_own(queue)]
         channels = [channel for queue in queues for channel in broker.channels.existing(queue)]
@@ -219,7 +219,7 @@ class AWSHealth:
         return list(dict.fromkeys(found))
 
     def repair(self) -> list[str]:
-        """Nothing: SQS mends itself."""
+        """Does nothing: SQS needs no repair."""
         return []
 
     def duties(self, queues: Collection[str]) -> Sequence[Duty]:
@@ -231,7 +231,7 @@ class AWSHealth:
 
 
 def check_app(broker: AWSBroker, app: Laneway) -> Iterator[Finding]:
-    """What an app's tasks and listeners need and AWS lacks, or has otherwise."""
+    """Findings for resources that an app's tasks and listeners need, and that are missing or different on AWS."""
     for need in needs_of(app).values():
         channels = {channel.fifo: channel for channel in broker.channels.existing(need.queue)}
         for task in need.collecting:
@@ -285,7 +285,7 @@ def _receives(broker: AWSBroker, need: QueueRequirement, channel: SQSQueue) -> I
     try:
         redrive = redrive_of(broker.channels.attributes(channel))
     except AWSError:
-        return  # `check` has said so
+        return  # `check` has reported it
     if redrive is not None:
         runs = need.runs[channel.fifo]
         yield from receives_problem(channel.name, redrive, runs, ", ".join(need.tasks(channel.fifo)))
@@ -370,7 +370,7 @@ def _tables(broker: AWSBroker, queues: Collection[str]) -> Iterator[Finding]:
                 )
             continue
         except AWSError as error:
-            if wanted or not isinstance(error, DeniedError):  # whoever uses SQS alone may not look for a table
+            if wanted or not isinstance(error, DeniedError):  # SQS alone needs no access to DynamoDB
                 yield _unreadable(f"the table {name}", "dynamodb:DescribeTable", error)
             continue
         problem = problem_of(described)
@@ -386,7 +386,7 @@ def _expiry(broker: AWSBroker, name: str) -> Iterator[Finding]:
     try:
         said = broker.clients.dynamodb("describe_time_to_live", TableName=name)
     except AWSError:
-        return  # a worker does not need to know it
+        return  # a worker does not need this permission
     yield from ttl_problem(name, said.get("TimeToLiveDescription", {}))
 
 
@@ -394,12 +394,12 @@ def _expiry(broker: AWSBroker, name: str) -> Iterator[Finding]:
 
 
 def _clock(broker: AWSBroker, channels: list[SQSQueue]) -> Iterator[Finding]:
-    """Whether this machine and AWS agree on the time, by the date of an answer."""
+    """Compares this machine's clock with the date of an answer from AWS."""
     for channel in channels:
         try:
             answer = broker.clients.sqs("get_queue_attributes", QueueUrl=channel.url, AttributeNames=["QueueArn"])
         except AWSError:
-            return  # that was said of the queue
+            return  # the check of the queue has reported it
         now = broker.clock.now()
         date = answer.get("ResponseMetadata", {}).get("HTTPHeaders", {}).get("date")
         if date is None:

@@ -46,7 +46,7 @@ Level = Literal["made", "missing", "exists", "problem"]
 
 
 class CreateStep(msgspec.Struct):
-    """What was made or found, or would be made (`missing`). A `problem` is left as it is, for somebody to mend."""
+    """A resource that was created or found, or would be created (`missing`). The operator has to fix a `problem`."""
 
     level: Level
     text: str
@@ -56,14 +56,14 @@ Steps = Iterator[CreateStep]
 
 
 def problems(findings: Iterable[Finding]) -> Steps:
-    """A step for each of them."""
+    """A step for each finding."""
     return (CreateStep("problem", finding.text) for finding in findings)
 
 
 class EventCreation:
-    """Makes what is missing; with `dry_run` it only says so.
+    """Creates missing topics and subscriptions; with `dry_run` it only reports them.
 
-    `sets_filters`: whoever has it made sets them afterwards, so that nothing is to be said of them.
+    `sets_filters`: the caller sets filters afterwards, so a different filter is not reported.
     """
 
     def __init__(self, broker: AWSBroker, *, dry_run: bool, sets_filters: bool = False) -> None:
@@ -75,7 +75,7 @@ class EventCreation:
         self._sets_filters = sets_filters
 
     def topic(self, topic: str, what: str) -> Steps:
-        """Make a topic."""
+        """Create a topic."""
         name = self._topics.name(topic)
         if self._topics.exists(topic):
             yield CreateStep("exists", f"The SNS topic {name} exists.")
@@ -86,14 +86,14 @@ class EventCreation:
             yield CreateStep("made", f"The SNS topic {name}, {what}, was made.")
 
     def subscription(self, wanted: Subscription) -> Steps:
-        """Let a topic send to a queue, and subscribe the queue to it; both should exist."""
+        """Let a topic send to a queue, and subscribe the queue to it. Both should exist."""
         topic, queue = self._topics.name(wanted.topic), self._name_of(wanted.queue, False)
         try:
             door = self._subscribing.access_of(wanted.queue)
             is_open = self._subscribing.is_open(door, wanted.topic)
             tie = self._ties.one(wanted.topic, wanted.queue)
         except MissingError as error:
-            if not self._dry_run:  # it could not be made, and that was told
+            if not self._dry_run:  # it could not be created, and an earlier step has said so
                 yield CreateStep("problem", str(error))
                 return
             door, is_open, tie = None, False, None
@@ -121,15 +121,15 @@ class EventCreation:
             yield CreateStep("made", f"The SQS queue {queue} was subscribed to {topic}.")
 
 
-#: Seconds that a table gets until it can be used, and between two looks at it.
+#: Seconds to wait for a new table to become active, and between two checks.
 PATIENCE_S = 120.0
 PAUSE_S = 0.5
 
 
 class Creation:
-    """Makes what is missing; with `dry_run` it only says so.
+    """Creates missing resources; with `dry_run` it only reports them.
 
-    `development`: for a worker, which also gives a queue the redrive policy that it lacks, and sets filters afterwards.
+    `development`: for a worker. It also adds a missing redrive policy to a queue, and sets filters afterwards.
     """
 
     def __init__(
@@ -150,8 +150,8 @@ class Creation:
     def carry_out(
         self, needs: Mapping[str, QueueRequirement], *, tables: bool = True, publishes: Collection[str] = ()
     ) -> Steps:
-        """Make queues for plain and for keyed jobs, with their dead-letter queues, and the tables; for a listener its
-        topic and subscription too. `publishes` are the topics of what the app publishes."""
+        """Create the queues for plain and for keyed jobs, their dead-letter queues, and the tables. A listener also
+        gets its topic and subscription. `publishes` are the topics that the app publishes to."""
         self._broker.channels.look_again()
         for topic in publishes:
             yield from self._events.topic(topic, "for what the app publishes")
@@ -209,14 +209,14 @@ class Creation:
             yield from problems(receives_problem(name, redrive, need.runs[fifo], ", ".join(need.tasks(fifo))))
 
     def _redrive(self, name: str, letters: str, letters_arn: str) -> Steps:
-        """Give a queue that has none its redrive policy."""
+        """Give a redrive policy to a queue that has none."""
         url = self._clients.sqs("get_queue_url", QueueName=name, **self._owner())["QueueUrl"]
         policy = {"RedrivePolicy": redrive_policy(letters_arn)}
         self._clients.sqs("set_queue_attributes", QueueUrl=url, Attributes=policy)
         yield CreateStep("made", f"The SQS queue {name} was given a redrive policy, its dead letters in {letters}.")
 
     def _named_letters(self, name: str, arn: str, letters_arn: str) -> Steps:
-        """See that there is the dead-letter queue that a redrive policy names; one elsewhere is somebody else's."""
+        """Ensure the dead-letter queue that a redrive policy names, unless it is in another account or region."""
         if letters_arn.rpartition(":")[0] != arn.rpartition(":")[0]:
             return
         letters = letters_arn.rpartition(":")[2]
@@ -229,7 +229,7 @@ class Creation:
         yield from problems(retention_problem(letters, attributes))
 
     def _letters(self, name: str, fifo: bool) -> Generator[CreateStep, None, str]:
-        """Make a dead-letter queue. Returns its ARN."""
+        """Create a dead-letter queue if it is missing. Returns its ARN."""
         attributes = self._attributes(name)
         if attributes is None:
             yield from self._make_queue(name, "for dead letters", fifo, None)
@@ -257,7 +257,7 @@ class Creation:
         yield CreateStep("made", f"The SQS queue {name}, {what}, was made.")
 
     def _attributes(self, name: str) -> dict[str, str] | None:
-        """The attributes of an SQS queue; None if there is none."""
+        """The attributes of an SQS queue; None if the queue does not exist."""
         try:
             url = self._clients.sqs("get_queue_url", QueueName=name, **self._owner())["QueueUrl"]
             answer = self._clients.sqs("get_queue_attributes", QueueUrl=url, AttributeNames=["All"])
@@ -292,7 +292,7 @@ class Creation:
             return
         self._clients.dynamodb("create_table", **table_definition(name))
         self._await_table(name)
-        # If we die before this the table serves all the same, and the next run says what is missing.
+        # If we die before this, the table works without expiry, and the next run reports that.
         expiry = {"Enabled": True, "AttributeName": EXPIRES}
         self._clients.dynamodb("update_time_to_live", TableName=name, TimeToLiveSpecification=expiry)
         yield CreateStep("made", f"The table {name}, for delayed jobs, was made; it is paid by request.")
@@ -307,9 +307,9 @@ class Creation:
 
 
 def provide(broker: AWSBroker, app: Laneway, queues: Collection[str]) -> list[AutoCreateNote]:
-    """Make what is missing for these queues: with their dead letters, and for listeners topics and subscriptions.
+    """Create what is missing for these queues, with dead-letter queues, and for listeners topics and subscriptions.
 
-    Says of each thing that it was made, or that it is there and not as it should be.
+    Returns a note for each resource that was created, and for each existing one that is not as it should be.
     """
     needs = needs_of(app)
     wanted = {queue: needs.get(queue) or QueueRequirement(queue) for queue in queues}

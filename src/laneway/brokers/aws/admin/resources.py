@@ -1,4 +1,4 @@
-"""The AWS resources that an app needs, and how each queue and table should be. No calls.
+"""The AWS resources that an app needs, and how each queue and table should be set up. Calls nothing.
 
 QueueRequirement lists the needs of a queue's tasks and listener: standard or FIFO queue, how many runs of a job, and
 which subscription. `create` makes resources by these rules; `create` and `check` compare existing ones with them.
@@ -23,22 +23,22 @@ if TYPE_CHECKING:
 
 
 class QueueRequirement(msgspec.Struct):
-    """What the tasks of one queue need, or its listener."""
+    """The needs of one queue's tasks, or of its listener."""
 
     queue: str
-    #: Names of tasks whose jobs are plain, and of those whose calls have keys.
+    #: The names of the tasks with plain jobs, and of the tasks whose calls have keys.
     plain: list[str] = []
     keyed: list[str] = []
-    #: Names of tasks that SQS cannot serve.
+    #: The names of collecting tasks, which cannot run on SQS.
     collecting: list[str] = []
-    #: How often a job of the most patient of them is run, all retries included: plain and keyed.
+    #: The most runs of a job, all retries included, among the keyed (True) and the plain tasks (False).
     runs: dict[bool, int] = {}
-    #: If it is the queue of a listener: what that hears.
+    #: The subscription of the listener, if it is a listener's queue.
     subscription: Subscription | None = None
 
     @property
     def kinds(self) -> tuple[bool, ...]:
-        """Which SQS queues are made for it: the standard one, and the FIFO one unless only events come."""
+        """The SQS queues to create, by `fifo`: a standard and a FIFO queue. Events need only the standard queue."""
         return (False,) if self.subscription is not None else (False, True)
 
     def tasks(self, fifo: bool) -> list[str]:
@@ -64,14 +64,14 @@ def needs_of(app: Laneway) -> dict[str, QueueRequirement]:
     return found
 
 
-#: As long as SQS keeps a message at most: 14 days.
+#: The longest time for which SQS keeps a message: 14 days.
 RETENTION_S = 1_209_600
-#: The most that SQS allows. Laneway counts failures itself. SQS is to step in only for a message that no worker can
-#: even settle: what is postponed or given back is received again as well.
+#: The most that SQS allows. Laneway counts failures itself. SQS should bury a message only if no worker can settle
+#: it: a message that is postponed or given back is received again, too.
 MAX_RECEIVES = 1_000
 
 HASH, RANGE, TIME = "scheduler", "job_id", "perform_at"
-#: Of items that may be forgotten: when, in unix seconds.
+#: The attribute with the time, in unix seconds, after which DynamoDB may delete an item.
 EXPIRES = "expires_at"
 
 
@@ -79,7 +79,7 @@ class RedrivePolicy(msgspec.Struct, rename="camel"):
     """A queue's redrive policy."""
 
     dead_letter_target_arn: str = ""
-    #: AWS writes it as a number, other servers and people as text.
+    #: AWS writes a number. Other servers, and operators, may write text.
     max_receive_count: int = 0
 
 
@@ -95,7 +95,7 @@ def redrive_policy(dead_letters_arn: str) -> str:
 
 
 def queue_attributes(settings: AWSSettings, fifo: bool, dead_letters_arn: str | None) -> dict[str, str]:
-    """What a queue is made with; `dead_letters_arn` None: it is a dead-letter queue itself."""
+    """The attributes of a new queue. `dead_letters_arn` is None for a dead-letter queue."""
     attributes = {"MessageRetentionPeriod": str(RETENTION_S)}
     if settings.max_body > 262_144:
         attributes["MaximumMessageSize"] = str(settings.max_body)
@@ -103,13 +103,13 @@ def queue_attributes(settings: AWSSettings, fifo: bool, dead_letters_arn: str | 
         attributes["FifoQueue"] = "true"
     if dead_letters_arn is not None:
         attributes["RedrivePolicy"] = redrive_policy(dead_letters_arn)
-        if fifo:  # each key goes as fast as it can, whatever the others do
+        if fifo:  # throughput is limited per key, not per queue
             attributes |= {"DeduplicationScope": "messageGroup", "FifoThroughputLimit": "perMessageGroupId"}
     return attributes
 
 
 def table_definition(name: str) -> dict[str, Any]:
-    """What a waiter table is made with."""
+    """The parameters that create a waiter table."""
     return {
         "TableName": name,
         "BillingMode": "PAY_PER_REQUEST",
@@ -130,7 +130,7 @@ def table_definition(name: str) -> dict[str, Any]:
 
 
 def retention_problem(name: str, attributes: Mapping[str, str]) -> Iterator[Finding]:
-    """A finding if a queue forgets its messages early."""
+    """A finding if a queue keeps messages for less than 14 days."""
     kept = int(attributes.get("MessageRetentionPeriod", RETENTION_S))
     if kept < RETENTION_S:
         yield Finding(
@@ -143,7 +143,7 @@ def retention_problem(name: str, attributes: Mapping[str, str]) -> Iterator[Find
 
 
 def size_problem(name: str, attributes: Mapping[str, str], max_body: int) -> Iterator[Finding]:
-    """A finding if a queue takes less than the URL says."""
+    """A finding if a queue takes only messages smaller than the URL's `max_body`."""
     most = int(attributes.get("MaximumMessageSize", max_body))
     if most < max_body:
         yield Finding(
@@ -175,7 +175,7 @@ def receives_problem(name: str, redrive: RedrivePolicy, runs: int, task: str) ->
 
 
 def ttl_problem(name: str, described: Mapping[str, Any]) -> Iterator[Finding]:
-    """A finding if what may be forgotten is kept for ever."""
+    """A finding if DynamoDB does not delete expired items of a table."""
     on = described.get("TimeToLiveStatus") in ("ENABLED", "ENABLING")
     if not on or described.get("AttributeName", EXPIRES) != EXPIRES:
         yield Finding(

@@ -33,7 +33,7 @@ from .job_history import HistoryRow, HistoryRows
 from .retry_state import RetryStateRows
 from .workers import WorkerRows
 
-#: Where a listing goes on: of each partition, the due time and the id of its last item that was listed.
+#: Where a listing continues: for each partition, the due time and the id of the last item listed.
 _Places = dict[str, tuple[str, str]]
 
 
@@ -72,7 +72,7 @@ def _listed(
     reverse: bool,
     limit: int,
 ) -> Iterator[DelayedItem]:
-    """The items of one partition, in order of their due times."""
+    """The items of one partition, by due time."""
     question = _question(table, queue, partition, start, "<=" if reverse else ">=")
     if place is not None:
         question["ExclusiveStartKey"] = key(partition, place[1]) | {"perform_at": {"N": place[0]}}
@@ -106,16 +106,16 @@ def _question(table: Table, queue: str, partition: str, bound: float | None, com
     }
 
 
-#: Seconds for which an item that is being sent is nobody else's.
+#: Seconds for which a claimed item cannot be claimed by another process.
 CLAIM_S = 120.0
-#: Who removes a job claims it by this name, whoever it is: so that whoever got no answer, or died, can do it again.
+#: Every process claims under this name to remove a job. So a removal can be repeated after a lost answer or a crash.
 _REMOVING = "removing"
-#: How often a verb looks anew at an item that somebody else changes meanwhile.
+#: How often a verb reads an item again that another process changes meanwhile.
 _TRIES = 5
 
 _log = logging.getLogger("laneway")
 
-#: DynamoDB reserves hundreds of words; under other names none of them matters.
+#: Aliases for attribute names, because DynamoDB reserves hundreds of words.
 _NAMES = {"#id": "job_id", "#at": "perform_at", "#claim": "claim", "#until": "claim_until"}
 _FREE = "(attribute_not_exists(#claim) OR #until < :now"
 
@@ -129,8 +129,8 @@ class Table(RetryStateRows, WorkerRows, HistoryRows):
     # -- jobs in ---------------------------------------------------------------------------------------
 
     def put(self, waiting: Sequence[DelayedItem]) -> None:
-        """Store jobs, in twenty-fives, over whatever has their ids. If that fails midway, the error names what was not
-        stored; raises EnqueueError, and stores nothing, when one is larger than DynamoDB's items may be."""
+        """Store jobs, 25 per request, and replace items with the same ids. If that fails midway, the error names the
+        jobs that were not stored. Raises EnqueueError, and stores nothing, if one is too large for DynamoDB."""
         size = self.settings.partitions
         items = {each.job_id: item_of(each, size) for each in waiting}
         if self._announced < size:
@@ -138,12 +138,12 @@ class Table(RetryStateRows, WorkerRows, HistoryRows):
         self.write([{"PutRequest": {"Item": item}} for item in items.values()], _not_stored)
 
     def partitions(self) -> list[str]:
-        """Everywhere that items may lie, whatever number of partitions they were stored with."""
+        """All partitions that may hold items, whatever number of partitions they were stored with."""
         held = self.item("laneway", "partitions") or {}
         return names(max(self.settings.partitions, int(real(held, "size"))))
 
     def _announce(self, size: int) -> None:
-        """Have all pollers look into this many partitions from now on, before the first item lies in one."""
+        """Make all pollers read this many partitions from now on, before the first item is stored in a new one."""
         self.write_if(
             "update_item",
             "attribute_not_exists(#size) OR #size < :size",
@@ -154,10 +154,10 @@ class Table(RetryStateRows, WorkerRows, HistoryRows):
         )
         self._announced = size
 
-    # -- looking ---------------------------------------------------------------------------------------
+    # -- reading ---------------------------------------------------------------------------------------
 
     def due(self, partition: str, until: float) -> Iterator[DelayedItem]:
-        """What is due by then in one partition, earliest first, all pages."""
+        """The items of one partition that are due by `until`, earliest first, all pages."""
         for answer in self.query(
             IndexName=INDEX,
             KeyConditionExpression="#scheduler = :scheduler AND #at <= :until",
@@ -168,11 +168,11 @@ class Table(RetryStateRows, WorkerRows, HistoryRows):
             yield from self.read(answer["Items"])
 
     def get(self, job_id: str) -> DelayedItem | None:
-        """The job of this id, if it waits here."""
+        """The job with this id, if it is in this table."""
         return self.get_all([job_id]).get(job_id)
 
     def get_all(self, job_ids: Iterable[str]) -> dict[str, DelayedItem]:
-        """Those of these jobs that wait here, by id."""
+        """The jobs with these ids that are in this table, by id."""
         found: dict[str, DelayedItem] = {}
         wanted = dict.fromkeys(each for each in job_ids if each)
         size = self.settings.partitions
@@ -181,7 +181,7 @@ class Table(RetryStateRows, WorkerRows, HistoryRows):
             found[waiting.job_id] = waiting
         missing = [each for each in wanted if each not in found]
         if missing:
-            # Stored with another number of partitions, or by somebody else.
+            # Stored with another number of partitions, or by a third party.
             others = [key(each, id) for id in missing for each in self.partitions() if each != partition_of(id, size)]
             for waiting in self.read(self.items(others)):
                 found.setdefault(waiting.job_id, waiting)
@@ -196,18 +196,18 @@ class Table(RetryStateRows, WorkerRows, HistoryRows):
         reverse: bool = False,
         limit: int = 100,
     ) -> tuple[list[DelayedItem], str | None]:
-        """The jobs of a queue by due time, and what to give as `after` for those that follow; None at the end.
+        """The jobs of a queue by due time, and the `after` of the next page; None at the end.
 
-        `start` is the due time to begin with, itself included; with `reverse` the latest come first.
+        `start` is the first due time, inclusive. With `reverse` the latest come first.
         """
         return page(self, queue, start=start, after=after, reverse=reverse, limit=limit)
 
     def count(self, queue: str, until: float | None = None) -> int:
-        """How many jobs of a queue wait here; with `until`, those that are due by then."""
+        """How many jobs of a queue are in this table; with `until`, only those that are due by then."""
         return count(self, queue, until=until)
 
     def read(self, items: Iterable[Item]) -> Iterator[DelayedItem]:
-        """The jobs of items. One that is no job's is left where it is, and told of once."""
+        """Decode items into jobs. An item that is not a job is left in the table, and logged once."""
         for item in items:
             try:
                 yield waiting_of(item, self.settings, self.home)
@@ -222,7 +222,7 @@ class Table(RetryStateRows, WorkerRows, HistoryRows):
     # -- claiming --------------------------------------------------------------------------------------
 
     def claim(self, waiting: DelayedItem, mine: str, now: float) -> bool:
-        """Make an item `mine` for a while, if nobody else has it and it is as it was seen. May be repeated."""
+        """Claim an item as `mine` for a while, if it is unclaimed and its due time has not changed. May be repeated."""
         return self._update(
             waiting,
             f"attribute_exists(#id) AND #at = :seen AND {_FREE} OR #claim = :mine)",
@@ -236,11 +236,11 @@ class Table(RetryStateRows, WorkerRows, HistoryRows):
         )
 
     def release(self, waiting: DelayedItem, mine: str) -> bool:
-        """Give a claim back: the item was not sent, and others may have better luck."""
+        """Release a claim: the item was not sent, and another process may try."""
         return self._update(waiting, "#claim = :mine", "REMOVE #claim, #until", {":mine": {"S": mine}})
 
     def done(self, waiting: DelayedItem, mine: str) -> bool:
-        """Delete an item that is in its next place. False: it is not `mine` any more, or gone already."""
+        """Delete an item that is stored in its next place. False: it is no longer `mine`, or already deleted."""
         deleted = self.write_if(
             "delete_item",
             "#claim = :mine",
@@ -251,22 +251,23 @@ class Table(RetryStateRows, WorkerRows, HistoryRows):
         return deleted is not None
 
     def remove(self, job_id: str, now: float, status: Status = "gone") -> bool:
-        """Remove a job for good; `status` is what it is from then on. False: it is not here, or being sent just now."""
+        """Remove a job for good. `status` is its status from then on. False: it is not in this table, or being sent."""
         mine = _REMOVING
         for _ in range(_TRIES):
             waiting = self.get(job_id)
             if waiting is None or waiting.claimed(now, by_others_than=mine):
                 return False
-            # Claimed first, although a conditional delete would be one request: if the answer to that were lost, its
-            # repeat could not be told from somebody else's having sent the job.
+            # Claimed first, although a conditional delete would take only one request. If the answer to that delete
+            # were lost, its repeat could not tell our delete from that of another process that sent the job.
             if self.claim(waiting, mine, now):
-                # If we die here, a poller sends it when the claim has ended; as long as it is here, it is not over.
+                # If we die here, a poller sends the job after the claim has expired. While it is in the table, the
+                # history row does not count.
                 self.amend(waiting.queue, job_id, HistoryRow(status, now))
                 return self.done(waiting, mine) or self.get(job_id) is None
         return False
 
     def move(self, job_id: str, perform_at: float, now: float) -> bool:
-        """Have a job be due at another time. False: it is not here, or being sent just now."""
+        """Change the due time of a job. False: the job is not in this table, or being sent."""
         for _ in range(_TRIES):
             waiting = self.get(job_id)
             if waiting is None or waiting.claimed(now):
@@ -285,7 +286,7 @@ class Table(RetryStateRows, WorkerRows, HistoryRows):
             more = {"#attributes": "sqs_message_attributes", "#laneway": "laneway", "#text": "StringValue"}
         return self._update(
             waiting,
-            # It may have been moved already, if the answer was lost.
+            # If the answer to an earlier try was lost, the item may have been moved already.
             f"attribute_exists(#id) AND (#at = :seen OR #at = :at) AND {_FREE})",
             f"{sets} REMOVE #claim, #until",
             values,
@@ -308,6 +309,6 @@ class Table(RetryStateRows, WorkerRows, HistoryRows):
 
 
 def _not_stored(requests: list[Request]) -> str:
-    """Names what of a `put` is not stored."""
+    """Names the jobs that a `put` did not store."""
     ids = [request["PutRequest"]["Item"]["job_id"]["S"] for request in requests]
     return f"These jobs were not stored: {', '.join(ids[:10])}{f' and {len(ids) - 10} more' if len(ids) > 10 else ''}."

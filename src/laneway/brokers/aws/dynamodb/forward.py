@@ -1,4 +1,4 @@
-"""Forwarder: claims an item, sends it, deletes it: an order that loses nothing wherever it is interrupted.
+"""Forwarder: claims an item, sends it, then deletes it. In this order no interruption loses a job.
 
 The claim is an update that may be repeated. The item is sent as it is stored, and deleted only then. If this process
 dies after the claim, the claim expires and another process sends the item. If it dies after the send, the item is
@@ -29,7 +29,7 @@ from ..sqs.send_batch import rounds, send_batch, split
 from .delayed_jobs import Table
 from .items import DelayedItem
 
-#: Requests that are made at a time: each is one item's, and waits for DynamoDB most of the time.
+#: Parallel requests. Each is for one item, and waits for DynamoDB most of the time.
 _THREADS = 10
 
 T = TypeVar("T")
@@ -39,16 +39,16 @@ _log = logging.getLogger("laneway")
 
 
 class ForwardResult(msgspec.Struct):
-    """What became of items that were to be sent."""
+    """What happened to the items of a `forward`."""
 
     sent: list[DelayedItem] = []
-    #: Not sent, and still in the table: SQS did not take them, or their queue is missing.
+    #: Not sent, and still in the table: SQS did not accept them, or their queue is missing.
     kept: list[DelayedItem] = []
-    #: Somebody else has them, has moved them or has sent them.
+    #: Another process has claimed them, moved them or sent them.
     others: list[DelayedItem] = []
-    #: Not tried, because somebody else seems to be sending them.
+    #: Not tried, because another process seems to be sending them.
     skipped: list[DelayedItem] = []
-    #: Why some were kept, if a repeat may help.
+    #: Why some were kept, if a later try may succeed.
     errors: list[BrokerError] = []
 
     def add(self, more: ForwardResult) -> None:
@@ -60,12 +60,12 @@ class ForwardResult(msgspec.Struct):
 
 
 class Forwarder:
-    """Sends items of tables to their queues. Its claims are its own: another one, also in this process, is another."""
+    """Sends items of tables to their queues. Each forwarder has its own claims, even within one process."""
 
     def __init__(
         self, clients: Clients, channels: SQSQueues, settings: AWSSettings, clock: Clock, told: set[str] | None = None
     ) -> None:
-        """`told` are queues of which it was said that they are missing, by this forwarder or another of the process."""
+        """`told` are the queues that were logged as missing, by this or another forwarder of the process."""
         self.mine = new_id()
         self._clients = clients
         self._channels = channels
@@ -77,9 +77,9 @@ class Forwarder:
     def forward(
         self, table: Table, items: Sequence[DelayedItem], stuck: set[tuple[str, str]] | None = None
     ) -> ForwardResult:
-        """Send items, each to its own queue. Those for one FIFO group go in order, and none after one that cannot.
+        """Send items, each to its own queue. The items of a FIFO group go in order, and none after one that fails.
 
-        Groups with such a one are kept in `stuck`, by queue: whoever goes on with later items hands it in again.
+        Groups with such an item are added to `stuck`, by queue. The caller passes it again with later items.
         """
         stuck = set() if stuck is None else stuck
         found = ForwardResult()
@@ -100,7 +100,7 @@ class Forwarder:
                     if queue in self._channels.declared():
                         found.errors.append(error)
                         found.kept += held
-                    else:  # another app's, whose workers send them
+                    else:  # another app's queue: its workers send them
                         found.others += held
                 else:
                     if fifo:
@@ -112,10 +112,10 @@ class Forwarder:
     def _in_tens(
         self, table: Table, channel: SQSQueue, items: list[DelayedItem], pool: ThreadPoolExecutor
     ) -> ForwardResult:
-        """Send items to a standard queue. If SQS is away, what comes after that is not even tried."""
+        """Send items to a standard queue. If SQS is away, the items after that are not tried."""
         found = ForwardResult()
         batches = self._batches(items)
-        # Several pollers have read the same items: they begin at different ones, and seldom meet.
+        # Several pollers may have read the same items. In random order they seldom compete for a batch.
         random.shuffle(batches)
         for batch in batches:
             if found.errors:
@@ -132,7 +132,7 @@ class Forwarder:
         pool: ThreadPoolExecutor,
         stuck: set[tuple[str, str]],
     ) -> ForwardResult:
-        """Send items to a FIFO queue: of each group one after the other, and none after one that was not sent."""
+        """Send items to a FIFO queue: those of a group one after the other, and none after one that was not sent."""
         found = ForwardResult()
         groups = [(channel.name, group_of(item.outgoing.note.key or item.job_id)) for item in items]
         group_by_id = dict(zip((item.job_id for item in items), groups, strict=True))
@@ -141,13 +141,13 @@ class Forwarder:
             for batch in self._batches([items[n] for n in numbers if groups[n] not in stuck]):
                 part = self._batch(table, channel, batch, pool)
                 found.add(part)
-                # One that is gone holds nobody up; one that somebody else is sending does.
+                # An item that is gone blocks no other. One that another process is sending blocks its group.
                 blocking = part.kept + [item for item in part.others if table.get(item.job_id) is not None]
                 stuck.update(group_by_id[item.job_id] for item in blocking)
         return found
 
     def _batches(self, items: list[DelayedItem]) -> list[list[DelayedItem]]:
-        """Items in order, as many together as one request takes."""
+        """Items in order, in batches that fit into one request."""
         sizes = [size_of(item.outgoing) for item in items]
         return [items[part.start : part.stop] for part in split(sizes, self._settings.max_body)]
 
@@ -158,7 +158,8 @@ class Forwarder:
     ) -> ForwardResult:
         now = self._clock.now()
         if not channel.fifo and not table.claim(items[0], self.mine, now):
-            # Whoever has the first of a batch most likely has all of it; to ask for each would be a request each.
+            # The process that has claimed the first item of a batch most likely has all of it. To ask for the rest
+            # would cost a request for each item.
             return ForwardResult(others=items[:1], skipped=items[1:])
         first = 0 if channel.fifo else 1
         claims = [True] * first + _at_once(pool, lambda item: table.claim(item, self.mine, now), items[first:])
@@ -173,7 +174,8 @@ class Forwarder:
             reach("after table send")
         _at_once(pool, lambda item: self._delete(table, item), found.sent)
         if not found.errors:
-            # Else perhaps they were sent, and the claim stays: if they must be sent again, this process is to do it.
+            # After an error they may have been sent, so the claims stay: if they have to be sent again, this process
+            # does it.
             _at_once(pool, lambda item: table.release(item, self.mine), found.kept)
         return found
 
@@ -183,7 +185,7 @@ class Forwarder:
         return table.done(item, self.mine)
 
     def _send(self, table: Table, channel: SQSQueue, items: list[DelayedItem], found: ForwardResult) -> None:
-        """Send one batch as it is stored."""
+        """Send one batch of items as they are stored."""
         now = self._clock.now()
         entries = {n: self._entry(item, str(n), channel, now) for n, item in enumerate(items)}
         sent: set[int] = set()
@@ -219,14 +221,14 @@ class Forwarder:
         return entry
 
     def _report(self, about: str, text: str, *args: object) -> None:
-        """Say what is wrong, once until it is well again."""
+        """Log a problem, once until it is solved."""
         if about not in self._told:
             self._told.add(about)
             _log.warning(text, *args)
 
 
 def _at_once(pool: ThreadPoolExecutor, do: Callable[[T], R], items: Sequence[T]) -> list[R]:
-    """Do it for all items at the same time. An error is raised when all have been tried."""
+    """Do it for all items in parallel. An error is raised after all have been tried."""
     waits = [pool.submit(do, item) for item in items]
     errors = [error for each in waits if (error := each.exception()) is not None]
     if errors:

@@ -1,7 +1,7 @@
 """Heartbeat: writes this worker's heartbeat and counters to the tables, and reads pauses; a duty of the worker.
 
-A round takes place every ten seconds. Without a table nothing is written, and no queue can be paused. A table that
-is away does no harm: counters are written later.
+A round takes place every ten seconds. Without a table nothing is written, and no queue can be paused. If a table is
+away, its counters are written later.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from .tables import Tables
 
 #: Seconds between two heartbeats.
 ROUND_S = 10.0
-#: So many ids of running jobs are told with one; and only a stranger's are longer than this.
+#: The most ids of running jobs in a heartbeat, and the longest id. Only third-party ids are longer.
 MOST_TOLD = 500
 LONGEST_TOLD = 64
 
@@ -31,28 +31,28 @@ _log = logging.getLogger("laneway")
 
 
 class Heartbeat:
-    """Tells others of a worker, and the worker which queues are paused."""
+    """Publishes this process's workers to other processes, and knows which queues are paused."""
 
     name = "reporter"
 
     def __init__(self, tables: Tables, clock: Clock) -> None:
         self._tables = tables
         self._clock = clock
-        #: How many jobs of a queue this process holds, as whoever holds them says.
+        #: How many jobs of a queue this process holds. Set by the broker.
         self.holding: Callable[[str], int] = lambda queue: 0
-        #: The ids of what a worker of this process runs, those that it has had longest first.
+        #: The ids of the jobs that a worker of this process runs, oldest claims first.
         self.running: Callable[[str], list[str]] = lambda worker: []
         self._views: dict[str, WorkerView] = {}
-        #: Queue, processed, failed: appended by any thread, and taken by the round alone.
+        #: Queue, processed, failed. Any thread appends; `_write_counts` empties it.
         self._counts: deque[tuple[str, int, int]] = deque()
         self._paused: dict[str, bool] = {}
 
     # -- the worker ------------------------------------------------------------------------------------
 
     def join(self, view: WorkerView) -> None:
-        """Take note of this process's worker, and see which of its queues are paused.
+        """Register a worker of this process, and read which of its queues are paused.
 
-        One that joins again tells which shards it serves now, and nothing else of it changes.
+        If a worker joins again, only its shards are updated.
         """
         known = self._views.get(view.id)
         if known is None:
@@ -64,19 +64,19 @@ class Heartbeat:
             self._beat()
             self._read_pauses()
         except BrokerError as error:
-            # The queues may be well although the table is not; the first round says so, and goes on trying.
+            # The queues may work although the table does not. The first round reports the error, and rounds repeat.
             _log.debug("a table could not be read: %s", error)
 
     def leave(self, worker: str, died: Collection[StartedRun] = ()) -> None:
-        """Forget a worker, and count a death for what ended its process.
+        """Forget a worker, and count a death for each run in `died`.
 
-        A death that cannot be counted is an error; that the worker is still listed for a while is none.
+        Raises if a death cannot be counted. It does not raise if the worker stays listed for a while.
         """
         for table, runs in self._by_table(died, lambda run: run.queue).items():
             table.add_deaths([run.identity or run.key for run in runs], worker)
         was_here = self._views.pop(worker, None) is not None
         if not was_here and not died:
-            return  # it was somebody else's, and nobody knows of it that it has died
+            return  # it belongs to another process, and is not known to have died
         try:
             if was_here:
                 self._write_counts()
@@ -86,12 +86,12 @@ class Heartbeat:
             _log.debug("a table could not be written: %s", error)
 
     def counted(self, queue: str, processed: int, failed: int) -> None:
-        """Count runs that were settled; they are told in the next round."""
+        """Count settled runs. The next round writes the numbers."""
         if processed or failed:
             self._counts.append((queue, processed, failed))
 
     def round(self) -> float:
-        """Tell and be told. Returns the seconds until the next time."""
+        """Write the heartbeat and counters, and read pauses. Returns the seconds until the next round."""
         self._beat()
         self._write_counts()
         self._read_pauses()
@@ -100,11 +100,11 @@ class Heartbeat:
     # -- pauses ----------------------------------------------------------------------------------------
 
     def paused(self, queue: str) -> bool:
-        """Whether a queue was paused when somebody last looked."""
+        """Whether a queue was paused when its row was last read."""
         return self._paused.get(queue, False)
 
     def pause(self, queue: str, paused: bool) -> bool:
-        """Pause or resume a queue, for all workers within their next round. False: it was so already."""
+        """Pause or resume a queue. All workers notice in their next round. False: nothing changed."""
         table = self._tables.of(queue)
         if table is None:
             raise BrokerRefusedError(
@@ -129,7 +129,7 @@ class Heartbeat:
                 table.save_worker(msgspec.structs.replace(view, seen_at=now, busy=busy), now, running)
 
     def _heartbeat_jobs(self, view: WorkerView) -> list[str]:
-        """What of the jobs that a worker runs is told: a heartbeat must stay small."""
+        """The ids of running jobs that a heartbeat lists. A heartbeat must stay small."""
         return [id for id in self.running(view.id) if len(id) <= LONGEST_TOLD][:MOST_TOLD]
 
     def _write_counts(self) -> None:
@@ -157,7 +157,7 @@ class Heartbeat:
                 self._paused[queue] = item.paused
 
     def _by_table(self, things: Collection[T], queue_of: Callable[[T], str]) -> dict[Table, list[T]]:
-        """Things by the table of their queue; without those that have none."""
+        """Group things by the table of their queue. Things without a table are left out."""
         found: dict[Table, list[T]] = {}
         for thing in things:
             table = self._tables.of(queue_of(thing))

@@ -28,12 +28,12 @@ from .forward import Forwarder
 from .items import DelayedItem
 from .tables import LOOK_AGAIN_S, Tables
 
-#: A round that comes so much too early, by the wall clock, is meant for the item that is due then.
+#: A short round that starts this much too early, by the wall clock, still counts as the round for the item due then.
 _EARLY_S = 1.0
 
 
 class PollSchedule:
-    """When one poller looks. Safe to call from several threads."""
+    """When one poller has its rounds. Safe to call from several threads."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -41,22 +41,22 @@ class PollSchedule:
         self._is_whole = True
         #: The next whole round, on the monotonic clock.
         self._whole_at = -math.inf
-        #: When there are short rounds before that, in unix seconds.
+        #: The times of short rounds before that, in unix seconds.
         self._times: set[float] = set()
 
     def begin(self, every_s: float) -> bool:
-        """Begin a round. True: a whole one, and the next of those is in `every_s`; False: one for what is due now."""
+        """Begin a round. True: a whole round, and the next is in `every_s`. False: a short round, for items due now."""
         with self._lock:
             now, monotonic = self._clock.now(), self._clock.monotonic()
             self._is_whole = monotonic >= self._whole_at or not any(at <= now + _EARLY_S for at in self._times)
             if self._is_whole:
-                # From now on: what is stored while the round reads may have been missed by it.
+                # Counted from now: the round may miss items that are stored while it reads.
                 self._whole_at = monotonic + every_s
             self._times = {at for at in self._times if at > now}
             return self._is_whole
 
     def end(self, again_s: float) -> float:
-        """End a round that is to be repeated after `again_s` at the latest. Returns the seconds until the next one."""
+        """End a round that has to be repeated within `again_s`. Returns the seconds until the next round."""
         with self._lock:
             now, monotonic = self._clock.now(), self._clock.monotonic()
             if self._is_whole:
@@ -66,12 +66,12 @@ class PollSchedule:
             return max(0.0, min([self._whole_at - monotonic, *(at - now for at in self._times)]))
 
     def whole_within(self, seconds: float) -> None:
-        """Have the next whole round no later than that."""
+        """Start the next whole round within so many seconds."""
         with self._lock:
             self._whole_at = min(self._whole_at, self._clock.monotonic() + seconds)
 
     def remember(self, times: Iterable[float]) -> float | None:
-        """Look at these times, too. Returns the seconds until the first; None: the next whole round sees them all."""
+        """Add short rounds at these times. Returns the seconds until the first; None: the next whole round sees all."""
         with self._lock:
             now = self._clock.now()
             whole_at = now + self._whole_at - self._clock.monotonic()
@@ -81,15 +81,15 @@ class PollSchedule:
 
 
 class PollObserver(Protocol):
-    """A poller, as those see it who store items."""
+    """A poller, as seen by code that stores items."""
 
     def notify(self, table: str, times: Iterable[float]) -> None:
-        """Take note that items are due at these times that leave the table no sooner."""
+        """Note the due times of items that stay in the table until then."""
         ...
 
 
 class Pollers:
-    """The pollers of this process, as long as they live."""
+    """The pollers of this process. It holds them by weak references."""
 
     def __init__(self) -> None:
         self._pid = os.getpid()
@@ -97,11 +97,11 @@ class Pollers:
 
     def add(self, poller: PollObserver) -> None:
         if self._pid != os.getpid():
-            self._pid, self._pollers = os.getpid(), []  # a fork has none of its parent's
+            self._pid, self._pollers = os.getpid(), []  # the child of a fork has no pollers of its parent
         self._pollers = [*(each for each in self._pollers if each() is not None), weakref.ref(poller)]
 
     def notify(self, table: str, times: Iterable[float]) -> None:
-        """Tell all of them when items are due that leave this table no sooner."""
+        """Tell all pollers the due times of items that stay in this table until then."""
         held = list(times)
         if held and self._pid == os.getpid():
             for each in self._pollers:
@@ -109,12 +109,12 @@ class Pollers:
                     poller.notify(table, held)
 
 
-#: Items that are looked at together.
+#: Items that are handled together.
 _BLOCK = 500
-#: A round that has sent so many, or lasted so long, ends, and the next begins at once: its worker may want to stop.
+#: A round that has sent so many items, or lasted so long, ends so that its worker can stop. The next begins at once.
 _ENOUGH = 2_000
 _LONG_S = 15.0
-#: Seconds until what could not be sent is tried again, and until another poller may be through with what it has.
+#: Seconds until a failed send is tried again, and until another poller may have finished its items.
 _AGAIN_S = 30.0
 _OTHERS_S = 5.0
 _FIFO_LOCK = "fifo"
@@ -135,17 +135,17 @@ class Poller:
         self._queues = list(queues)
         self._timetable = PollSchedule(clock)
         self._names: frozenset[str] = frozenset()
-        #: Whoever lets it have its rounds is asked here for the next one within some seconds.
+        #: Asks for the next round within some seconds. Set by the thread that runs the rounds.
         self.sooner: Callable[[float], None] = lambda seconds: None
 
     def notify(self, table: str, times: Iterable[float]) -> None:
-        """Take note that items are due at these times that leave the table no sooner."""
+        """Note the due times of items that stay in the table until then."""
         pause_s = self._timetable.remember(times) if table in self._names else None
         if pause_s is not None:
             self.sooner(pause_s)
 
     def round(self) -> float:
-        """Send what is due soon, of whatever queue the tables hold items for. Returns the seconds until the next."""
+        """Send items that are due soon, for every queue in the tables. Returns the seconds until the next round."""
         found = [self._tables.of(queue) for queue in self._queues]
         tables = {table.name: table for table in found if table is not None}
         self._names = frozenset(tables)
@@ -159,7 +159,7 @@ class Poller:
             raise
 
     def _look(self, tables: Collection[Table], ahead_s: float) -> float:
-        """Send what is due within so many seconds. Returns the seconds until what could not be sent is tried again."""
+        """Send items that are due within so many seconds. Returns the seconds until unsent items are tried again."""
         again_s = math.inf
         errors: list[BrokerError] = []
         for table in tables:
@@ -169,7 +169,7 @@ class Poller:
                 self._timetable.remember(part.later)
                 errors += part.errors
             except MissingError:
-                self._timetable.whole_within(LOOK_AGAIN_S)  # somebody has deleted the table
+                self._timetable.whole_within(LOOK_AGAIN_S)  # the table was deleted
             except BrokerError as error:
                 errors.append(error)
         if errors:
@@ -178,7 +178,7 @@ class Poller:
 
 
 class _TableRound:
-    """One look at one table."""
+    """One round over one table."""
 
     def __init__(self, table: Table, forwarder: Forwarder, clock: Clock, ahead_s: float) -> None:
         self._table = table
@@ -188,11 +188,11 @@ class _TableRound:
         self._next_s = math.inf
         self._sent = 0
         self._holds_lock = self._is_second = False
-        #: Groups of FIFO queues of which something was not sent, so that nothing after it may be.
+        #: FIFO groups with an item that was not sent. No later item of the group may be sent.
         self._stuck: set[tuple[str, str]] = set()
-        #: Why something was not sent, if it may be another time.
+        #: Why items were not sent, if a later try may succeed.
         self.errors: list[BrokerError] = []
-        #: When what it has seen and left is due.
+        #: The due times of items that it read and left in the table.
         self.later: set[float] = set()
 
     def run(self) -> float:
@@ -209,7 +209,7 @@ class _TableRound:
         return max(0.0, self._next_s)
 
     def _due(self, now: float) -> Iterator[DelayedItem]:
-        """What is due soon, by due time."""
+        """The items that are due soon, by due time."""
         parts = [self._table.due(partition, now + self._ahead_s) for partition in self._table.partitions()]
         return heapq.merge(*parts, key=lambda item: item.perform_at)
 
@@ -230,7 +230,8 @@ class _TableRound:
             self._look_again(_OTHERS_S)
 
     def _may_send_calls(self, now: float) -> bool:
-        """Whether no other poller sends calls; if one did, what it left is older than the rest of this round."""
+        """Whether this poller may send keyed calls: it holds the lock. If it was refused once, it does not try again in
+        this round: the items that the other poller has left by then are older than the rest of this round."""
         if not self._is_second:
             self._holds_lock = self._table.hold(_FIFO_LOCK, self._forwarder.mine, now, CLAIM_S)
             self._is_second = not self._holds_lock
@@ -241,8 +242,8 @@ class _TableRound:
             self.later.add(item.perform_at)
             return False
         if item.claimed(now, by_others_than=self._forwarder.mine):
-            # If it is still there when that claim has ended, whoever made it is dead. Of a FIFO item nothing of its
-            # group may go before it; the forwarder sees to that.
+            # If the item is still there when the claim expires, the process that made the claim is dead. No later item
+            # of a FIFO group may be sent before this one; the forwarder ensures that.
             self._look_again(item.claim_until - now + 1.0)
             return item.fifo
         return True
@@ -252,8 +253,8 @@ class _TableRound:
 
 
 def _blocks(items: Iterator[DelayedItem]) -> Iterator[list[DelayedItem]]:
-    """Items as they are taken together, by due time. Calls of one time come from several partitions, and ids grow: all
-    of them are put into one block, in the order of their arrival."""
+    """Items in blocks, by due time. Keyed calls of the same due time may come from several partitions. All of them go
+    into one block, sorted by id: ids grow, so that is the order of their arrival."""
     block: list[DelayedItem] = []
     for _, same in groupby(items, key=lambda item: item.perform_at):
         calls: list[DelayedItem] = []

@@ -24,7 +24,7 @@ from ..sqs.queues import FIFO_SUFFIX, SQSQueues
 from .access_policy import allowing, allows, denies
 from .topics import Topics
 
-#: What a filter is held against: what travels beside a message. Else it is the message's body.
+#: The scope of a filter that matches message attributes. Other filters match the message body.
 BY_ATTRIBUTES = "MessageAttributes"
 #: A filter that lets everything through.
 NO_FILTER = "{}"
@@ -43,16 +43,16 @@ class DeliveryTerms(msgspec.Struct, frozen=True):
 
     filter: FilterPolicy | None = None
     by_attributes: bool = True
-    #: Whether the message alone is delivered, else in an envelope.
+    #: Whether messages are delivered without an envelope.
     raw: bool = True
 
     def let_through(self, wanted: FilterPolicy | None) -> bool:
-        """Whether they let through what a listener's filter does."""
+        """Whether these terms let the same events through as a listener's filter."""
         return self.filter == (wanted or None) and (self.by_attributes or self.filter is None)
 
 
 class TopicSubscriptions:
-    """The subscriptions that there are."""
+    """Reads the existing subscriptions."""
 
     def __init__(self, clients: Clients, channels: SQSQueues, topics: Topics, settings: AWSSettings) -> None:
         self._clients = clients
@@ -61,25 +61,25 @@ class TopicSubscriptions:
         self._settings = settings
 
     def of(self, topic: str) -> Iterator[TopicSubscription]:
-        """Those of a topic. Raises MissingError if there is no such topic."""
+        """The subscriptions of a topic. Raises MissingError if the topic does not exist."""
         try:
             yield from self._own("list_subscriptions_by_topic", TopicArn=self._topics.arn(topic))
         except MissingError as error:
             raise self.no_topic(topic, error) from None
 
     def one(self, topic: str, queue: str) -> TopicSubscription | None:
-        """That of a queue to a topic, if there is one. Raises MissingError if there is no such topic."""
+        """The subscription of a queue to a topic, if there is one. Raises MissingError if the topic does not exist."""
         return next((tie for tie in self.of(topic) if tie.queue == queue), None)
 
     def all(self) -> Iterator[TopicSubscription]:
-        """Those of queues that are named after their topics, as listeners' are, or that this process knows."""
+        """The subscriptions of queues named after their topics, as listeners' queues are, or known to this process."""
         known = set(self._channels.known())
         for tie in self._own("list_subscriptions"):
             if tie.queue.endswith(f"-{tie.topic}") or tie.queue in known:
                 yield tie
 
     def terms(self, tie: TopicSubscription) -> DeliveryTerms:
-        """What a subscription lets through, as SNS says it now."""
+        """The current terms of a subscription. Asks SNS."""
         answer = self._clients.sns("get_subscription_attributes", SubscriptionArn=tie.arn)
         told = answer.get("Attributes") or {}
         try:
@@ -92,7 +92,7 @@ class TopicSubscriptions:
         return DeliveryTerms(policy or None, by_attributes, told.get("RawMessageDelivery", "").lower() == "true")
 
     def no_topic(self, topic: str, error: MissingError) -> MissingError:
-        """The error for a topic that is missing."""
+        """The error for a missing topic."""
         return MissingError(
             f"There is no SNS topic {self._topics.name(topic)} {self._settings.where}, which a listener's queue is to "
             "be subscribed to; create it with `laneway aws create`.",
@@ -100,12 +100,12 @@ class TopicSubscriptions:
         )
 
     def _own(self, operation: str, **params: str) -> Iterator[TopicSubscription]:
-        """What SNS lists of this account, region and prefix."""
+        """The subscriptions that SNS lists, of this account, region and prefix."""
         topics = self._topics.arn("")
         queues = topics.replace(":sns:", ":sqs:", 1)
         for told in self._pages(operation, params):
             topic, queue, arn = told["TopicArn"], told["Endpoint"], told["SubscriptionArn"]
-            # One that is to be confirmed, or was deleted, has a word in the place of its ARN.
+            # A subscription that is unconfirmed or deleted has a word in place of its ARN.
             if told["Protocol"] != "sqs" or not arn.startswith("arn:") or queue.endswith(FIFO_SUFFIX):
                 continue
             if topic.startswith(topics) and queue.startswith(queues):
@@ -121,7 +121,7 @@ class TopicSubscriptions:
 
 
 class QueueAccess(msgspec.Struct, frozen=True):
-    """What an SQS queue says of who may send to it."""
+    """An SQS queue and its access policy, which says who may send to it."""
 
     channel: SQSQueue
     arn: str
@@ -129,7 +129,7 @@ class QueueAccess(msgspec.Struct, frozen=True):
 
 
 class SNSSubscriptions:
-    """Makes and ends the subscriptions of queues to topics."""
+    """Creates and ends the subscriptions of queues to topics."""
 
     def __init__(self, clients: Clients, channels: SQSQueues, topics: Topics, ties: TopicSubscriptions) -> None:
         self._clients = clients
@@ -138,24 +138,24 @@ class SNSSubscriptions:
         self._ties = ties
 
     def subscribe(self, subscription: Subscription) -> bool:
-        """Have a queue get what is published to a topic. False: all was so already.
+        """Subscribe a queue to a topic. False: nothing had to change.
 
-        Raises MissingError if there is no such queue or topic, and DeniedError for whoever may not look or change.
+        Raises MissingError if the queue or topic does not exist, and DeniedError if the credentials do not allow it.
         """
         check_subscription(subscription)
-        write_filter(subscription)  # before anything is changed: it may hold what cannot be written
+        write_filter(subscription)  # before any change: raises if the filter cannot be written
         door = self.access_of(subscription.queue)
         tie = self._ties.one(subscription.topic, subscription.queue)
         terms = None if tie is None else self._ties.terms(tie)
         with _changing(subscription):
-            opened = self.open(door, subscription.topic)  # first: SNS gives up what comes to a closed door
+            opened = self.open(door, subscription.topic)  # first: SNS drops messages that a queue rejects
             if tie is None or terms is None:
                 self.make(subscription, door)
                 return True
             return self.update_filter(tie, terms, subscription) or opened
 
     def unsubscribe(self, topic: str, queue: str) -> bool:
-        """End a subscription; the queue, and what its policy allows, stay. False: there was none."""
+        """End a subscription. The queue and its policy stay. False: there was no subscription."""
         try:
             tie = self._ties.one(topic, queue)
         except MissingError:
@@ -165,7 +165,7 @@ class SNSSubscriptions:
         return tie is not None
 
     def subscriptions(self, topic: str | None = None) -> list[Subscription]:
-        """Those of a topic, or all that look like a listener's."""
+        """The subscriptions of a topic, or all that look like a listener's."""
         found: list[Subscription] = []
         try:
             ties = list(self._ties.all() if topic is None else self._ties.of(topic))
@@ -175,13 +175,13 @@ class SNSSubscriptions:
             try:
                 found.append(Subscription(tie.topic, tie.queue, self._ties.terms(tie).filter))
             except MissingError:
-                continue  # it was ended a moment ago
+                continue  # it has just ended
         return sorted(found, key=lambda each: (each.topic, each.queue))
 
     # -- the steps -------------------------------------------------------------------------------------
 
     def access_of(self, queue: str) -> QueueAccess:
-        """The SQS queue of a listener, and who may send to it. Raises MissingError."""
+        """The SQS queue of a listener, and its access policy. Raises MissingError."""
         channel = self._channels.of(queue, False)
         wanted = ["QueueArn", "Policy"]
         try:
@@ -197,7 +197,7 @@ class SNSSubscriptions:
         return allows(door.policy, door.arn, self._topics.arn(topic))
 
     def is_denied(self, door: QueueAccess, topic: str) -> str | None:
-        """A sentence, if a queue's policy forbids a topic to send to it: to allow it would not help."""
+        """A sentence if a queue's policy denies a topic. A statement that allows it would then have no effect."""
         if not denies(door.policy, door.arn, self._topics.arn(topic)):
             return None
         return (
@@ -207,7 +207,7 @@ class SNSSubscriptions:
         )
 
     def open(self, door: QueueAccess, topic: str) -> bool:
-        """Let a topic send to a queue. False: it may already. Raises AWSError if the queue's policy forbids it."""
+        """Let a topic send to a queue. False: it already may. Raises AWSError if the queue's policy denies it."""
         if self.is_open(door, topic):
             return False
         if denied := self.is_denied(door, topic):
@@ -217,7 +217,7 @@ class SNSSubscriptions:
         return True
 
     def make(self, subscription: Subscription, door: QueueAccess) -> None:
-        """Subscribe a queue that is not subscribed, to messages without an envelope."""
+        """Create a subscription, with raw delivery: messages come without an envelope."""
         attributes = {"RawMessageDelivery": "true"}
         if (text := write_filter(subscription)) is not None:
             attributes["FilterPolicy"] = text
@@ -228,14 +228,14 @@ class SNSSubscriptions:
             raise self._ties.no_topic(subscription.topic, error) from None
 
     def update_filter(self, tie: TopicSubscription, terms: DeliveryTerms, subscription: Subscription) -> bool:
-        """Give a subscription its filter; how it delivers is left as it is. False: it has that filter."""
+        """Set the filter of a subscription. Raw delivery stays as it is. False: it already has that filter."""
         if terms.let_through(subscription.filter):
             return False
         wanted = write_filter(subscription)
         if not wanted or not terms.by_attributes:
             self._set(tie, "FilterPolicy", NO_FILTER)
         if wanted:
-            if not terms.by_attributes:  # SNS would hold the old filter against it, so that one is gone by now
+            if not terms.by_attributes:  # SNS checks the filter against a new scope, so the old filter is removed first
                 self._set(tie, "FilterPolicyScope", BY_ATTRIBUTES)
             self._set(tie, "FilterPolicy", wanted)
         return True
@@ -247,11 +247,11 @@ class SNSSubscriptions:
 
 @contextmanager
 def _changing(subscription: Subscription) -> Iterator[None]:
-    """Say of what these credentials may not do what it was for: most workers may look and no more."""
+    """If a change is denied, say what it was for. The credentials of most workers may only read."""
     try:
         yield
     except DeniedError as error:
-        if not is_refusal(error):  # it is not the permission that is missing
+        if not is_refusal(error):  # the credentials are unknown, not just without permission
             raise
         raise DeniedError(
             f"The queue {subscription.queue} is not subscribed to {subscription.topic} as its listener declares, and "

@@ -31,17 +31,17 @@ from .message import Message, OutgoingMessage, SQSQueue, headers_of, read, resen
 from .queues import SQSQueues
 from .send import MessageSender, TimedMessage
 
-#: Messages that are looked at in one go.
+#: The most messages that are read in one go.
 MOST = 10_000
-#: Seconds for which they are hidden; no more are received when half of them have gone by.
+#: Seconds for which they are hidden. After half of that time no more are received.
 HIDDEN_S = 90
-#: Seconds that are kept in reserve before they are visible again.
+#: Seconds of reserve before they become visible again.
 RESERVE_S = 10.0
-#: Seconds that a receive waits: SQS then asks all its servers, so that nothing means that there is nothing.
+#: Seconds that a receive waits. SQS then asks all its servers, so an empty answer means an empty queue.
 WAIT_S = 1
 #: Entries of one request.
 TEN = 10
-#: The message was deleted, or has been received by somebody else since.
+#: The message was deleted, or has been received again since.
 GONE = frozenset({"ReceiptHandleIsInvalid", "InvalidParameterValue", "MessageNotInflight"})
 
 
@@ -49,9 +49,9 @@ class DeadLetter(msgspec.Struct, eq=False):
     """A dead letter."""
 
     message: Message
-    #: The ARN of the SQS queue from which SQS itself has moved it here, after too many receives.
+    #: The ARN of the SQS queue from which SQS itself moved it, after too many receives.
     moved_from: str = ""
-    #: More of the same job: it was buried twice, because an answer was lost.
+    #: Further letters of the same job. It was buried twice, because an answer was lost.
     copies: list[DeadLetter] = []
 
     @property
@@ -61,12 +61,12 @@ class DeadLetter(msgspec.Struct, eq=False):
 
     @property
     def died_at(self) -> float:
-        """When it was buried; what others have put there does not say, so that it is as old as the message."""
+        """When it was buried. For a letter that SQS or a third party put there, when the message was sent."""
         return self.message.note.buried_at or self.message.sent_at
 
 
 class DeadLetterReceiver:
-    """What was received from one dead-letter queue. To be used in a `with`, whose end gives it all back."""
+    """Receives the letters of one dead-letter queue. Used in a `with`, whose end makes them visible again."""
 
     def __init__(self, clients: Clients, letters: SQSQueue, clock: Clock, *, wait_s: int = WAIT_S) -> None:
         self._clients = clients
@@ -75,7 +75,7 @@ class DeadLetterReceiver:
         self._wait_s = min(wait_s, WAIT_S)
         self._held: dict[str, DeadLetter] = {}
         self._began = clock.monotonic()
-        #: Whether `take` has seen all that there is, and did not end because it was enough.
+        #: Whether `take` has seen all letters, and did not stop at a limit.
         self.is_through = False
 
     def __enter__(self) -> DeadLetterReceiver:
@@ -87,7 +87,7 @@ class DeadLetterReceiver:
         self._give_back()
 
     def take(self) -> Iterator[DeadLetter]:
-        """One letter after the other, until there are no more, or it has been enough."""
+        """Yield letters until there are no more, or until a limit is reached."""
         while len(self._held) < MOST and self._age() < HIDDEN_S / 2:
             now = self._clock.monotonic()
             answer = self._clients.sqs(
@@ -114,11 +114,11 @@ class DeadLetterReceiver:
                 return
 
     def is_safe(self) -> bool:
-        """Whether all that is held stays hidden long enough for it to be sent elsewhere and deleted here."""
+        """Whether all held letters stay hidden long enough to be sent elsewhere and deleted here."""
         return self._age() < HIDDEN_S - RESERVE_S
 
     def delete(self, letters: Sequence[DeadLetter]) -> None:
-        """Delete letters for good. What is gone already is no mistake."""
+        """Delete letters for good. A letter that is already gone is not an error."""
         left = self._batch("delete_message_batch", letters, {})
         if left:
             left = self._batch("delete_message_batch", left, {})
@@ -132,10 +132,10 @@ class DeadLetterReceiver:
         try:
             self._batch("change_message_visibility_batch", list(self._held.values()), {"VisibilityTimeout": 0})
         except BrokerError:
-            pass  # they are visible again by themselves before long
+            pass  # SQS makes them visible again before long
 
     def _batch(self, operation: str, letters: Sequence[DeadLetter], more: dict[str, Any]) -> list[DeadLetter]:
-        """Do something to letters, in tens. Returns those to which it was not done, though they are there."""
+        """Carry out an operation on letters, ten per request. Returns the existing letters for which it failed."""
         failed: list[DeadLetter] = []
         for start in range(0, len(letters), TEN):
             part = letters[start : start + TEN]
@@ -156,7 +156,7 @@ class DeadLetterReceiver:
         return self._clock.monotonic() - self._began
 
 
-#: The attributes that make up the number of messages in an SQS queue.
+#: The attributes whose sum is the number of messages in an SQS queue.
 COUNTED = ("ApproximateNumberOfMessages", "ApproximateNumberOfMessagesDelayed", "ApproximateNumberOfMessagesNotVisible")
 MOVED = (
     "SQS itself moved it here, because it was received more often than the redrive policy allows; no error is known."
@@ -166,7 +166,7 @@ _log = logging.getLogger("laneway")
 
 
 class DeadLetterMorgue:
-    """What is dead of every queue."""
+    """The dead jobs of all queues."""
 
     def __init__(
         self,
@@ -187,7 +187,7 @@ class DeadLetterMorgue:
     # -- looking ---------------------------------------------------------------------------------------
 
     def count(self, queue: str) -> int:
-        """About how many messages are dead, those included that somebody looks at."""
+        """About how many messages are dead, including those that a reader has hidden."""
         return sum(
             sum(int(attributes.get(name, 0)) for name in COUNTED)
             for _, letters in self.places(queue)
@@ -223,11 +223,11 @@ class DeadLetterMorgue:
         return Page(page[:limit], more)
 
     def find(self, queue: str, key: str) -> list[JobView]:
-        """A key's job, if it is dead."""
+        """The dead job of a key, if there is one."""
         return [view for view in self.views(queue) if view.key == key]
 
     def views(self, queue: str) -> list[JobView]:
-        """All dead jobs of a queue, as far as they can be looked at in one go."""
+        """The dead jobs of a queue, as many as can be read in one go."""
         found: list[JobView] = []
         for channel, letters in self.places(queue):
             with self.receiver(letters) as hand:
@@ -238,19 +238,20 @@ class DeadLetterMorgue:
     # -- acting ----------------------------------------------------------------------------------------
 
     def revive(self, queue: str, keys: Collection[str]) -> int:
-        """Send jobs to their queue again, due now and with all their retries, and then delete the dead letters.
+        """Send jobs to their queue again, due now and with all their retries, then delete the dead letters.
 
-        If it ends between the two, a job is revived and in the morgue as well.
+        If we die in between, a job is revived and still in the morgue.
         """
         return sum(self._take_out(place, keys, partial(self.resend, queue)) for place in self.places(queue))
 
     def resend(self, queue: str, channel: SQSQueue, letters: Sequence[DeadLetter]) -> None:
-        """Send dead jobs to their queue again; to delete their letters is left to the caller."""
+        """Send dead jobs to their queue again. The caller deletes their letters."""
         self._sender.dispatch([TimedMessage(queue, channel.fifo, _revived(letter), None) for letter in letters])
         try:
             self.amend(queue, letters, "queued")
         except BrokerError as error:
-            # They are on their way, and must not be sent twice for this. They seem dead until they have ended.
+            # The jobs have been sent, and this error must not make the caller send them twice. Until they end, their
+            # records say that they are dead.
             _log.warning("of revived jobs of the queue %s it is still kept that they are dead: %s", queue, error)
 
     def delete(self, queue: str, keys: Collection[str]) -> int:
@@ -262,7 +263,7 @@ class DeadLetterMorgue:
         return sum(self._take_out(place, keys, over) for place in self.places(queue))
 
     def bury(self, channel: SQSQueue, outgoings: Sequence[OutgoingMessage]) -> None:
-        """Put jobs there that are in no queue: those of the table."""
+        """Send jobs to the dead-letter queue that are in no queue: those of the table."""
         letters = self._channels.dead_letters(channel)
         if letters is None:
             raise no_dead_letters(channel)
@@ -271,23 +272,23 @@ class DeadLetterMorgue:
             outgoing.note.buried_at = now
         self._sender.send(letters, [(outgoing, 0) for outgoing in outgoings])
 
-    # -- how -------------------------------------------------------------------------------------------
+    # -- steps -----------------------------------------------------------------------------------------
 
     def amend(self, queue: str, letters: Sequence[DeadLetter], status: Status) -> None:
-        """Keep what dead jobs are from now on, where it is kept how jobs end."""
+        """Record a new status of dead jobs, if the table keeps records."""
         table = self._tables.of(queue)
         if table is not None:
             table.amend_dead(queue, {letter.message.note.id: letter.died_at for letter in letters}, status)
 
     def places(self, queue: str) -> Iterator[tuple[SQSQueue, SQSQueue]]:
-        """The SQS queues of a queue, each with its dead-letter queue; one that has none has no dead."""
+        """The SQS queues of a queue, each with its dead-letter queue. A queue without one is left out."""
         for channel in self._channels.existing(queue):
             letters = self._channels.dead_letters(channel)
             if letters is not None:
                 yield channel, letters
 
     def receiver(self, letters: SQSQueue) -> DeadLetterReceiver:
-        """A hand for the letters of one dead-letter queue."""
+        """A receiver for one dead-letter queue."""
         return DeadLetterReceiver(self._clients, letters, self._clock, wait_s=self._settings.wait_s)
 
     def _take_out(
@@ -296,11 +297,11 @@ class DeadLetterMorgue:
         keys: Collection[str],
         act: Callable[[SQSQueue, Sequence[DeadLetter]], None],
     ) -> int:
-        """Do something with the letters of keys, then delete them, in tens. Returns of how many keys."""
+        """Call `act` with the letters of keys, then delete them, ten at a time. Returns the number of keys."""
         channel, letters = place
         with self.receiver(letters) as hand:
             found = _by_key(_wanted(hand, channel, set(keys)))
-            # Those of one key in the order in which they were sent; the keys as they were buried.
+            # The letters of a key in the order in which they were sent; the keys in the order of their burials.
             ordered = [letter for same in sorted(found.values(), key=_last_death) for letter in same]
             for start in range(0, len(ordered), TEN):
                 if not hand.is_safe():
@@ -315,7 +316,7 @@ class DeadLetterMorgue:
 
 
 def no_dead_letters(channel: SQSQueue) -> BrokerError:
-    """The error for what is to be buried where there is no place for it."""
+    """The error for a burial from a queue without a dead-letter queue."""
     return BrokerRefusedError(
         f"The SQS queue {channel.name} has no dead-letter queue, so that nothing of it can be buried; "
         "make one with laneway aws create TARGET."
@@ -323,7 +324,7 @@ def no_dead_letters(channel: SQSQueue) -> BrokerError:
 
 
 def _wanted(hand: DeadLetterReceiver, channel: SQSQueue, keys: set[str]) -> Iterator[DeadLetter]:
-    """The letters of keys. A plain job has one, so that the search ends with the last of them."""
+    """The letters of keys. A plain job has one letter, so on a standard queue the search ends when all are found."""
     left = set(keys)
     for letter in hand.take():
         if letter.key in keys and is_from(letter, channel):
@@ -334,19 +335,20 @@ def _wanted(hand: DeadLetterReceiver, channel: SQSQueue, keys: set[str]) -> Iter
 
 
 def is_from(letter: DeadLetter, channel: SQSQueue) -> bool:
-    """Whether a letter belongs to a queue: several may share a dead-letter queue. One that says nothing is of all."""
+    """Whether a letter belongs to a queue. Queues may share a dead-letter queue. A letter without a source fits all."""
     source = letter.moved_from.rpartition(":")[2]
     return letter.message.note.queue in ("", channel.queue) and source in ("", channel.name)
 
 
 def is_ownerless(letter: DeadLetter, channel: SQSQueue, letters: SQSQueue) -> bool:
-    """Whether nothing says whose a letter is: neither a note or SQS, nor that the place is this queue's by its name."""
+    """Whether a letter's queue is unknown: not from its note, nor from SQS, nor from the dead-letter queue's name."""
     is_own = letters.name == SQSQueues.dead_name_of(channel.name)
     return not is_own and not letter.message.note.queue and not letter.moved_from
 
 
 def _by_key(letters: Iterable[DeadLetter]) -> dict[str, list[DeadLetter]]:
-    """The letters of each key in the order of their calls; of one that was buried twice the last stands for both."""
+    """The letters of each key in the order of its calls. If a call was buried twice, the later letter is kept and the
+    earlier one becomes its copy."""
     found: dict[str, dict[str, DeadLetter]] = {}
     for letter in letters:
         same = found.setdefault(letter.key, {})
@@ -369,12 +371,12 @@ def _last_death(letters: Sequence[DeadLetter]) -> float:
 
 
 def _revived(letter: DeadLetter) -> OutgoingMessage:
-    """The job as it is sent anew. Its error is kept until it succeeds."""
+    """The message that revives a job. It keeps its error until it succeeds."""
     return resend_of(letter.message, retry_count=-1, deaths=0, due=None, buried_at=None, queue="")
 
 
 def _view(queue: str, channel: SQSQueue, letters: Sequence[DeadLetter]) -> JobView:
-    """The letters of one key as a job."""
+    """The view of a dead job from the letters of its key."""
     last = max(letters, key=lambda letter: letter.died_at)
     message, note = last.message, last.message.note
     kind = Kind.KEYED if channel.fifo else Kind.PLAIN

@@ -26,15 +26,16 @@ class MorgueEmptier:
         self._queue = queue
         self._revive = revive
         self._began = clock.now()
-        #: What is done, and which of its letters that was: one that is found again has died again, or is the same.
+        #: The jobs that are done, each with the version of its letter. If a job is found again, another version means
+        #: that it has died again; the same version is the same death.
         self._done: dict[str, tuple[int, int]] = {}
-        #: The messages that were there when it began, by SQS's own ids; and those that were left because nothing says
-        #: whose they are.
+        #: The messages that were there when it began, by SQS's own ids; and those that were left because their queue is
+        #: unknown.
         self._seen: set[str] = set()
         self._ownerless: set[str] = set()
 
     def steps(self, most: int) -> Generator[int, None, EmptyMorgueResult]:
-        """Do up to `most` letters. Yields how many each step has done; to close it between two steps ends it early."""
+        """Handle up to `most` letters. Yields the number of each step. Closing it between two steps ends it early."""
         for channel, letters in self._morgue.places(self._queue):
             if not channel.fifo:
                 for count in self._empty(channel, letters, most):
@@ -43,7 +44,8 @@ class MorgueEmptier:
         return EmptyMorgueResult(len(self._seen), len(self._ownerless), HIDDEN_S)
 
     def _empty(self, channel: SQSQueue, letters: SQSQueue, most: int) -> Generator[int, None, None]:
-        """Hand after hand, because each holds what is not to be touched and has to give it back in time."""
+        """Handle the letters with one receiver after another. Each also holds letters that must not be touched, and has
+        to make them visible again in time."""
         left = most
         while left > 0:
             before = left
@@ -56,10 +58,10 @@ class MorgueEmptier:
                 if hand.is_through:
                     return
             if left == before:
-                return  # there was nothing but what is not to be touched
+                return  # only letters that must not be touched are left
 
     def _wanted(self, hand: DeadLetterReceiver, channel: SQSQueue, letters: SQSQueue) -> Iterator[DeadLetter]:
-        """The letters of this queue that were there when it began. The others stay in the hand, hidden, to its end."""
+        """The letters of this queue that were there when it began. The receiver keeps the rest hidden until its end."""
         pending: dict[str, DeadLetter] = {}
         for letter in hand.take():
             if letter.message.sent_at > self._began:
@@ -73,7 +75,7 @@ class MorgueEmptier:
             name = _name(letter)
             if name in self._done:
                 if not self._revive or self._done[name] == _version(letter):
-                    hand.delete([letter])  # it was buried twice, because an answer was lost; or deleting it was
+                    hand.delete([letter])  # the answer to its burial or deletion was lost
             elif name in pending:
                 pending[name].copies.append(letter)
             else:
@@ -86,16 +88,16 @@ class MorgueEmptier:
         else:
             self._morgue.amend(self._queue, part, "gone")
         for letter in part:
-            # By either name: from now on it has our note.
+            # Under both names: when a bare message is sent again, it has our note.
             self._done[_name(letter)] = self._done[letter.message.note.id] = _version(letter)
         hand.delete([each for letter in part for each in (letter, *letter.copies)])
 
 
 def _name(letter: DeadLetter) -> str:
-    """Which job it is; a message without our note is known by SQS's own id alone."""
+    """The name of a letter's job. A message without our note is known only by SQS's own id."""
     return letter.message.message_id if letter.message.is_bare else letter.message.note.id
 
 
 def _version(letter: DeadLetter) -> tuple[int, int]:
-    """Which of its deaths it is."""
+    """The version of a letter: it differs for each death of its job."""
     return letter.message.note.attempt, letter.message.note.hop

@@ -23,15 +23,15 @@ from ....jobs.merge import MAX_PAYLOADS
 from ..settings import LONGEST_VISIBILITY_S
 from .message import Message, SQSQueue, headers_of
 
-#: For so long, and so many of them, ended jobs are remembered.
+#: How long ended jobs are remembered, and how many of them.
 REMEMBER_S = 600.0
 REMEMBER = 100_000
-#: SQS hides a message for 12 hours at most, counted from when it was received; less what our clock may be late.
+#: SQS hides a message for 12 hours at most, counted from its receive. A few seconds less, as our clock may be late.
 LONGEST_S = LONGEST_VISIBILITY_S - 5.0
 
 
 class HeldMessage:
-    """A message in our hands, and what is known of its job: the note that came with it, and the state beside that."""
+    """A message that this process holds, and the state of its job: from its note, and from the retry store."""
 
     __slots__ = (
         "attempt",
@@ -48,17 +48,17 @@ class HeldMessage:
     def __init__(self, message: Message) -> None:
         note = message.note
         self.message = message
-        #: How often it was handed out before.
+        #: How often the job was handed out before.
         self.attempt = note.attempt
         self.retry_count = note.retry_count
         self.deaths = note.deaths
         self.error = note.error
-        #: Whether something is kept of it beside the message.
+        #: Whether the retry store has a state of the job.
         self.has_state = False
-        #: Whether it is being settled or given back: from then on it is not kept hidden any longer, unless it is to be
-        #: deleted, and that may take a while.
+        #: `is_leaving`: it is being settled or given back, so its visibility is no longer extended. `is_ending`: it is
+        #: being deleted. That may take a while, so its visibility is still extended.
         self.is_leaving = self.is_ending = False
-        #: Other messages with the same job.
+        #: Other messages of the same job.
         self.twins: list[Message] = []
 
     @property
@@ -71,35 +71,35 @@ class HeldMessage:
 
     @property
     def hideable_until(self) -> float:
-        """SQS keeps it hidden no longer than this, on the monotonic clock."""
+        """Until when SQS can keep it hidden at most, on the monotonic clock."""
         return self.message.received_at + LONGEST_S
 
     def is_ours(self, now: float) -> bool:
-        """Whether nobody else can have got it."""
+        """Whether no other receiver can have got it."""
         return self.message.hidden_until > now
 
     @property
     def is_lost(self) -> bool:
-        """Whether it is known to be ours no more."""
+        """Whether it is known to be no longer ours."""
         return self.message.hidden_until == -math.inf
 
     def mark_lost(self) -> None:
-        """It is somebody else's, or nobody's; if we get it again before that is noticed, it is ours again."""
+        """Note that it is no longer ours: another receiver may have it. If we receive it again, it is ours again."""
         self.message.hidden_until = -math.inf
 
     def merge_redelivery(self, other: Message) -> None:
-        """The same job has come once more."""
+        """Note another delivery of the same job."""
         mine = self.message
         if other.message_id != mine.message_id:
             self.twins = [*(twin for twin in self.twins if twin.message_id != other.message_id), other]
             return
-        # The newest receipt is the one that counts, and from this receive on the 12 hours count anew.
+        # Only the newest receipt is valid. The 12 hours start again with this receive.
         mine.receipt, mine.hidden_until = other.receipt, max(mine.hidden_until, other.hidden_until)
         mine.received_at, mine.receive_count = other.received_at, other.receive_count
 
 
 class HeldMessages:
-    """All that this process holds, by job. Whoever uses it holds the lock of the stock."""
+    """All messages that this process holds, by job. The caller holds the lock of the `Inflight`."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -113,20 +113,20 @@ class HeldMessages:
         return iter(list(self._held.values()))
 
     def get(self, message: Message) -> HeldMessage | None:
-        """What is held of the same job."""
+        """The held message of the same job."""
         return self._held.get(_place(message))
 
     def add(self, held: HeldMessage) -> None:
         self._held[_place(held.message)] = held
 
     def drop(self, held: HeldMessage) -> None:
-        """It is not in our hands any more."""
+        """Note that a message is no longer held."""
         place = _place(held.message)
         if self._held.get(place) is held:
             del self._held[place]
 
     def end(self, message: Message) -> None:
-        """Remember that what this message says has been done: a second one that says the same is not run."""
+        """Remember that this version of a job has ended, so that a second message with it is not run."""
         now = self._clock.monotonic()
         self._ended[version_of(message)] = now
         self._ended.move_to_end(version_of(message))
@@ -134,13 +134,13 @@ class HeldMessages:
             self._ended.popitem(last=False)
 
     def is_ended(self, message: Message) -> bool:
-        """Whether exactly this has been done already; what was sent on or revived since is another version."""
+        """Whether this version of a job has ended. A message that was sent on or revived since is another version."""
         at = self._ended.get(version_of(message))
         return at is not None and at >= self._clock.monotonic() - REMEMBER_S
 
 
 def version_of(message: Message) -> str:
-    """What tells a message that was sent twice from a later one about the same job."""
+    """The version of a message. If a message was sent twice, both have it; a later message of the job does not."""
     note = message.note
     return f"{message.channel.name} {note.id}-{note.attempt}-{note.hop}"
 
@@ -150,20 +150,20 @@ def _place(message: Message) -> tuple[str, str]:
 
 
 class FifoGroup:
-    """What has been received of one key and is not handed out."""
+    """The received messages of one key that are not handed out."""
 
     __slots__ = ("is_claimed", "is_ready", "key", "waiting")
 
     def __init__(self, key: str) -> None:
         self.key = key
         self.waiting: list[HeldMessage] = []
-        #: Whether a claim of it is held; nothing else of it is handed out until that is settled.
+        #: Whether a claim of the group is held. Until it is settled, nothing else of the group is handed out.
         self.is_claimed = False
-        #: Whether it stands in the buffer, to be handed out.
+        #: Whether it is in the buffer, ready to be handed out.
         self.is_ready = False
 
     def add(self, held: HeldMessage) -> None:
-        """Put a message where its sequence says, whatever came before it."""
+        """Insert a message by its sequence number, whatever arrived before it."""
         insort(self.waiting, held, key=_sequence)
 
     def take(self, limit: int) -> list[HeldMessage]:
@@ -173,13 +173,13 @@ class FifoGroup:
         return taken
 
     def clear(self) -> list[HeldMessage]:
-        """All that waits, to be given back."""
+        """Remove and return all waiting messages, to give them back."""
         waiting, self.waiting = self.waiting, []
         return waiting
 
 
 class FifoGroups:
-    """The groups of one channel."""
+    """The FIFO groups of one SQS queue."""
 
     def __init__(self) -> None:
         self._groups: dict[str, FifoGroup] = {}
@@ -188,7 +188,7 @@ class FifoGroups:
         return len(self._groups)
 
     def add(self, held: HeldMessage) -> FifoGroup:
-        """Put a message into its group; returns that."""
+        """Put a message into its group. Returns the group."""
         key = held.message.note.key
         group = self._groups.get(key)
         if group is None:
@@ -197,14 +197,14 @@ class FifoGroups:
         return group
 
     def freed(self, group: FifoGroup, kept: Iterable[HeldMessage] = ()) -> bool:
-        """A claim has been settled, and `kept` is left of it, not begun. Whether there is something to hand out."""
+        """End the claim of a group. `kept` are its messages that were not begun. True: it has something to hand out."""
         group.is_claimed = False
         for held in kept:
             group.add(held)
         return self.tidy(group)
 
     def tidy(self, group: FifoGroup) -> bool:
-        """Forget a group of which nothing is left. Whether there is something to hand out."""
+        """Forget a group that is empty and unclaimed. True: it has something to hand out."""
         if not group.is_claimed and not group.waiting:
             self._groups.pop(group.key, None)
         return bool(group.waiting) and not group.is_claimed
@@ -221,31 +221,31 @@ class Claimable:
 
     def __init__(self, what: HeldMessage | FifoGroup, number: int, at: float) -> None:
         self.what = what
-        #: Its place among all that this process has to hand out.
+        #: Its place in the order of everything that this process has to hand out.
         self.number = number
-        #: Since when, on the monotonic clock.
+        #: Since when it is ready, on the monotonic clock.
         self.at = at
 
 
 class QueueBuffer:
-    """What is ready to be handed out of one channel, and how much more is wanted."""
+    """What is ready to be handed out from one SQS queue, and how much is wanted."""
 
     def __init__(self, channel: SQSQueue) -> None:
         self.channel = channel
         self.ready: deque[Claimable] = deque()
         self.groups = FifoGroups()
-        #: So much is to be ready; nothing is received beyond that.
+        #: How many should be ready. No more than that are received.
         self.demand = 0
-        #: When somebody last asked for something, on the monotonic clock.
+        #: When a worker last asked for messages, on the monotonic clock.
         self.asked_at = -math.inf
-        #: How many wait for something just now.
+        #: How many callers are waiting for messages.
         self.waits = 0
-        #: Why nothing can be received; None as soon as it could.
+        #: Why nothing can be received. None after a successful receive.
         self.error: Exception | None = None
 
 
 class ClaimMessages:
-    """A claim that is held, with the messages that it was made of."""
+    """A held claim and its messages."""
 
     __slots__ = ("buffer", "claim", "group", "held", "sent", "worker")
 
@@ -257,7 +257,7 @@ class ClaimMessages:
         self.buffer = buffer
         self.group = group
         self.worker = worker
-        #: Which of the jobs that its run enqueued are known to be stored, by their numbers.
+        #: The numbers of the jobs that its run enqueued and that are known to be stored.
         self.sent: set[int] = set()
 
 
@@ -266,7 +266,7 @@ class Inflight:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        #: Held for every look and every change; notified when something is ready, wanted or over.
+        #: Held for every read and every change. Notified when something is ready, is wanted or has ended.
         self.changed = threading.Condition(threading.RLock())
         self.holding = HeldMessages(clock)
         self.buffers: dict[str, QueueBuffer] = {}
@@ -276,7 +276,7 @@ class Inflight:
         self._token = 0
 
     def buffer(self, channel: SQSQueue) -> QueueBuffer:
-        """The buffer of a channel."""
+        """The buffer of an SQS queue."""
         with self.changed:
             return self.buffers.setdefault(channel.url, QueueBuffer(channel))
 
@@ -287,7 +287,7 @@ class Inflight:
     # -- in --------------------------------------------------------------------------------------------
 
     def put(self, buffer: QueueBuffer, arrived: Iterable[HeldMessage]) -> None:
-        """Messages that were received wait to be handed out."""
+        """Add received messages, to be handed out."""
         with self.changed:
             for held in arrived:
                 self.holding.add(held)
@@ -298,7 +298,7 @@ class Inflight:
             self.changed.notify_all()
 
     def offer(self, buffer: QueueBuffer, group: FifoGroup) -> None:
-        """Have a group be handed out, if it can be."""
+        """Put a group into the buffer, if it has something to hand out."""
         if not group.is_ready and buffer.groups.tidy(group):
             group.is_ready = True
             buffer.ready.append(Claimable(group, next(self._numbers), self._clock.monotonic()))
@@ -306,13 +306,13 @@ class Inflight:
     # -- out -------------------------------------------------------------------------------------------
 
     def token(self) -> int:
-        """A token larger than any before; it grows with the clock, so that it still grows in another process."""
+        """A token larger than any before. It follows the clock, so that it also grows from process to process."""
         with self.changed:
             self._token = max(self._token + 1, int(self._clock.now() * 1e6))
             return self._token
 
     def take(self, queue: str, limit: int, max_payloads: int | None, worker: str, token: int) -> list[Claim]:
-        """Hand out what has waited longest."""
+        """Hand out claims, those that have waited longest first."""
         most = MAX_PAYLOADS[Kind.KEYED] if max_payloads is None else max(max_payloads, 1)
         claims: list[Claim] = []
         with self.changed:
@@ -331,13 +331,13 @@ class Inflight:
     def _claim(
         self, buffer: QueueBuffer, what: HeldMessage | FifoGroup, most: int, worker: str, token: int
     ) -> ClaimMessages | None:
-        """A claim; None if what waited has been given back, or has waited for so long that it is ours no more."""
+        """Make a claim; None if its messages were given back, or waited so long that they are no longer ours."""
         now = self._clock.monotonic()
         group = what if isinstance(what, FifoGroup) else None
         if isinstance(what, FifoGroup):
             what.is_ready = False
             if any(not held.is_ours(now) for held in what.waiting):
-                self.forget(what.clear())  # its head may be somebody else's: nothing behind it may overtake that
+                self.forget(what.clear())  # another receiver may have its head: nothing may overtake the head
             if not buffer.groups.tidy(what):
                 return None
             held = what.take(most)
@@ -351,7 +351,7 @@ class Inflight:
         )
 
     def claim_again(self, ref: int) -> Claim | None:
-        """A claim that is held, as it was handed out; None if it is not held any more."""
+        """A held claim as it was handed out; None if it is no longer held."""
         with self.changed:
             claimed = self.claims.get(ref)
             if claimed is None:
@@ -359,7 +359,7 @@ class Inflight:
             return _claim_of(claimed.claim.queue, ref, claimed.claim.token, claimed.held)
 
     def freed(self, claimed: ClaimMessages, kept: Iterable[HeldMessage] = ()) -> None:
-        """A claim is over. `kept` is left of it, was not begun, and is the next of its group."""
+        """End a claim. `kept` are its messages that were not begun. They are the next of its group."""
         with self.changed:
             self.claims.pop(claimed.claim.ref, None)
             if claimed.group is not None:
@@ -370,13 +370,13 @@ class Inflight:
             self.changed.notify_all()
 
     def forget(self, held: Iterable[HeldMessage]) -> None:
-        """Messages are in our hands no more."""
+        """Note that messages are no longer held."""
         with self.changed:
             for each in held:
                 self.holding.drop(each)
 
     def take_back(self, buffer: QueueBuffer, *, since: float = math.inf) -> list[HeldMessage]:
-        """Take out what is ready since before `since`, to be given back. Nothing behind claims is touched."""
+        """Take out what has been ready since `since` or earlier, to give it back. Messages behind claims stay."""
         with self.changed:
             taken: list[HeldMessage] = []
             while buffer.ready and buffer.ready[0].at <= since:
@@ -393,7 +393,7 @@ class Inflight:
             return taken
 
     def count(self, queue: str) -> int:
-        """How many claims of a queue are held."""
+        """The number of held claims of a queue."""
         with self.changed:
             return sum(claimed.claim.queue == queue for claimed in self.claims.values())
 

@@ -32,7 +32,7 @@ class _Attribute(msgspec.Struct):
 
 
 class _Envelope(msgspec.Struct):
-    """What SNS writes, as far as it matters here. That it is all there tells it from an event that looks alike."""
+    """The fields of an SNS envelope that matter here. An event that looks like an envelope lacks some of them."""
 
     kind: Literal["Notification"] = msgspec.field(name="Type")
     id: str = msgspec.field(name="MessageId")
@@ -46,13 +46,13 @@ _read = msgspec.json.Decoder(_Envelope).decode
 
 
 def unwrapped(body: str) -> tuple[str, dict[str, Any]] | None:
-    """The body and the message attributes that are in an envelope; None: it is none."""
+    """The body and the message attributes in an envelope; None if it is not an envelope."""
     if not body.startswith("{") or '"TopicArn"' not in body:
         return None
     try:
         envelope = _read(body)
         return envelope.message, {name: _attribute(each) for name, each in envelope.attributes.items()}
-    except (ValueError, RecursionError):  # msgspec's errors are among the first, and so are those of base64
+    except (ValueError, RecursionError):  # those of msgspec and base64 are ValueErrors
         return None
 
 
@@ -62,17 +62,17 @@ def _attribute(told: _Attribute) -> dict[str, Any]:
     return {"DataType": told.kind, "StringValue": told.value}
 
 
-#: The one message attribute that is ours.
+#: Our message attribute.
 ATTRIBUTE = "laneway"
 
-#: Bytes that a message may grow by after it was enqueued, its error aside: counts, and `_execute_after`.
+#: Bytes that a message may grow by after it was enqueued, not counting its error: counters, and `_execute_after`.
 ROOM = 256
-#: The most bytes of an error that travel with a message.
+#: The most bytes of an error in a message.
 MAX_ERROR = 16_384
 
-#: What SQS takes as MessageGroupId and MessageDeduplicationId: letters, digits and punctuation, of ASCII.
+#: What SQS accepts as MessageGroupId and MessageDeduplicationId: ASCII letters, digits and punctuation.
 _ID = re.compile(r"[!-~]{1,128}")
-#: What SQS takes neither as a body nor as the text of an attribute.
+#: Characters that SQS rejects in a body and in the text of an attribute.
 _REFUSED = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
@@ -88,19 +88,19 @@ class SQSQueue(msgspec.Struct, frozen=True):
 
 
 class MessageNote(msgspec.Struct, omit_defaults=True):
-    """What travels beside the ticket, in the attribute `laneway`, as JSON."""
+    """The data of a job besides the ticket: JSON in the attribute `laneway`."""
 
     #: The job's id: a plain job's key, a keyed call's identity.
     id: str
     #: A keyed call's key.
     key: str = ""
-    #: When it was to be run, in unix seconds; None: when it arrives.
+    #: The due time in unix seconds; None: on arrival.
     due: float | None = None
     retry_count: int = -1
-    #: How often it was handed out before this message was sent.
+    #: How often the job was handed out before this message was sent.
     attempt: int = 0
     deaths: int = 0
-    #: How often it was sent on since it was enqueued: with id and attempt it makes the deduplication id.
+    #: How often it was sent on since it was enqueued. Id, attempt and hop make up the deduplication id.
     hop: int = 0
     error: str | None = None
     #: In the morgue: when it was buried.
@@ -109,13 +109,13 @@ class MessageNote(msgspec.Struct, omit_defaults=True):
     #: The MessageGroupId of a plain job, for SQS fair queues.
     group: str = ""
     expires: float | None = None
-    #: In the morgue: the queue that it was buried from; several may share a dead-letter queue.
+    #: In the morgue: the queue that it was buried from. Several queues may share a dead-letter queue.
     queue: str = ""
-    #: Message attributes of others, those beyond the number that SQS takes.
+    #: The third-party message attributes beyond the number that SQS accepts.
     more: dict[str, dict[str, str]] | None = None
-    #: It was published, under the event's id: a queue that gets a copy has it under an id of its own.
+    #: It was published, under the event's id. The copy in each queue gets an id of its own.
     event: bool = False
-    #: The body is the value of an event and no ticket: nothing in it is read, and nothing is written there.
+    #: The body is the value of an event, not a ticket. It is neither parsed nor changed.
     value: bool = False
 
 
@@ -124,9 +124,9 @@ class OutgoingMessage(msgspec.Struct):
 
     body: str
     note: MessageNote
-    #: Message attributes of others, in the form in which SQS takes them; kept whenever a message is sent on.
+    #: Third-party message attributes, in the format of SQS. They are kept when a message is sent on.
     attributes: dict[str, Any] = {}
-    #: It goes without our attribute, as it came, because there is no room for that.
+    #: It is sent without our attribute, as it came, because there is no room for the attribute.
     is_bare: bool = False
 
 
@@ -135,7 +135,7 @@ class Message(msgspec.Struct, eq=False):
 
     channel: SQSQueue
     receipt: str
-    #: SQS's own id of it.
+    #: SQS's own id of the message.
     message_id: str
     body: str
     note: MessageNote
@@ -144,9 +144,9 @@ class Message(msgspec.Struct, eq=False):
     receive_count: int
     #: Unix seconds, when it was sent.
     sent_at: float
-    #: Its place in a FIFO queue.
+    #: Its sequence number in a FIFO queue.
     sequence: int = 0
-    #: On the monotonic clock: when it was received, and until when nobody else gets it.
+    #: On the monotonic clock: when it was received, and until when no other receiver gets it.
     received_at: float = 0.0
     hidden_until: float = 0.0
     #: It came without our attribute.
@@ -162,7 +162,7 @@ _log = logging.getLogger("laneway")
 
 
 def outgoing_of(job: NewJob, due: float | None = None) -> OutgoingMessage:
-    """The message of a new job; `due` is its time in unix seconds, if it has one."""
+    """The message of a new job. `due` is its due time in unix seconds, if it has one."""
     if job.kind is Kind.KEYED:
         id, key, group = job.identity, job.key, ""
     else:
@@ -178,29 +178,29 @@ def outgoing_of(job: NewJob, due: float | None = None) -> OutgoingMessage:
 
 
 def resend_of(message: Message, **changes: Any) -> OutgoingMessage:
-    """A message that was received, to be sent on under another deduplication id; `changes` are those of its note."""
+    """A received message, to be sent on under another deduplication id. `changes` are changes of its note."""
     attributes, more = packed(message.attributes)
     note = msgspec.structs.replace(message.note, **{"hop": message.note.hop + 1, "more": more, **changes})
     return OutgoingMessage(message.body, note, attributes)
 
 
 def as_it_came(message: Message, letter: OutgoingMessage) -> OutgoingMessage:
-    """What fits whenever `letter`, the same with all that is known of it, does not."""
+    """The message as it was received. It fits even if `letter`, which holds more data about the job, does not."""
     if message.is_bare:
-        # Its note is not written, but makes its deduplication id; and it is buried as what it was.
+        # Its note is not written, but its deduplication id comes from the note. Without `buried_at` it keeps its group.
         note = msgspec.structs.replace(letter.note, buried_at=None)
-        attributes = dict(list(message.attributes.items())[: MOST + 1])  # an envelope may have held more
+        attributes = dict(list(message.attributes.items())[: MOST + 1])  # an envelope may have more
         return OutgoingMessage(message.body, note, attributes, is_bare=True)
     attributes, more = packed(message.attributes)
     return OutgoingMessage(message.body, msgspec.structs.replace(message.note, more=more), attributes)
 
 
 def entry_of(outgoing: OutgoingMessage, id: str, channel: SQSQueue, delay_s: int) -> dict[str, Any]:
-    """A message as SendMessageBatch takes it; `id` names it among those of its request."""
+    """The entry of a message for SendMessageBatch. `id` identifies it within the request."""
     entry: dict[str, Any] = {"Id": id, "MessageBody": outgoing.body, "MessageAttributes": attributes_of(outgoing)}
     note = outgoing.note
     if channel.fifo:
-        # The dead are in no order, and each is a group of its own: SQS shows no more than 10 of a group at once.
+        # Dead jobs have no order. Each is a group of its own, because SQS delivers at most 10 of a group at once.
         entry["MessageGroupId"] = group_of((note.key if note.buried_at is None else "") or note.id)
         entry["MessageDeduplicationId"] = _fitting(f"{note.id}-{note.attempt}-{note.hop}")
     else:
@@ -212,7 +212,7 @@ def entry_of(outgoing: OutgoingMessage, id: str, channel: SQSQueue, delay_s: int
 
 
 def attributes_of(outgoing: OutgoingMessage) -> dict[str, Any]:
-    """The message attributes with which a message is sent, ours included."""
+    """The attributes that a message is sent with, including ours."""
     if outgoing.is_bare:
         return dict(outgoing.attributes)
     return {**outgoing.attributes, ATTRIBUTE: {"DataType": "String", "StringValue": _note_text(outgoing.note)}}
@@ -230,9 +230,9 @@ def size_of(outgoing: OutgoingMessage) -> int:
 
 
 def fitted(outgoing: OutgoingMessage, limit: int) -> OutgoingMessage:
-    """The same with as much of its error as a message of `limit` bytes has room for: no retry may fail by its error.
+    """The message with its error cut to fit into `limit` bytes, so that no retry fails because of its error.
 
-    If there is no room without it either, those attributes of others go that SQS would not have taken.
+    If it does not fit without the error either, the third-party attributes beyond the number of SQS are dropped.
     """
     made = _cut(outgoing, limit)
     more = outgoing.note.more
@@ -265,8 +265,8 @@ def _cut(outgoing: OutgoingMessage, limit: int) -> OutgoingMessage:
 
 
 def group_of(key: str) -> str:
-    """The MessageGroupId of a key: itself, or a digest of what SQS does not take as one."""
-    # No key is taken for the digest of another.
+    """The MessageGroupId of a key: the key itself, or its digest if SQS does not accept the key."""
+    # A key that begins with # is hashed, too, so that no key equals the digest of another.
     return _fitting(key) if not key.startswith("#") else _digest(key)
 
 
@@ -279,12 +279,12 @@ def _digest(text: str) -> str:
 
 
 def is_group(text: str) -> bool:
-    """Whether SQS takes a text as a MessageGroupId."""
+    """Whether SQS accepts a text as a MessageGroupId."""
     return _ID.fullmatch(text) is not None
 
 
 def refused_character(text: str) -> str | None:
-    """The first character that SQS does not take, as U+FFFE, if there is one."""
+    """The first character that SQS rejects, written like U+FFFE, if there is one."""
     found = None if text.isascii() and text.isprintable() else _REFUSED.search(text)
     return f"U+{ord(found[0]):04X}" if found else None
 
@@ -300,12 +300,12 @@ def _quoted_bytes(text: str) -> int:
 def _note_text(note: MessageNote) -> str:
     try:
         return _json(note)
-    except UnicodeEncodeError:  # file names that are no UTF-8 bring half characters into errors
+    except UnicodeEncodeError:  # file names that are not UTF-8 put lone surrogates into errors
         return _json(msgspec.structs.replace(note, error=storable(note.error)))
 
 
 def _json(value: MessageNote | str) -> str:
-    # Those that JSON leaves as they are and SQS refuses; all others are escaped already.
+    # SQS rejects these two, and JSON does not escape them. All other rejected characters are escaped already.
     return _write(value).decode().replace("\ufffe", "\\ufffe").replace("\uffff", "\\uffff")
 
 
@@ -313,19 +313,19 @@ def _json(value: MessageNote | str) -> str:
 
 
 def read(channel: SQSQueue, raw: dict[str, Any], now_monotonic: float, hidden_s: float) -> Message:
-    """A message as ReceiveMessage brings it, hidden from others for `hidden_s` from `now_monotonic` on."""
+    """Decode a message from ReceiveMessage. Other receivers do not get it for `hidden_s` from `now_monotonic` on."""
     system: dict[str, str] = raw.get("Attributes") or {}
     body: str = raw.get("Body") or ""
     attributes = {
         name: {part: value[part] for part in ("DataType", "StringValue", "BinaryValue") if part in value}
         for name, value in (raw.get("MessageAttributes") or {}).items()
     }
-    # SNS puts the attributes into the envelope: a message that has some is none.
+    # SNS puts the attributes into the envelope: a message with attributes is not an envelope.
     envelope = None if attributes else unwrapped(body)
     if envelope is not None:
         body, attributes = envelope
     known = _note_of(attributes.pop(ATTRIBUTE, None))
-    # Only keyed calls carry an id in their tickets, and only FIFO queues hold them: no event can name its own.
+    # Only keyed calls have an id in their tickets, and they are only in FIFO queues. So no event can choose its id.
     note = known or MessageNote((id_in(body) if channel.fifo else None) or raw["MessageId"], value=envelope is not None)
     if note.event:
         note.id, note.event, note.value = copy_key(note.id, channel.queue), False, True
@@ -352,16 +352,16 @@ def read(channel: SQSQueue, raw: dict[str, Any], now_monotonic: float, hidden_s:
 
 
 def headers_of(message: Message) -> Headers | None:
-    """What came beside a job: the headers that it was enqueued with, and the attributes of others that are text.
+    """The headers of a job: those that it was enqueued with, and the third-party attributes that are text.
 
-    A copy: a handler may change it, and a retry is sent with the headers that the job came with.
+    Returns a copy, because a handler may change it. A retry is sent with the headers that the job came with.
     """
     headers = {**texts(message.attributes), **(message.note.headers or {})}
     return headers or None
 
 
 def _note_of(attribute: dict[str, Any] | None) -> MessageNote | None:
-    """Our note; one that cannot be read is nobody's, and the message a job all the same."""
+    """Our note; None if there is none, or if it cannot be read. The message is a job in either case."""
     try:
         note = _read_note((attribute or {}).get("StringValue", ""))
     except msgspec.DecodeError:

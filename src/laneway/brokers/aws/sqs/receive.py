@@ -25,20 +25,20 @@ from .message import Message, SQSQueue, read
 from .queues import SQSQueues
 from .visibility import BATCH
 
-#: What has been ready for so long, and nobody wants, is given back for other workers.
+#: Messages that have been ready for so long, and that no worker here wants, are given back for other workers.
 STALE_S = 0.5
-#: Somebody who asked so long ago still wants it; the worker's waits are shorter than that.
+#: A worker that asked within this time still wants messages. The waits of a worker are shorter.
 RECENT_S = 1.5
-#: The same while nothing can be received: whoever asks then leaves more time between.
+#: The same while nothing can be received. Workers then ask less often.
 PATIENT_S = 10.0
-#: With something ready it waits no longer for more than this, to see in time when nobody comes for it.
+#: The longest wait for more while messages are ready, so that it notices in time if no worker takes them.
 SHORT_WAIT_S = 1
-#: Between two requests that failed: at first, and at most.
+#: The pause after a failed request: the first, and the longest.
 BACKOFF_S = (0.1, 2.0)
 
 
 class Receiver:
-    """Receives one channel for one process."""
+    """Receives from one SQS queue for one process."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class Receiver:
         self._clients = clients
         self._channels = channels
         self._clock = clock
-        #: For how long messages are hidden; None: no worker is there to run them.
+        #: For how long messages are hidden; None: there is no worker to run them.
         self._lease_s = lease_s
         self._paused = paused
         self._wait_s = wait_s
@@ -69,17 +69,17 @@ class Receiver:
         #: One request at a time: those of a FIFO queue must not overtake each other.
         self._asking = threading.Lock()
 
-    # -- what others may do ----------------------------------------------------------------------------
+    # -- for callers -----------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """See that the thread is there. Its caller holds the lock of the stock."""
+        """Ensure that the thread runs. The caller holds the lock of the `Inflight`."""
         if self._thread is None:
             name = f"laneway-receive-{self._buffer.channel.name}"
             self._thread = threading.Thread(target=self._main, name=name, daemon=True)
             self._thread.start()
 
     def receive(self, limit: int, wait_s: int) -> int:
-        """Receive once, and put what has come into the buffer. Returns how many messages that were."""
+        """Receive once, and put the messages into the buffer. Returns their number."""
         with self._asking:
             lease_s = self._lease_s()
             messages = self._ask(min(limit, BATCH), wait_s, lease_s or 30.0)
@@ -107,7 +107,7 @@ class Receiver:
                 self._succeeded(count, ready)
 
     def _await_demand(self) -> bool:
-        """Wait until something is wanted; meanwhile what nobody wants is given back. False: there is no worker."""
+        """Wait until messages are wanted. Meanwhile give back those that no worker wants. False: there is no worker."""
         changed = self._stock.changed
         while True:
             with changed:
@@ -125,7 +125,7 @@ class Receiver:
             self.give_back([held.message for held in stale])
 
     def give_back(self, messages: list[Message]) -> None:
-        """Give messages back; if that cannot be done, they come back by themselves when their time is up."""
+        """Give messages back. If that fails, SQS makes them visible again when their visibility timeout ends."""
         try:
             self._arrivals.give_back(messages)
         except Exception as error:
@@ -139,7 +139,7 @@ class Receiver:
         return buffer.waits > 0 or self._clock.monotonic() - buffer.asked_at < recent_s
 
     def _patience_s(self) -> float | None:
-        """Until what is ready counts as stale; None while nothing is."""
+        """Seconds until the oldest ready messages are stale; None if nothing is ready."""
         if not self._buffer.ready:
             return None
         return max(0.01, self._buffer.ready[0].at + STALE_S - self._clock.monotonic())
@@ -158,7 +158,7 @@ class Receiver:
                 self._buffer.error = None
                 self._stock.changed.notify_all()
             if not count and ready:
-                # There is no more just now: it waits again when what is ready has been taken.
+                # There is no more at present. It asks again when the ready messages have been taken.
                 self._buffer.demand = min(self._buffer.demand, len(self._buffer.ready))
 
     # -- the request -----------------------------------------------------------------------------------
@@ -167,7 +167,7 @@ class Receiver:
         channel, hide_s = self._buffer.channel, max(1, math.ceil(lease_s))
         options: dict[str, Any] = {}
         if channel.fifo:
-            # After a lost answer the same id brings the same messages, which would stay hidden otherwise.
+            # If the answer is lost, the same id gets the same messages. Otherwise they would stay hidden.
             self._attempt_id = self._attempt_id or new_id()
             options["ReceiveRequestAttemptId"] = self._attempt_id
         began = self._clock.monotonic()
@@ -182,17 +182,17 @@ class Receiver:
                 MessageAttributeNames=["All"],
                 **options,
             )
-        except BrokerRefusedError:  # if SQS is away it may have been carried out: then the same id asks again
+        except BrokerRefusedError:  # if SQS is away it may have been carried out: then the id is used again
             self._attempt_id = ""
             raise
         self._attempt_id = ""
-        # SQS has waited for `wait_s` at most; if the answer took longer, that was the way back.
+        # SQS waits for `wait_s` at most. If the answer took longer, the rest was the way back.
         received = min(self._clock.monotonic(), began + wait_s + 1.0)
         return [read(channel, raw, received, float(hide_s)) for raw in answer.get("Messages") or ()]
 
 
 class Receivers:
-    """Has messages be received for one process: in threads or, `inline`, when it is told to, without waiting."""
+    """Receives messages for one process: in threads or, if `inline`, in the caller's thread and without waiting."""
 
     def __init__(
         self,
@@ -220,13 +220,13 @@ class Receivers:
         self._nudges = 0
 
     def open(self, queue: str) -> list[QueueBuffer]:
-        """The buffers of a queue: of those SQS queues that there are, or of which something is left."""
+        """The buffers of a queue: of its existing SQS queues, and of deleted ones with messages left."""
         buffers = [self._buffer(channel) for channel in self._channels.existing(queue)]
         gone = [buffer for buffer in self._stock.of(queue) if buffer not in buffers]
         return buffers + [buffer for buffer in gone if buffer.ready]
 
     def ask(self, buffers: Collection[QueueBuffer], demand: int) -> None:
-        """Have so much be ready, and be kept ready for a moment."""
+        """Ask for `demand` messages in each buffer. They are kept ready for a moment."""
         with self._stock.changed:
             now = self._clock.monotonic()
             for buffer in buffers:
@@ -238,14 +238,14 @@ class Receivers:
             self._stock.changed.notify_all()
 
     def receive(self, buffers: Collection[QueueBuffer], limit: int) -> None:
-        """Receive here and now, until there is enough or no more."""
+        """Receive in this thread, until there is enough or no more."""
         for buffer in buffers:
             receiver = self._receivers[buffer.channel.url]
             while len(buffer.ready) < limit and receiver.receive(BATCH, 0):
                 pass
 
     def wait(self, queues: Collection[str], timeout_s: float) -> set[str]:
-        """Wait until something of these queues is ready, or cannot be received; returns those queues."""
+        """Wait until a queue has ready messages or an error. Returns those queues."""
         opened = {queue: self.open(queue) for queue in queues if not self._paused(queue)}
         buffers = [buffer for each in opened.values() for buffer in each]
         if self._inline:

@@ -2,7 +2,7 @@
 
 Decides where a delayed message waits: in its SQS queue, in the table, or by hops of 15 minutes. If some messages
 could not be stored, the error names them (SendProgress). A message may be stored twice if the answer to its sending
-is lost: under the same id, and a FIFO queue drops the second.
+is lost. Both have the same id, and a FIFO queue drops the second.
 """
 
 from __future__ import annotations
@@ -33,14 +33,15 @@ from .message import OutgoingMessage, SQSQueue, entry_of, fitted, group_of, outg
 from .queues import SQSQueues
 from .send_batch import Sent, rounds, send_batch, split
 
-#: The jobs that an error names.
+#: How many jobs an error names.
 _NAMED = 3
 
 
 class SendProgress:
-    """Which messages of a call are stored; an error that ends it is told with the names of the others.
+    """Tracks which messages of a call are stored. An error that ends the call names the messages that are not.
 
-    Those of a program's own list are named by their places: it knows no others. `verb` is what becomes of them.
+    `by_place`: they are the caller's own list, and are named by their positions, since the caller knows no keys. `verb`
+    says what happens to them: stored or published.
     """
 
     def __init__(self, keys: Sequence[str], sent: Sent | None, *, by_place: bool = False, verb: str = "stored") -> None:
@@ -91,21 +92,21 @@ class SendProgress:
         return ("the job " if len(keys) == 1 else "the jobs ") + ", ".join(map(repr, keys[:_NAMED])) + more
 
 
-#: Items that go into the table in one request.
+#: Items per request to the table.
 _ITEMS = 25
 
 
 class TimedMessage(msgspec.Struct):
-    """A message that is to be stored, so that it is run when it is due."""
+    """A message to be stored, with its due time."""
 
     queue: str
     fifo: bool
     outgoing: OutgoingMessage
-    #: Unix seconds; None, or what has passed, is now.
+    #: Unix seconds. None, or a time that has passed, means now.
     due: float | None
-    #: It must be possible to cancel it until then: only the table can do that.
+    #: It must be cancellable until then, so it has to wait in the table.
     cancellable: bool = False
-    #: `queue` is the name of a topic, which has no time: it is published now.
+    #: `queue` is the name of a topic. Topics have no delays: it is published now.
     to_topic: bool = False
 
     @property
@@ -116,7 +117,7 @@ class TimedMessage(msgspec.Struct):
 
 @dataclass
 class _Routes:
-    """Messages by where they go, with their numbers in the call."""
+    """Messages by destination, with their numbers in the call."""
 
     direct: dict[SQSQueue, list[tuple[int, OutgoingMessage, int]]] = field(default_factory=dict)
     waiting: dict[int, tuple[Table, list[tuple[int, DelayedItem]]]] = field(default_factory=dict)
@@ -136,7 +137,7 @@ class MessageSender:
         pollers: Pollers | None = None,
         publisher: SNSPublisher | None = None,
     ) -> None:
-        """`pollers` are told of what it puts into tables."""
+        """`pollers` are told the due times of the items that it stores in tables."""
         self._clients = clients
         self._channels = channels
         self._tables = tables
@@ -146,9 +147,9 @@ class MessageSender:
         self._publisher = publisher or SNSPublisher(clients, Topics(clients, settings))
 
     def enqueue(self, jobs: Sequence[NewJob], sent: Sent | None = None) -> None:
-        """Store new jobs. All are looked at, and their queues and tables found, before any of them is stored.
+        """Store new jobs. All are checked, and their queues and tables looked up, before the first is stored.
 
-        Without `sent` they are a program's own list, and an error that ends it midway names them by their places.
+        Without `sent` they are the caller's own list, and an error midway names them by their positions.
         """
         check_new(jobs)
         now = self._clock.now()
@@ -168,11 +169,11 @@ class MessageSender:
             raise refused from None
 
     def dispatch(self, items: Sequence[TimedMessage], sent: Sent | None = None, *, by_place: bool = False) -> None:
-        """Store messages, each where it waits until it is due. `sent` is told of each that is stored, by its number.
+        """Store messages, each where it waits until it is due. `sent` gets the number of each message that is stored.
 
-        Nothing is stored if a queue is missing, or a table that is needed; that a topic is missing only publishing
-        tells, so that it comes first. If storing fails midway, the error names what was not stored; a
-        BatchRefusedError has the numbers of those that are to blame.
+        If a queue or a needed table is missing, nothing is stored. A missing topic is noticed only by publishing, so
+        events are published first. If storing fails midway, the error names the messages that were not stored. A
+        BatchRefusedError has the numbers of the messages that are wrong.
         """
         found = self._sort(items)
         verb = "published" if all(item.to_topic for item in items) else "stored"
@@ -187,8 +188,8 @@ class MessageSender:
                 self._send(channel, messages, progress.stored)
 
     def send(self, channel: SQSQueue, items: Sequence[tuple[OutgoingMessage, int]], sent: Sent | None = None) -> None:
-        """Send messages to an SQS queue, each with its DelaySeconds. They keep their order; on a FIFO queue those of
-        one group do. When it fails, nothing has been sent that comes after what was not."""
+        """Send messages to an SQS queue, each with its DelaySeconds. They keep their order; on a FIFO queue, within a
+        group. If it fails, no message has been sent that comes after one that was not."""
         numbered = [(number, outgoing, delay_s) for number, (outgoing, delay_s) in enumerate(items)]
         progress = SendProgress([_key(outgoing) for outgoing, _ in items], sent)
         with progress:
@@ -226,7 +227,7 @@ class MessageSender:
     def _rounds(
         channel: SQSQueue, messages: Sequence[tuple[int, OutgoingMessage, int]]
     ) -> Iterable[Sequence[tuple[int, OutgoingMessage, int]]]:
-        """Messages as they may stand together in requests."""
+        """Messages in parts. Those of one part may share a request."""
         if not channel.fifo:
             return [messages]
         groups = [group_of(outgoing.note.key or outgoing.note.id) for _, outgoing, _ in messages]
@@ -235,7 +236,7 @@ class MessageSender:
     # -- where a message waits -------------------------------------------------------------------------
 
     def _sort(self, items: Sequence[TimedMessage]) -> _Routes:
-        """Find out where everything goes, before any of it does."""
+        """Find the destination of every message, before any is sent."""
         found, now = _Routes(), self._clock.now()
         for number, item in enumerate(items):
             if item.to_topic:
@@ -262,11 +263,11 @@ class MessageSender:
 
     @staticmethod
     def _waits_in_queue(item: TimedMessage, wait_s: float) -> bool:
-        """Whether SQS itself can keep a message until it is due. A FIFO queue cannot delay one message alone."""
+        """Whether SQS itself can keep a message until it is due. A FIFO queue cannot delay single messages."""
         return wait_s <= (0 if item.fifo or item.cancellable else LONGEST_DELAY_S)
 
     def _table(self, item: TimedMessage) -> Table | None:
-        """The table that a message waits in; None: it goes from hop to hop."""
+        """The table that a message waits in; None: it waits by hops of 15 minutes."""
         hops = not item.fifo and not item.cancellable
         table = self._tables.of(item.queue)
         if table is None and not hops:
@@ -280,17 +281,17 @@ class MessageSender:
 
 
 def _timed(item: TimedMessage, now: float, *, is_hop: bool) -> OutgoingMessage:
-    """The message with the time that it waits for; the caller's own stays as it is, so that a call may be repeated."""
+    """The message with its due time. The caller's message is not changed, so that the call may be repeated."""
     body, note = item.outgoing.body, item.outgoing.note
     if item.due is not None:
         note = msgspec.structs.replace(note, due=item.due)
     carried = execute_after(body)
     if (is_hop or carried is not None) and not carries_time(body, note):
-        pass  # what is no ticket goes by its note
+        pass  # a body that is not a ticket has its due time in its note
     elif is_hop and item.due is not None:
         body = with_execute_after(body, math.ceil(item.due))
     elif carried is not None and carried > math.ceil(max(now, item.due or now)):
-        body = with_execute_after(body, None)  # it is due earlier by now
+        body = with_execute_after(body, None)  # the due time has become earlier
     return msgspec.structs.replace(item.outgoing, body=body, note=note)
 
 

@@ -31,12 +31,12 @@ from .send import MessageSender
 from .settle import Settler, TurnSettlements
 from .visibility import BATCH, MessageChange, MessageChanger, VisibilityExtender
 
-#: The lease of a worker that nobody knows.
+#: The lease if no worker has joined.
 LEASE_S = 30.0
 
 
 class _LastTurn:
-    """The last turn of a worker on a queue: its repeat goes on with it, or gets the same answer."""
+    """The last turn of a worker on a queue. Its repeat continues it, or gets the same answer."""
 
     def __init__(self, turn: Turn) -> None:
         self.seq = turn.seq
@@ -71,7 +71,7 @@ class SQSTurns:
         _all_turns.add(self)
 
     def _begin(self) -> None:
-        """Begin with nothing in hand; so does the child of a fork, to whom nothing of its parent's belongs."""
+        """Start with nothing held. The child of a fork does the same: the messages belong to its parent."""
         clock, reporter = self._clock, self._reporter
         self._stock = Inflight(clock)
         self._changes = MessageChanger(self._clients, clock)
@@ -102,18 +102,18 @@ class SQSTurns:
         )
         self._workers: dict[str, WorkerView] = {}
         self._taken: dict[tuple[str, str], _LastTurn] = {}
-        #: One turn of a worker on a queue at a time: a repeat may come while the first is still under way.
+        #: One turn of a worker on a queue at a time. A repeat may come while the first try is still under way.
         self._turning: dict[tuple[str, str], threading.Lock] = {}
 
-    # -- who is there ----------------------------------------------------------------------------------
+    # -- workers ---------------------------------------------------------------------------------------
 
     def join(self, worker: WorkerView) -> None:
-        """Make a worker known: from now on messages are received for it."""
+        """Register a worker. From now on messages are received for it."""
         with self._stock.changed:
             self._workers.setdefault(worker.id, worker)
 
     def leave(self, worker: str) -> int:
-        """Give back what a worker holds and, when it was the last one here, all that has been received for it."""
+        """Give back the claims of a worker and, if it was the last worker here, all received messages."""
         with self._stock.changed:
             if self._workers.pop(worker, None) is None:
                 return 0
@@ -129,14 +129,14 @@ class SQSTurns:
         return len(claims)
 
     def close(self) -> None:
-        """End every wait, and the threads. What is held stays hidden until its time is up, unless a worker left."""
+        """End every wait, and the threads. Messages of workers that did not leave stay hidden until they time out."""
         with self._stock.changed:
             self._workers.clear()
             self._receivers.nudge()
         self._changes.close()
 
     def _free(self, claims: Iterable[ClaimMessages]) -> list[HeldMessage]:
-        """End claims that are not settled. Returns their messages, and those that wait behind them, to give back."""
+        """End unsettled claims. Returns their messages, and those that wait behind them, to give back."""
         held: list[HeldMessage] = []
         for claimed in claims:
             held += [*claimed.held, *(claimed.group.clear() if claimed.group else ())]
@@ -153,7 +153,7 @@ class SQSTurns:
     # -- turns -----------------------------------------------------------------------------------------
 
     def turn(self, turn: Turn) -> Answer:
-        """Settle and claim. After an error the same turn again goes on where it stopped."""
+        """Settle and claim. If a turn is repeated after an error, it continues where it stopped."""
         place = (turn.worker, turn.queue)
         with self._stock.changed:
             self._expect(turn.worker)
@@ -174,10 +174,10 @@ class SQSTurns:
         try:
             if limit:
                 buffers = self._receivers.open(turn.queue)
-            # Before anything else, so that they are busy while this settles.
+            # First of all, so that the receivers work while this turn settles.
             self._receivers.ask(buffers or self._stock.of(turn.queue), limit)
         except BrokerError as error:
-            problem = error  # whatever it is, what has been run is settled first
+            problem = error  # raised below: finished runs are settled first
         if not work.is_done:
             if work.settlements:
                 turn.on_sent()
@@ -185,17 +185,17 @@ class SQSTurns:
         if problem is not None:
             raise problem
         if limit and not buffers:
-            raise self._channels.missing(turn.queue, False)  # there is neither queue
+            raise self._channels.missing(turn.queue, False)  # neither SQS queue exists
         if self._inline and limit:
             self._receivers.receive(buffers, limit)
         with self._stock.changed:
-            self._expect(turn.worker)  # else what is claimed now would be nobody's
+            self._expect(turn.worker)  # otherwise no worker would have the new claims
             token = self._stock.token()
             claims = self._stock.take(turn.queue, limit, turn.max_payloads, turn.worker, token)
             errors = [buffer.error for buffer in buffers if buffer.error is not None]
             if errors and not claims:
-                raise errors[0].with_traceback(None)  # it may be told many times, and must not grow
-            # A worker that has got all that it wanted, and wants much, will soon come for more.
+                raise errors[0].with_traceback(None)  # it may be raised many times, and must not grow
+            # A worker that got everything it asked for, and asked for much, will soon want more.
             ahead = limit if len(claims) == limit and limit >= BATCH else 0
             self._receivers.ask(buffers, max(limit - len(claims), ahead))
         return Answer(claims, token, list(work.refused), stayed=list(work.stayed))
@@ -203,7 +203,7 @@ class SQSTurns:
     def _repeated(self, answer: Answer) -> Answer:
         """The same answer, without claims that have been given back since.
 
-        The claims are made anew: a handler may have changed those of the first answer.
+        The claims are built again, because a handler may have changed those of the first answer.
         """
         again = (self._stock.claim_again(claim.ref) for claim in answer.claims)
         return msgspec.structs.replace(answer, claims=[claim for claim in again if claim is not None])
@@ -220,7 +220,7 @@ class SQSTurns:
             raise LeaseLost(f"The worker {worker} has left, or never joined.")
 
     def wait(self, queues: Collection[str], timeout_s: float) -> set[str]:
-        """Those queues of which something has been received, or cannot be: a turn tells why."""
+        """Wait for queues with received messages, or with an error in receiving: a turn then raises the error."""
         return self._receivers.wait(queues, timeout_s)
 
     def nudge(self) -> None:
@@ -228,15 +228,15 @@ class SQSTurns:
         self._receivers.nudge()
 
     def _lease_s(self) -> float | None:
-        """For how long messages are hidden; None when there is no worker."""
+        """For how long messages are hidden; None if there is no worker."""
         return max((worker.lease_s for worker in self._workers.values()), default=None)
 
     # -- holding ---------------------------------------------------------------------------------------
 
     def renew(self, worker: str, known: Collection[int], before: int) -> None:
-        """Keep hidden what this process holds, and give back the worker's claims that it does not know of.
+        """Keep held messages hidden, and give back the worker's claims that the worker does not know.
 
-        Those are older than `before`, with a token that is not in `known`: the answer that brought them was lost.
+        Those are older than `before`, and their token is not in `known`: the answer with them was lost.
         """
         with self._stock.changed:
             self._expect(worker)
@@ -248,7 +248,7 @@ class SQSTurns:
         self._give_back(held)
 
     def holding(self, queue: str) -> int:
-        """How many claims of a queue are held here."""
+        """The number of claims of a queue that this process holds."""
         return self._stock.count(queue)
 
     def running(self, worker: str) -> list[str]:
@@ -258,7 +258,7 @@ class SQSTurns:
             return [held.id for claimed in claims for held in claimed.held]
 
     def is_held(self, queue: str, id: str) -> bool:
-        """Whether a job of a queue is claimed here: by its id or, a keyed one, its key."""
+        """Whether this process holds a claim on a job, by its id or, for a keyed job, by its key."""
         with self._stock.changed:
             return any(
                 id == claimed.claim.key or any(id == held.id for held in claimed.held)

@@ -23,34 +23,34 @@ from ..errors import AWSError
 from .inflight import HeldMessage, Inflight
 from .message import Message
 
-#: SQS takes so many entries in a request.
+#: The most entries in a request to SQS.
 BATCH = 10
-#: Batches that are under way at once. boto3 does not get faster with more.
+#: Parallel batches. boto3 does not get faster with more.
 PARALLEL = 4
-#: Seconds before what AWS could not do is tried again, alone.
+#: Seconds before each new try for an entry that AWS could not carry out. It is then sent alone.
 PAUSES_S = (0.05, 0.2, 0.5)
-#: What AWS says of a receipt that is not, or no longer, good for anything: whoever held the message does not any more.
+#: The codes of AWS for a receipt that is invalid or expired: its receiver no longer holds the message.
 _NOT_OURS = ("ReceiptHandleIsInvalid", "MessageNotInflight", "InvalidParameterValue", "InvalidIdFormat")
 
 _T = TypeVar("_T")
 
 
 class MessageChange:
-    """What is to become of a message: deleted, or hidden for some seconds from now; 0 gives it back at once."""
+    """A change to a message: delete it, or hide it for some seconds from now. 0 gives it back at once."""
 
     __slots__ = ("hide_s", "is_done", "is_refused", "message")
 
     def __init__(self, message: Message, hide_s: int | None = None) -> None:
         self.message = message
-        #: None: it is deleted.
+        #: None: delete it.
         self.hide_s = hide_s
         self.is_done = False
-        #: Whether AWS said that the message is not ours any more.
+        #: Whether AWS said that the message is no longer ours.
         self.is_refused = False
 
 
 class MessageChanger:
-    """Carries out changes of one process."""
+    """Carries out the message changes of one process."""
 
     def __init__(self, clients: Clients, clock: Clock, *, pause: Callable[[float], object] = time.sleep) -> None:
         self._clients = clients
@@ -58,12 +58,12 @@ class MessageChanger:
         self._pause = pause
         self._pool: ThreadPoolExecutor | None = None
         self._lock = threading.Lock()
-        #: Held while visibility is changed. Else a renewal that is under way might hide again, and for long, what is
-        #: being given back meanwhile.
+        #: Held while visibility is changed. Otherwise a renewal under way could hide a message again, and for long,
+        #: that is being given back meanwhile.
         self.visibility = threading.RLock()
 
     def carry_out(self, changes: Iterable[MessageChange]) -> None:
-        """Carry out whatever is not done yet. Raises when all have been tried and some could not be."""
+        """Carry out the changes that are not done yet. If some fail, raises after all have been tried."""
         left = [change for change in changes if not change.is_done]
         if any(change.hide_s is not None for change in left):
             with self.visibility:
@@ -72,17 +72,17 @@ class MessageChanger:
             self._carry_out(left)
 
     def each(self, work: Callable[[_T], None], items: Sequence[_T]) -> None:
-        """Do something for each item, several at once. Raises the first error when all have been tried."""
+        """Call `work` for each item, several in parallel. If some fail, raises an error after all were tried."""
         if len(items) == 1:
             work(items[0])
             return
         errors = [error for error in self._threads().map(lambda item: _error_of(work, item), items) if error]
         if errors:
-            # A broker that is away is what its callers are prepared for; anything else must not hide behind it.
+            # Callers expect that a broker may be away. That error must not hide any other.
             raise min(errors, key=lambda error: isinstance(error, BrokerAwayError))
 
     def close(self) -> None:
-        """End the threads; they are made again when they are needed."""
+        """End the threads. They are started again when they are needed."""
         with self._lock:
             pool, self._pool = self._pool, None
         if pool is not None:
@@ -103,7 +103,7 @@ class MessageChanger:
             self.each(self._send, batches)
 
     def _send(self, batch: Sequence[MessageChange]) -> None:
-        """Carry out one batch; what AWS could not do is tried again, entry by entry."""
+        """Carry out one batch. Entries that AWS could not carry out are tried again, one by one."""
         left = self._ask(batch)
         for pause_s in PAUSES_S:
             if not left:
@@ -116,7 +116,7 @@ class MessageChanger:
             raise BrokerAwayError(f"SQS could not {verb} messages of {left[0].message.channel.name}: {ids}.")
 
     def _ask(self, batch: Sequence[MessageChange]) -> list[MessageChange]:
-        """One request. Returns those entries that AWS could not carry out, by a fault of its own."""
+        """Make one request. Returns the entries that have to be tried again."""
         began = self._clock.monotonic()
         try:
             answer = self._request(batch)
@@ -124,7 +124,7 @@ class MessageChanger:
             if not is_not_ours(error.code):
                 raise
             if len(batch) > 1:
-                return list(batch)  # it does not say which of them
+                return list(batch)  # AWS does not say which entry is wrong
             batch[0].is_done = batch[0].is_refused = True
             return []
         failed = {int(entry["Id"]): entry for entry in answer.get("Failed", ())}
@@ -133,7 +133,7 @@ class MessageChanger:
             entry = failed.get(number)
             if entry is None:
                 change.is_done = True
-                # A standard queue says yes to what comes too late, and does nothing.
+                # A standard queue accepts a change that comes too late, and ignores it.
                 if change.hide_s is not None and self._clock.monotonic() < change.message.hidden_until:
                     change.message.hidden_until = began + change.hide_s
             elif is_not_ours(entry.get("Code", "")):
@@ -161,12 +161,12 @@ class MessageChanger:
 
 
 def in_tens(items: Sequence[_T]) -> list[Sequence[_T]]:
-    """Items in order, in batches that SQS takes."""
+    """Items in order, in batches of ten."""
     return [items[at : at + BATCH] for at in range(0, len(items), BATCH)]
 
 
 def is_not_ours(code: str) -> bool:
-    """Whether AWS says with this that a receipt is good for nothing; the codes come with and without a prefix."""
+    """Whether this code of AWS means that a receipt is not valid. Codes come with and without a prefix."""
     return code.rpartition(".")[2] in _NOT_OURS
 
 
@@ -178,14 +178,14 @@ def _error_of(work: Callable[[_T], None], item: _T) -> Exception | None:
     return None
 
 
-#: What was hidden for its whole length less than this part of the lease ago is left alone.
+#: A message that was hidden for a full lease is not extended again within this part of the lease.
 FRESH = 1 / 6
 
 _log = logging.getLogger("laneway")
 
 
 class VisibilityExtender:
-    """Extends what one process holds."""
+    """Extends the visibility timeouts of the messages that one process holds."""
 
     def __init__(self, stock: Inflight, changes: MessageChanger, clock: Clock) -> None:
         self._stock = stock
@@ -193,10 +193,10 @@ class VisibilityExtender:
         self._clock = clock
 
     def extend(self, lease_s: float) -> None:
-        """Hide everything that is held for another lease. Raises when SQS did not take it all.
+        """Hide all held messages for another lease. Raises if SQS did not accept all changes.
 
-        When it returns, whatever is held stays hidden for five sixths of the lease at least, but for what has come to
-        the end of its 12 hours, or is ours no more: settling that is refused.
+        When it returns, held messages stay hidden for at least five sixths of the lease. The exceptions are messages
+        at the end of their 12 hours, and messages that are no longer ours: settling those is refused.
         """
         with self._changes.visibility:
             changes = self._changes_of(max(1, math.ceil(lease_s)), lease_s)
@@ -223,7 +223,7 @@ class VisibilityExtender:
         return changes
 
     def _mark_lost(self, changes: list[tuple[HeldMessage, MessageChange]]) -> None:
-        """SQS says of some that they are not ours: they have been deleted, or their time was up."""
+        """Note which messages are no longer ours, as SQS says: they were deleted, or their visibility timeout ended."""
         with self._stock.changed:
             for held, change in changes:
                 if not change.is_refused or held.is_leaving:

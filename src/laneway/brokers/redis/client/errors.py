@@ -17,11 +17,11 @@ from . import tls
 
 
 class StaleLayoutError(Exception):
-    """A shard was not open, or a key on its way to another one: the layout that was gone by is outdated, or will be."""
+    """A shard is not open, or a key is moving to another shard: the caller's layout is, or soon will be, outdated."""
 
 
 def ensure_current(answer: list[Any]) -> list[Any]:
-    """An answer, unless it is that one."""
+    """The answer of a script; raises StaleLayoutError if it is `stale`."""
     if answer and answer[0] == b"stale":
         raise StaleLayoutError
     return answer
@@ -38,7 +38,7 @@ _AWAY_WORDS = frozenset(
     {"BUSY", "CLUSTERDOWN", "LOADING", "MASTERDOWN", "MISCONF", "NOREPLICAS", "READONLY", "TRYAGAIN", "UNBLOCKED"}
 )
 
-#: What a script is told that calls what its user may not. It has no word of its own.
+#: Error texts for a script that calls a command which its user may not call. They begin with no error word.
 _FORBIDDEN = re.compile(
     r"^ACL failure|has no permissions|^The user executing the script can't|^No permissions to access"
 )
@@ -47,12 +47,12 @@ _NO_PASSWORD = re.compile(r"AUTH <password> called without any password|Client s
 
 #: Before version 7 Redis wrapped the error of a command that a script had called.
 _WRAPPED = re.compile(r"^(?:ERR )?Error running script .*?: -?(?=[A-Z]+ )")
-#: Since then it adds where in the script that was.
+#: Since version 7 Redis appends the position in the script.
 _WHERE = re.compile(r"\.? script: (?:[0-9a-f]{40},? ?)?on @?\w+:\d+\.?$")
 
 
 class ScriptRefusedError(BrokerRefusedError):
-    """A script of ours answered with an error of ours: `redis.error_reply("LANEWAY " .. reason)`."""
+    """One of Laneway's scripts replied with an error of its own: `redis.error_reply("LANEWAY " .. reason)`."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
@@ -60,7 +60,7 @@ class ScriptRefusedError(BrokerRefusedError):
 
 
 def is_lost(error: Exception) -> bool:
-    """Whether the connection is to blame, so that nobody knows whether the call was carried out."""
+    """Whether the connection failed, so that the client cannot know whether the call was carried out."""
     if isinstance(error, (redis_errors.AuthenticationError, redis_errors.AuthorizationError)):
         return False
     lost = isinstance(error, (redis_errors.ConnectionError, redis_errors.TimeoutError, OSError))
@@ -73,16 +73,16 @@ def is_away(error: Exception) -> bool:
 
 
 def redirection(error: BaseException | None) -> redis_errors.AskError | None:
-    """Where else in its Cluster a call is to be made: a MovedError for good, else this time."""
+    """Where else in its Cluster to make a call: a MovedError means from now on, an AskError means this time only."""
     if error is None or isinstance(error, redis_errors.AskError):
         return error
     word, _, where = str(error).partition(" ")
-    kind = {"ASK": redis_errors.AskError, "MOVED": redis_errors.MovedError}.get(word)  # as older redis-py leave it
+    kind = {"ASK": redis_errors.AskError, "MOVED": redis_errors.MovedError}.get(word)  # not parsed by older redis-py
     return kind(where) if kind else None
 
 
 def explain(error: Exception, place: str) -> BrokerError:
-    """The error that Laneway raises for one of redis-py's."""
+    """The Laneway error for a redis-py error."""
     text = _text(error)
     word = _word(text)
     about = text.rstrip(".") or type(error).__name__
@@ -141,7 +141,7 @@ def explain(error: Exception, place: str) -> BrokerError:
 
 
 def _right(text: str) -> str:
-    """What a user lacks."""
+    """The permission that a user lacks, in words."""
     if found := _COMMAND.search(text):
         return f"the command {found[1]} (+{found[1]})"
     if "key" in text:

@@ -36,40 +36,40 @@ Call = tuple[Script, Sequence[Key], Sequence[Argument]]
 
 
 def nothing() -> None:
-    """What is done when a call is on its way, unless somebody has something to do then."""
+    """The default `on_sent`: does nothing when a call has been sent."""
 
 
 class RedisClient(ABC):
-    """A server, or a Cluster of them, for any number of threads.
+    """A server or a Cluster, for any number of threads.
 
-    Whatever is called must be harmless when it is called again: after a lost connection nobody knows whether a call
-    was carried out, and so it is made again, a few times within about a second.
+    Every call must be safe to repeat. After a lost connection the client cannot know whether the call was carried out,
+    so it repeats the call, a few times within about a second.
     """
 
     is_cluster: bool
-    #: What it is called in errors and logs; holds no secrets.
+    #: The name of the server in errors and logs; holds no secrets.
     place: str
 
     def run(
         self, script: Script, keys: Sequence[Key], args: Sequence[Argument], on_sent: Callable[[], None] = nothing
     ) -> Any:
-        """The script's answer; `on_sent` is called before it is waited for, once or more."""
+        """The script's answer. Calls `on_sent`, once or more, before it waits for the answer."""
         answer = self._exchange_telling(on_sent, [("EVALSHA", script.sha, len(keys), *keys, *args)])[0]
-        if isinstance(answer, NoScriptError):  # restarted, or its scripts were flushed: EVAL stores it again
+        if isinstance(answer, NoScriptError):  # the server restarted, or its scripts were flushed: EVAL stores it again
             answer = self.exchange([("EVAL", script.text, len(keys), *keys, *args)])[0]
         if isinstance(answer, Exception):
             raise explain(answer, self.place) from answer
         return answer
 
     def run_all(self, calls: Sequence[Call]) -> list[Any]:
-        """The answers of many scripts, sent at once; the first error is raised when all have been run.
+        """The answers of many scripts, sent at once. Raises the first error when all have been run.
 
-        On one server they run in their order, but for those that Redis did not know yet: they run after the others.
+        On one server they run in their order, except scripts that Redis did not know yet: these run after the rest.
         """
         return self._good(self._run_all(calls))
 
     def try_all(self, calls: Sequence[Call]) -> list[Any]:
-        """The same, with a BrokerError in place of each answer that did not come."""
+        """Like `run_all`, but with a BrokerError in place of each answer that failed."""
         try:
             answers = self._run_all(calls)
         except BrokerError as error:
@@ -87,16 +87,16 @@ class RedisClient(ABC):
         return answers
 
     def run_each(self, calls: Iterable[Call]) -> Iterator[Any]:
-        """The answers of scripts, one after the other, as they are made."""
+        """The answers of scripts, one after the other, as `calls` yields them."""
         for script, keys, args in calls:
             yield self.run(script, keys, args)
 
     def do(self, *command: Argument) -> Any:
-        """The answer to one command; its first argument is its key."""
+        """The answer to one command. The first argument of the command is its key."""
         return self._good(self.exchange([command]))[0]
 
     def do_all(self, commands: Sequence[Command]) -> list[Any]:
-        """The answers to many commands, sent at once; the first error is raised when all have been carried out."""
+        """The answers to many commands, sent at once. Raises the first error when all have been carried out."""
         return self._good(self.exchange(commands))
 
     def _good(self, answers: list[Any]) -> list[Any]:
@@ -107,10 +107,10 @@ class RedisClient(ABC):
 
     @abstractmethod
     def exchange(self, commands: Sequence[Command]) -> list[Any]:
-        """The answers to commands, an error reply in its place; what a repeat may help has been made again."""
+        """The answers to commands, with each error reply in its place. Repeats commands that a repeat may help."""
 
     def _exchange_telling(self, on_sent: Callable[[], None], commands: Sequence[Command]) -> list[Any]:
-        """The same, and `on_sent` is called before the answers are waited for: on a Cluster before anything is sent."""
+        """Like `exchange`. Calls `on_sent` before it waits for the answers; on a Cluster before anything is sent."""
         on_sent()
         return self.exchange(commands)
 
@@ -119,14 +119,14 @@ class RedisClient(ABC):
         """Every server that holds a part of the data."""
 
     def replicas(self) -> list[Server]:
-        """Every server that is known to hold a copy only."""
+        """Every server that is known to be a replica."""
         return []
 
     @abstractmethod
     def wait(self, keys: Sequence[Key], timeout_s: float, unless: Callable[[], bool] | None = None) -> bytes | None:
         """The key of a list from which an element was taken; None after `timeout_s`, or when nudged.
 
-        `unless` is asked when a nudge can no longer be missed: if it is true, there is no wait.
+        `unless` is called when a nudge can no longer be missed. If it returns true, there is no wait.
         """
 
     @abstractmethod
@@ -138,11 +138,11 @@ class RedisClient(ABC):
         """Close all connections; the next call opens new ones."""
 
 
-#: Calls that are sent before the first of them is answered.
+#: How many calls may be sent ahead of the oldest unanswered one.
 AHEAD = 3
-#: Seconds between the tries of a call; each is up to half as long again.
+#: Seconds between the tries of a call. Each pause is lengthened at random by up to half.
 PAUSES_S = (0.1, 0.4)
-#: A call that has taken so many seconds is not tried again.
+#: A call that would take longer than this many seconds is not tried again.
 PATIENCE_S = 1.0
 
 
@@ -155,17 +155,17 @@ class Server(RedisClient):
         self.place = address.place
         self.connections = Connections(address, pool, pool_timeout_s)
         self._waiting = BlockingWaits(address, guard_s)
-        #: Whether it has ever answered: if not, the URL is more likely to be wrong than the server to come back.
+        #: Whether the server has ever answered. If not, the URL is more likely to be wrong than the server to be down.
         self._known = False
         self._client: Any = None
 
     @classmethod
     def of(cls, client: redis.Redis, *, pool: int = 5, pool_timeout_s: float = 5.0) -> Server:
-        """The server of a ready redis-py client, with connections of our own."""
+        """The server of an existing redis-py client, with connections of our own."""
         theirs = client.connection_pool
         address = Address.of(theirs.connection_class, theirs.connection_kwargs)
         server = cls(address, pool=pool, pool_timeout_s=pool_timeout_s)
-        server._client = client  # a Sentinel's connections ask their pool, which must live on, for the address
+        server._client = client  # keeps the pool alive: connections of a Sentinel ask their pool for the address
         return server
 
     def __repr__(self) -> str:
@@ -187,7 +187,7 @@ class Server(RedisClient):
     def exchange(
         self, commands: Sequence[Command], *, patient: bool = True, on_sent: Callable[[], None] = nothing
     ) -> list[Any]:
-        """The answers to commands, an error reply in its place; without patience there is no second try."""
+        """The answers to commands, with each error reply in its place. Without `patient` there is no second try."""
         if not commands:
             return []
         began = time.monotonic()
@@ -198,7 +198,7 @@ class Server(RedisClient):
             pauses = pauses or pauses_from(began, patient)
             if not next(pauses, False):
                 break
-            self.connections.drop_idle()  # if it is a replica now, its name may lead to another server
+            self.connections.drop_idle()  # if the server is a replica now, its name may resolve to another server
             for n, answer in zip(again, self._deliver([commands[n] for n in again], began, patient), strict=True):
                 answers[n] = answer
         return answers
@@ -207,7 +207,7 @@ class Server(RedisClient):
         return self.exchange(commands, on_sent=on_sent)
 
     def run_each(self, calls: Iterable[Call]) -> Iterator[Any]:
-        """The answers of scripts, in their order. The next ones are made and sent while Redis is at those before."""
+        """The answers of scripts, in their order. Builds and sends the next calls while Redis runs the ones before."""
         calls, sent = iter(calls), deque[Call]()
         connection, _ = self.connections.take()
         try:
@@ -219,10 +219,10 @@ class Server(RedisClient):
                     yield from self._next(connection, sent)
             while sent:
                 yield from self._next(connection, sent)
-        except (RedisError, OSError):  # whatever was not answered is run again, with patience
+        except (RedisError, OSError):  # every unanswered call is run again below, with retries
             self.connections.drop(connection)
         except BaseException:
-            self.connections.drop(connection)  # answers may still come on it
+            self.connections.drop(connection)  # answers may still arrive on it
             raise
         else:
             self.connections.give(connection)
@@ -231,7 +231,7 @@ class Server(RedisClient):
             yield self.run(script, keys, args)
 
     def _next(self, connection: Connection, sent: deque[Call]) -> Iterator[Any]:
-        """The next answer; those of all that were sent, if nothing was done: nothing may overtake what is run again."""
+        """The next answer. If that call failed, the answers of all sent calls: no call may overtake a repeated one."""
         answers = receive(connection, 1)
         if isinstance(answers[0], Exception) or answers[0][0] == b"stale":
             answers += receive(connection, len(sent) - 1)
@@ -260,12 +260,12 @@ class Server(RedisClient):
                 on_sent()
                 if not is_lost(error):
                     raise self._explain(error, sent) from error
-                self.connections.drop_idle()  # they are as old as this one
+                self.connections.drop_idle()  # the idle connections are as old as this one
                 first, pauses = pauses is None, pauses or pauses_from(began, patient)
                 if not (first and is_stale(error, used)) and not next(pauses, False):
                     raise self._explain(error, sent) from error
             except BaseException:
-                self.connections.drop(connection)  # an answer may still come on it
+                self.connections.drop(connection)  # an answer may still arrive on it
                 raise
             else:
                 self.connections.give(connection)
@@ -273,20 +273,22 @@ class Server(RedisClient):
                 return answers
 
     def _explain(self, error: Exception, sent: bool) -> BrokerError:
-        """The error to raise; if a server that is known was sent the commands, they may have been carried out, whatever
-        another try met."""
+        """The error to raise.
+
+        If the commands were sent to a known server, they may have been carried out, whatever a later try met.
+        """
         found = mistake(self.connections.address, error, probe=not self._known) if is_lost(error) else None
         explained = explain(error, self.place) if found is None else BrokerRefusedError(found)
         return BrokerAwayError(str(explained)) if sent and self._known else explained
 
 
 def is_stale(error: Exception, used: bool) -> bool:
-    """Whether a connection may only have been closed while it lay idle, which says nothing about the server."""
+    """Whether the connection may merely have been closed while it was idle, which says nothing about the server."""
     return used and not isinstance(error, RedisTimeoutError)
 
 
 def pauses_from(began: float, patient: bool = True) -> Iterator[bool]:
-    """Sleeps before each further try that is worth it."""
+    """Sleeps before each further try, and yields True. Ends when no further try is allowed."""
     for pause in PAUSES_S if patient else ():
         pause *= random.uniform(1.0, 1.5)
         if time.monotonic() + pause - began > PATIENCE_S:
