@@ -15,6 +15,7 @@ the app opens it. `laneway.testing.conformance` tests any broker, and docs/writi
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Generator, Mapping, Sequence
+from inspect import Signature, iscoroutinefunction, signature
 from typing import TYPE_CHECKING, Any, Literal, Protocol, cast, get_args, runtime_checkable
 
 import msgspec
@@ -34,7 +35,7 @@ MAX_BODY = 1_048_576
 #: Which jobs a listing shows; `delayed` and `retries` are parts of `queued`.
 Listing = Literal["queued", "delayed", "retries", "running", "dead"]
 #: What a listing is sorted by. Ties: by due time (dead: burial), then arrival. `updated_at` is for dead jobs alone,
-#: `perform_at` and `retry_count` are for all others; dead and running jobs have no order by `retry_count`.
+#: `perform_at` and `retry_count` are for the other listings; dead and running jobs have no order by `retry_count`.
 Order = Literal["perform_at", "key", "retry_count", "updated_at"]
 
 
@@ -103,11 +104,13 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     #: Whether other processes that open the same URL see the same jobs.
     shared: bool
     #: Whether other workers may reach the broker while this process cannot, and take over its jobs. A supervisor that
-    #: is cut off then ends its children before their lease runs out.
+    #: is cut off then ends its children before their lease runs out. A turn waits for the network, so runs go on
+    #: meanwhile.
     remote: bool = False
     #: The largest body in bytes.
     max_body: int = MAX_BODY
-    #: Whether a missing queue is made on first use. On SQS the operator makes queues, because they cost money.
+    #: Whether a missing queue is made on first use. On SQS the operator makes queues, because they cost money. Then
+    #: `health.check(app)` reports what the queues and the listeners of the app lack.
     makes_queues: bool = True
     #: Whether only the process that holds a claim can renew it, as on SQS, where a message stays hidden as long as its
     #: receiver says so. A supervisor then renews nothing, and watches the renewals of its children.
@@ -125,7 +128,7 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     refusal: Refusal | None = None
     #: The features that it lacks, each with a sentence that says why and what to use instead.
     lacks: Mapping[Feature, str] = {}
-    #: What it does only under a condition that the operator sees to, each in words. The table in the docs shows it.
+    #: What it does only in part, or only if the operator provides for it; each in words, for the table in the docs.
     conditions: Mapping[str, str] = {}
 
     def has(self, feature: Feature) -> bool:
@@ -253,11 +256,11 @@ class CoreBroker(Protocol):
         ...
 
     def declare_dead(self, worker: str, counter: int) -> bool:
-        """End a lease for ever, unless it was renewed since `counter`. Gives nothing back by itself."""
+        """End a lease for ever, unless it was renewed since `counter`. `reclaim` gives the claims back."""
         ...
 
     def reclaim(self) -> int:
-        """Give back the claims of the dead, as they were before. Returns how many."""
+        """Give back the claims of dead workers, as they were before. Returns how many."""
         ...
 
     # -- a handle's verbs ------------------------------------------------------------------------------
@@ -289,7 +292,7 @@ class CoreBroker(Protocol):
         ...
 
     def close(self) -> None:
-        """Let go of files and connections. The broker opens itself again when it is used."""
+        """Close files and connections. The broker opens them again when it is used."""
         ...
 
 
@@ -323,7 +326,7 @@ class InspectTier(Protocol):
         ...
 
     def workers(self) -> list[WorkerView]:
-        """Every worker, the dead ones of the last hour included."""
+        """Every worker, with those that died within the last hour."""
         ...
 
     def find(self, queue: str, key: str) -> list[JobView]:
@@ -386,7 +389,7 @@ class OperateTier(Protocol):
         ...
 
     def delete_failed(self, queue: str, keys: Sequence[str]) -> int:
-        """Remove for good what `bury_failed` would bury. Returns how many."""
+        """Delete what `bury_failed` would bury. Returns how many."""
         ...
 
     def revive(self, queue: str, keys: Sequence[str]) -> int:
@@ -398,7 +401,7 @@ class OperateTier(Protocol):
         ...
 
     def delete_dead(self, queue: str, keys: Sequence[str]) -> int:
-        """Remove jobs from the morgue for good. Returns how many."""
+        """Delete jobs from the morgue. Returns how many."""
         ...
 
     def empty_morgue(self, queue: str, *, revive: bool, most: int) -> Generator[int, None, EmptyMorgueResult]:
@@ -473,6 +476,10 @@ class Finding(msgspec.Struct, frozen=True):
     text: str
     #: What it is about: the name of a queue, a task, a table or a server. Empty: the broker as a whole.
     subject: str = ""
+
+    def __post_init__(self) -> None:
+        if self.level not in get_args(Level):
+            raise ConfigError(f"A finding has the level ok, note or problem, not {self.level!r}.")
 
 
 class Duty(Protocol):
@@ -580,15 +587,18 @@ def complete(broker: CoreBroker) -> Broker:
     for feature, reason in capabilities.lacks.items():
         if feature not in FEATURES:
             raise _incomplete(f"{name} lacks {feature!r}, which is no feature{_instead(feature, FEATURES)}")
-        if not reason:
-            raise _incomplete(f"{name} gives no reason why it lacks {feature}")
+        if not isinstance(reason, str) or not reason.strip():
+            raise _incomplete(f"{name} gives no reason why it lacks {feature}; give a sentence")
     _check_verbs(name, broker, CoreBroker)
     for tier, protocol in _PROTOCOLS.items():
         has = hasattr(broker, tier)
         if tier in capabilities.lacks:
             if has and not isinstance(getattr(broker, tier), AbsentTier):
                 raise _incomplete(f"{name} has the tier {tier}, and its capabilities say that it lacks it")
-            setattr(broker, tier, AbsentTier(capabilities.lacks[tier]))
+            try:
+                setattr(broker, tier, AbsentTier(capabilities.lacks[tier]))
+            except AttributeError:  # __slots__, or a property
+                raise _incomplete(f"{name} has no attribute {tier} that can be set; let it have one") from None
         elif not has:
             raise _incomplete(
                 f"{name} has no tier {tier}{_instead(tier, dir(broker))}; give it one, or name it in capabilities.lacks"
@@ -599,12 +609,32 @@ def complete(broker: CoreBroker) -> Broker:
 
 
 def _check_verbs(name: str, part: object, protocol: type) -> None:
+    if isinstance(part, type):
+        raise _incomplete(f"{name} is a class; make an object of it")
     for verb in (verb for verb in vars(protocol) if not verb.startswith("_")):
-        if not callable(getattr(part, verb, None)):
+        own = getattr(part, verb, None)
+        if not callable(own):
             raise _incomplete(f"{name} has no {verb}(){_instead(verb, dir(part))}")
+        _check_arguments(f"{verb}() of {name}", own, signature(getattr(protocol, verb)))
     for field in protocol.__annotations__:
         if not hasattr(part, field):
             raise _incomplete(f"{name} has no {field}{_instead(field, dir(part))}")
+
+
+def _check_arguments(name: str, verb: Callable[..., Any], wanted: Signature) -> None:
+    """Raise ConfigError if a verb cannot be called as the contract says, or only by `await`."""
+    if iscoroutinefunction(verb):
+        raise _incomplete(f"{name} is async, and a broker's verbs are not")
+    parameters = list(wanted.parameters.values())[1:]
+    positional = [None for each in parameters if each.kind is not each.KEYWORD_ONLY]
+    named = {each.name: None for each in parameters if each.kind is each.KEYWORD_ONLY}
+    try:
+        signature(verb).bind(*positional, **named)
+    except TypeError as error:
+        arguments = ", ".join(each.name for each in parameters)
+        raise _incomplete(f"{name} does not take the arguments ({arguments}): {error}") from None
+    except ValueError:  # written in C: Python does not know what it takes
+        pass
 
 
 def _instead(wanted: str, names: Collection[str]) -> str:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 from .errors import ConfigError, EnqueueError
 from .jobs.data import Debounce, Kind
 from .jobs.delay import seconds
+from .jobs.merge import MAX_PAYLOADS
 from .jobs.settlement import DEFAULT_MAX_RETRY_COUNT, KEYED_MAX_RETRY_COUNT, RetryIn, default_retry_in
 from .jobs.shards import DEFAULT_SHARDS, MAX_SHARDS
 
@@ -112,7 +113,7 @@ class CollectOptions(TaskOptions):
     shards: int = DEFAULT_SHARDS
     #: The keys that a run is handed at most.
     batch_size: int = 1
-    max_payloads: int | None = 1_000
+    max_payloads: int | None = MAX_PAYLOADS[Kind.COLLECTING]
     #: Seconds without another payload before a key is due; None does not wait.
     grace: float | timedelta | None = None
     #: The most that a key's first payload waits so.

@@ -37,9 +37,9 @@ if TYPE_CHECKING:
 
 
 def text_of(value: object) -> str:
-    """The text of an exception, or of anything else. It never raises, whatever `__str__` does: that is not our code."""
+    """The text of an exception or another value. It never raises, even if the value's own `__str__` does."""
     try:
-        return "".join((str(value),))  # what is only derived from str has methods of its own
+        return "".join((str(value),))  # a subclass of str may override any method
     except BaseException as broken:
         return f"(its text cannot be shown: {type(broken).__name__})"
 
@@ -47,8 +47,8 @@ def text_of(value: object) -> str:
 class LanewayError(Exception):
     """The base of every Laneway error."""
 
-    #: Of a call that was given a list and has stored a part of it: the places, from 0, of the items that were not (with
-    #: a BrokerAwayError: that may not have been), so that they can be given again. None: it says nothing of it.
+    #: After a call that stored a part of a list: the indexes, from 0, of the items that it did not store (with a
+    #: BrokerAwayError: that it may not have stored). The caller can give them again. None: not known.
     unstored: list[int] | None = None
 
 
@@ -61,11 +61,11 @@ class DeclarationError(LanewayError):
 
 
 class EnqueueError(LanewayError):
-    """A job was refused, and nothing was stored; or but a part of a list, and then `unstored` says what was not."""
+    """A job was refused. Nothing was stored, or a part of a list: then `unstored` says which items were not."""
 
     def __init__(self, message: str, *, place: tuple[str, str] | None = None) -> None:
         super().__init__(message)
-        #: The queue and the key of the job that is to blame, where a broker found that out.
+        #: The queue and the key of the refused job, if the broker knows them.
         self.place = place
 
 
@@ -109,7 +109,7 @@ class NoQueueError(BrokerRefusedError):
 
 
 class LeaseLost(LanewayError):
-    """The broker has declared this worker dead: whatever it holds belongs to others now."""
+    """The broker has declared this worker dead. Other workers may hold its jobs now."""
 
 
 class Retry(LanewayError):
@@ -133,13 +133,13 @@ class NotATicketError(TicketError, Bury):
     """A stored body is no ticket at all. No deploy can mend it, so its job is buried at once."""
 
 
-#: The runs of places that a sentence names.
+#: How many runs of indexes a sentence names.
 _NAMED = 6
 
 
 def item_numbers_text(places: Sequence[int]) -> str:
-    """Places of a list, in ascending order, kept short: `items 1, 4 and 10 to 24`."""
-    # What stands together is as far from its number in the row as its neighbours are.
+    """Ascending indexes of a list as a short text: `items 1, 4 and 10 to 24`."""
+    # In a run of consecutive indexes, index minus position is constant.
     together = [[place for _, place in run] for _, run in groupby(enumerate(places), lambda each: each[1] - each[0])]
     shown = list(islice(together, _NAMED))
     words = [f"{run[0]}" if len(run) == 1 else f"{run[0]} to {run[-1]}" for run in shown]
@@ -151,10 +151,10 @@ def item_numbers_text(places: Sequence[int]) -> str:
 
 
 def report_unstored_items(error: LanewayError, handed: Sequence[NewJob], items: Mapping[int, int]) -> None:
-    """Have the error of a call say places in the list that a program gave.
+    """Convert the indexes of an error from the list of jobs that the broker got to the list that the caller gave.
 
-    It says them in the list that the broker was handed: an event may have several jobs there, and a middleware may have
-    taken some out. `items` has the place of each job's item, by the job's `id()`.
+    The two differ: an event may have several jobs, and a middleware may have removed some. `items` has the index of
+    each job's item, by the job's `id()`.
     """
     if error.unstored is None:
         return

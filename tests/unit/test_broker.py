@@ -49,6 +49,24 @@ def tier_without(tier: str, *without: str, **parts: Any) -> Any:
 def nothing(*args: object) -> None: ...
 
 
+async def async_turn(turn: object) -> None: ...
+
+
+class SlottedPigeons(MemoryBroker):
+    """A broker whose tier cannot be replaced."""
+
+    capabilities = Capabilities(shared=False, lacks={"shards": WHY})
+
+    @property
+    def shards(self) -> AbsentTier:  # type: ignore[override]
+        return AbsentTier(WHY)
+
+    @shards.setter
+    def shards(self, tier: object) -> None:
+        if isinstance(tier, AbsentTier):
+            raise AttributeError("shards")
+
+
 # -- what is complete ----------------------------------------------------------------------------------
 
 
@@ -114,8 +132,31 @@ INCOMPLETE = [
         "Pigeons has capabilities whose lacks is no mapping of features to reasons",
         id="no reasons",
     ),
+    *(
+        pytest.param(
+            pigeons("shards", lacks={"shards": reason}),
+            "Pigeons gives no reason why it lacks shards; give a sentence",
+            id=f"reason {reason!r}",
+        )
+        for reason in ("", " ", 5)
+    ),
     pytest.param(
-        pigeons("shards", lacks={"shards": ""}), "Pigeons gives no reason why it lacks shards", id="no reason"
+        pigeons(wait=lambda queues: set[str]()),
+        "wait() of Pigeons does not take the arguments (queues, timeout_s): too many positional arguments",
+        id="an argument missing",
+    ),
+    pytest.param(
+        pigeons(reschedule=lambda queue, key, identity=None, *, delay=0.0, perform_at=None: False),
+        "reschedule() of Pigeons does not take the arguments (queue, key, identity, delay_s, perform_at): "
+        "got an unexpected keyword argument 'delay_s'",
+        id="an argument misspelled",
+    ),
+    pytest.param(pigeons(turn=async_turn), "turn() of Pigeons is async, and a broker's verbs are not", id="async"),
+    pytest.param(
+        pigeons(events=Pigeons), "The events tier of Pigeons is a class; make an object of it", id="a class as a tier"
+    ),
+    pytest.param(
+        SlottedPigeons(), "SlottedPigeons has no attribute shards that can be set; let it have one", id="slots"
     ),
     pytest.param(
         pigeons(lacks={"shards": WHY}),

@@ -77,7 +77,7 @@ def _check_features(job: NewJob, capabilities: Capabilities) -> None:
 
 
 def _check_payload(job: NewJob) -> None:
-    """Refuse what is wrong with a job that has a key of its own; the API has seen to it, a middleware may have not."""
+    """Refuse a bad keyed or collecting job. The API makes none, but a middleware may."""
     problem = key_problem(job.key)
     if problem:
         raise EnqueueError(f"The key of a job in {job.queue} {problem}.")
@@ -105,7 +105,7 @@ def check_shards(queue: str, shards: int) -> None:
 
 
 def storable(error: str | None) -> str | None:
-    """An error's text without half characters: file names that are no UTF-8 bring them into messages."""
+    """An error's text without lone surrogates, which come from file names that are not UTF-8."""
     return error if error is None else error.encode("utf-8", "backslashreplace").decode()
 
 
@@ -121,6 +121,11 @@ def another_kind(job: NewJob, kind: Kind) -> EnqueueError:
         place=(job.queue, job.key),
     )
 
+
+#: The most jobs and characters that are stored in one step. A million jobs at once would stall a server, and neither
+#: Redis nor SQLite accepts a gigabyte.
+CHUNK = 1_000
+CHUNK_CHARS = 16_000_000
 
 #: Jobs of a queue or a morgue that are handled in one step: short transactions, so that workers get their turns.
 PAGE = 500
@@ -158,7 +163,7 @@ CLAIMS_OF_THE_DEAD = Finding(
 
 
 def being_resharded(queue: str, shards: int, target: int, total: int, moved: int) -> Finding:
-    """The finding for a queue whose shard count is being changed. That takes its time; it is no problem."""
+    """The finding for a queue whose shard count is being changed. It is a note: the change ends by itself."""
     return Finding(
         "note",
         "resharding",
@@ -186,7 +191,7 @@ def check_subscription(subscription: Subscription) -> None:
 
 
 def write_filter(subscription: Subscription) -> str | None:
-    """A subscription's filter as a text, the same for equal ones; None, for one that wants everything, is none."""
+    """A subscription's filter as text. Equal filters have equal texts. None: the subscription gets every event."""
     if not subscription.filter:
         return None
     try:
@@ -198,10 +203,10 @@ def write_filter(subscription: Subscription) -> str | None:
 
 
 def read_filter(topic: str, queue: str, text: str | None) -> FilterPolicy | None:
-    """A filter from its text; raises BrokerError if somebody has written there what is none."""
+    """A filter from its text. Raises BrokerRefusedError if the stored text is no filter."""
     try:
         return None if text is None else _read(text)
-    except ValueError as error:  # also what msgspec says of JSON that is something else
+    except ValueError as error:  # msgspec's ValidationError is one: JSON of another shape
         raise BrokerRefusedError(
             f"{_whose(topic, queue)} cannot be read ({error}); subscribe again, with laneway subscribe."
         ) from None

@@ -82,8 +82,8 @@ class ListenerAudit:
         self._unseen = ""
         #: The queues that a live worker serves; None if that is not known.
         self._served = None if workers is None else {queue for worker in workers for queue in worker.queues}
-        #: Whether the operator creates the queues. Then the broker's own check reports what its listeners lack, and
-        #: more. Nor does such a broker know all workers.
+        #: Whether the operator creates the queues. Then the broker's own check reports what listeners lack. Nor does
+        #: such a broker know all workers.
         self._says_itself = not broker.capabilities.makes_queues
         if app.name is not None or self._listeners or not self._says_itself:
             try:
@@ -212,16 +212,20 @@ def _broker(app: Laneway, name: str) -> Findings:
         if unmade := unmade_store(broker):
             yield unmade
             return
-        if not broker.capabilities.has("inspect"):
-            yield Finding("note", "cannot-inspect", broker.capabilities.lacks["inspect"])
-            return
-        find_queues(app, broker)
-        stored = broker.inspect.queues()
-        yield Finding("ok", "opened", f"Jobs are kept in {app.url}; it can be opened.")
-        said = broker.health.check(app) if broker.capabilities.has("health") else []
+        can, stored = broker.capabilities, {}
+        if can.has("inspect"):
+            find_queues(app, broker)
+            stored = broker.inspect.queues()
+            yield Finding("ok", "opened", f"Jobs are kept in {app.url}; it can be opened.")
+        said = broker.health.check(app) if can.has("health") else []
         yield from said
-        if not any(finding.level == "problem" for finding in said):
+        if not can.has("health"):
+            yield Finding("note", "cannot-check", can.lacks["health"])
+        elif not any(finding.level == "problem" for finding in said):
             yield Finding("ok", "healthy", "The broker finds nothing wrong with itself.")
+        if not can.has("inspect"):
+            yield Finding("note", "cannot-inspect", can.lacks["inspect"])
+            return
         workers = living(broker)
         hearing = ListenerAudit(app, broker, workers)
         stats = broker.inspect.stats()
@@ -309,12 +313,11 @@ def _shards(app: Laneway, stored: dict[str, int]) -> Findings:
 
 def _unknown_tasks(app: Laneway, broker: Broker, queue: str) -> Findings:
     """Jobs for tasks that the app does not have: they can only fail."""
-    try:
-        jobs = broker.inspect.listing(queue, "queued", limit=SAMPLE).jobs
-    except BrokerRefusedError:
-        return  # the broker cannot list queued jobs
+    if not broker.capabilities.has("queued_jobs"):
+        return
     if app.registry.listener_of(queue):
         return  # bodies for a listener are values of events, even if they look like tickets
+    jobs = broker.inspect.listing(queue, "queued", limit=SAMPLE).jobs
     names = {name for job in jobs for name in task_names(job) if name and app.registry.find(name) is None}
     for name in sorted(names):
         yield Finding(

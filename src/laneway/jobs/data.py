@@ -40,7 +40,7 @@ class Payload(msgspec.Struct, array_like=True, frozen=True, gc=False):
     identity: str = ""
     #: How often a keyed call has been handed out; a plain or collecting job counts in its claim.
     attempt: int = 0
-    #: What travels beside a keyed call; a plain job's lie in its claim.
+    #: The headers of a keyed call; those of a plain job are in its claim.
     headers: Headers | None = None
     #: How often the process that ran a keyed call has died; a plain or collecting job counts in its claim.
     deaths: int = 0
@@ -49,7 +49,7 @@ class Payload(msgspec.Struct, array_like=True, frozen=True, gc=False):
 class Debounce(msgspec.Struct, frozen=True):
     """How a collecting job waits for more before it is due; it matters while nothing of it has failed."""
 
-    #: Seconds without another payload. Every payload starts them anew.
+    #: Seconds without another payload. Every payload restarts them.
     grace_s: float
     #: No longer than this after the first payload.
     max_wait_s: float | None = None
@@ -60,7 +60,7 @@ class Debounce(msgspec.Struct, frozen=True):
 class Hints(msgspec.Struct, frozen=True):
     """What SQS alone makes use of. Other brokers do not read it."""
 
-    #: The tenant, or whatever else must not crowd out the rest: SQS fair queues go by it.
+    #: The tenant, for SQS fair queues: one busy tenant does not delay the jobs of the rest.
     group: str = ""
     #: It must be possible to cancel the job: on SQS that keeps even a short delay in the table.
     cancellable: bool = False
@@ -121,10 +121,10 @@ class NewJob(msgspec.Struct, kw_only=True):
 
 
 class Claim(msgspec.Struct, array_like=True, gc=False):
-    """A job handed to a worker: nobody else gets its key until it is settled or its lease has ended."""
+    """A job handed to a worker. No other worker gets its key until it is settled or its lease has ended."""
 
     queue: str
-    #: The broker's own handle for the job; nobody else looks at it.
+    #: The broker's own handle for the job. Only the broker reads it.
     ref: int
     key: str
     #: Grows with every claim; settling with an old one is refused. The handler sees it as `context.fence`.
@@ -143,17 +143,18 @@ class Claim(msgspec.Struct, array_like=True, gc=False):
     kind: Kind = Kind.PLAIN
     shard: int = 0
     priority: int = 0
-    #: The id that it was claimed under; the fetcher notes it. Under another one it may be somebody else's by now.
+    #: The worker id that claimed it, set by the fetcher. After the worker has joined under a new id, another worker may
+    #: hold the job.
     worker: str = ""
 
 
 class StartedRun(msgspec.Struct, array_like=True, frozen=True):
-    """A run that has begun, as it is known to those who outlive its process: what to blame when that dies."""
+    """A run that has begun, as the supervisor of its process knows it. When the process dies, this run is to blame."""
 
     queue: str
     key: str
     token: int
-    #: A keyed call's own id; empty for others, which are known by their key.
+    #: A keyed call's own id. Empty for plain and collecting jobs, which their key identifies.
     identity: str = ""
 
 
@@ -200,7 +201,7 @@ class QueueStats(msgspec.Struct, kw_only=True):
     failed: int = 0
     #: Seconds by which the most overdue job is late.
     lag: float = 0.0
-    #: Whether somebody has said that nothing of it is to be run for now.
+    #: Whether an operator has paused the queue.
     paused: bool = False
 
 

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, Protocol
 from ..config import CollectOptions, Isolation, TaskOptions, name_problem, raise_problems
 from ..context import Context
 from ..errors import DeclarationError
+from ..jobs.data import Kind
+from ..jobs.merge import MAX_PAYLOADS
 from ..jobs.settlement import RetryIn, default_retry_in
 from ..jobs.shards import DEFAULT_SHARDS
 from .batch import Batch
@@ -330,7 +332,7 @@ class TaskDeclarations:
         grace: float | timedelta | None = None,
         max_wait: float | timedelta | None = None,
         max_size: int | None = None,
-        max_payloads: int = 1_000,
+        max_payloads: int = MAX_PAYLOADS[Kind.COLLECTING],
         key: Callable[[Any], object] | None = None,
         score: Callable[[Any], float] | None = None,
         time_limit: float | timedelta | None = None,

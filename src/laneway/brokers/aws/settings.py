@@ -32,6 +32,8 @@ LONGEST_VISIBILITY_S = 12 * 3_600
 #: A poll sends items that are due within the longest delay of SQS. If polls were further apart, items would be late.
 LONGEST_POLL_S = LONGEST_DELAY_S
 MOST_PARTITIONS = 1_000
+#: The bytes of a message, and of a batch of them, that SQS takes by default and SNS at most.
+DEFAULT_MESSAGE_BYTES = 262_144
 
 _FIFO = ".fifo"
 _LOOKS = "an sqs URL looks like sqs://name?region=eu-central-1"
@@ -78,7 +80,7 @@ class AWSSettings:
     #: Seconds that a receive waits for messages.
     wait_s: int = 20
     #: The largest message, and the largest batch of messages, in bytes.
-    max_body: int = 262_144
+    max_body: int = DEFAULT_MESSAGE_BYTES
     #: Whether the table records how jobs end, so that handles can show it.
     records: bool = False
 

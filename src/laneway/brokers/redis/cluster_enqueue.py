@@ -20,10 +20,10 @@ from typing import Any
 from ...errors import BrokerAwayError, BrokerError, BrokerRefusedError, EnqueueError
 from ...jobs.data import Kind, NewJob
 from ...jobs.shards import DEFAULT_SHARDS
-from ..shared import another_kind
+from ..shared import CHUNK, another_kind
 from .client.server import RedisClient
 from .codec import new_job
-from .enqueue import CHUNK, JobColumns, SenderNumbers, column_args
+from .enqueue import JobColumns, SenderNumbers, column_args
 from .layout import TRIES, Layout, Layouts, outdated
 from .script import load
 from .wakeup import wake_all

@@ -20,7 +20,7 @@ from ...errors import BrokerAwayError, BrokerError, EnqueueError
 from ...ids import new_id
 from ...jobs.data import Kind, NewJob
 from ...jobs.shards import DEFAULT_SHARDS, shard_of
-from ..shared import another_kind
+from ..shared import CHUNK, CHUNK_CHARS, another_kind
 from .client.server import Call
 from .codec import new_job, simple_record
 from .layout import TRIES, Layout, Layouts, outdated
@@ -66,12 +66,6 @@ def _check(copies: Sequence[NewJob]) -> None:
             f"event are stored in one step, so that it may have {MOST_COPIES:,} of {MOST_CHARS:,}: publish less of it, "
             "such as where the rest is found, or have fewer queues subscribe."
         )
-
-
-#: The most jobs and characters that are stored in one step. A million jobs at once would stall the server, and it
-#: would not accept a gigabyte.
-CHUNK = 1_000
-CHUNK_CHARS = 16_000_000
 
 
 class SenderNumbers:

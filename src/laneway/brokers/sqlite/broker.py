@@ -246,7 +246,9 @@ class MemoryBroker(SQLiteBroker):
     Each broker has its own jobs. `close` keeps them; they are gone with the object. A forked child has a copy.
     """
 
-    capabilities = Capabilities(shared=False)
+    capabilities = Capabilities(
+        shared=False, conditions={"isolation, and the time limits of sync tasks": "not enforced"}
+    )
     _database = MemoryDatabase
 
     def __init__(self, clock: Clock | None = None) -> None:

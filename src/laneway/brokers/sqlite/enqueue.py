@@ -15,7 +15,7 @@ from ...errors import EnqueueError
 from ...failpoints import armed, reach
 from ...jobs.data import Kind, NewJob
 from ...jobs.merge import due_on_arrival, due_when_queued, next_score, quiet_until
-from ..shared import another_kind, due_at
+from ..shared import CHUNK, CHUNK_CHARS, another_kind, due_at
 from .queues import QueueRow, Sql, to_json
 
 
@@ -209,11 +209,6 @@ def _read(db: Any, sql: Sql, jobs: Sequence[NewJob], known: Mapping[str, QueueRo
 
 def _time(quoted: str) -> float | None:
     return None if quoted == "NULL" else float(quoted)
-
-
-#: How many jobs go into one statement, and how many characters of them; SQLite takes a billion bytes at most.
-CHUNK = 1_000
-CHUNK_CHARS = 16_000_000
 
 
 def insert(db: Any, sql: Sql, jobs: Sequence[NewJob], known: Mapping[str, QueueRow], now: float) -> None:

@@ -8,7 +8,7 @@ import click
 
 from ...app import Laneway
 from ...broker import Finding
-from ...errors import BrokerRefusedError, ConfigError
+from ...errors import BrokerError, ConfigError
 from .. import UNWELL, options
 from ..findings import examine
 from ..output import clean, patience, show_json
@@ -38,9 +38,9 @@ def check(ctx: click.Context, target: str, repair: bool, url: str | None, as_jso
     document["findings"] = findings
     if repair:
         with patience("Repairing"):
-            document["mended"] = _repair(found.app)
-        left = document["left"] = _problems(_examine(found))
-        document["well"] = not left
+            mended, refused = _repair(found.app)
+        left = _problems(_examine(found)) or refused
+        document |= {"mended": mended, "left": left, "well": not left}
     if as_json:
         show_json(document)
     else:
@@ -54,15 +54,16 @@ def _examine(target: Target) -> list[Finding]:
         return list(examine(target.app, target.text))
 
 
-def _problems(findings: list[Finding]) -> list[str]:
-    return [finding.text for finding in findings if finding.level == "problem"]
+def _problems(findings: list[Finding]) -> list[Finding]:
+    return [finding for finding in findings if finding.level == "problem"]
 
 
-def _repair(app: Laneway) -> list[str]:
+def _repair(app: Laneway) -> tuple[list[str], list[Finding]]:
+    """What was mended, and a problem if the broker could not be asked."""
     try:
-        return [] if unmade_store(app.broker) else app.broker.health.repair()
-    except (BrokerRefusedError, ConfigError):
-        return []  # the broker cannot even be opened, and a finding says so
+        return [] if unmade_store(app.broker) else app.broker.health.repair(), []
+    except (BrokerError, ConfigError) as error:
+        return [], [Finding("problem", "not-repaired", str(error))]
 
 
 def _show(document: dict[str, Any]) -> None:
@@ -70,8 +71,8 @@ def _show(document: dict[str, Any]) -> None:
         _line(finding.level, finding.text)
     for text in document.get("mended", ()):
         _line("mended", text)
-    for text in document.get("left", ()):
-        _line("left", text)
+    for finding in document.get("left", ()):
+        _line("left", finding.text)
     if "left" in document and not document["left"]:
         _line("ok", "Nothing is wrong now." if document["mended"] else "There was nothing to mend.")
 

@@ -57,9 +57,11 @@ class Waker:
 
     def _report_refusal(self, error: Exception) -> None:
         """Say once that only waiting is refused: jobs are run all the same, but each is found a second late."""
-        if self._refusals is None or not isinstance(error, BrokerError):
+        if self._refusals is None or isinstance(error, (BrokerAwayError, NoQueueError)):
             return
-        if isinstance(error, (BrokerAwayError, NoQueueError)):
+        if not isinstance(error, BrokerError):
+            self._refusals = None
+            self._app.logger.exception("the broker's wait failed, so the worker looks for jobs every second")
             return
         self._refusals += 1
         if self._refusals > 1 and not self._outage:  # else everything is, and the fetchers have said so

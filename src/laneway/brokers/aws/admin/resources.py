@@ -16,7 +16,7 @@ from ....config import DEFAULT_QUEUE
 from ....events.event import Subscription
 from ....jobs.data import Kind
 from ..dynamodb.items import INDEX
-from ..settings import AWSSettings
+from ..settings import DEFAULT_MESSAGE_BYTES, AWSSettings
 
 if TYPE_CHECKING:
     from ....app import Laneway
@@ -97,7 +97,7 @@ def redrive_policy(dead_letters_arn: str) -> str:
 def queue_attributes(settings: AWSSettings, fifo: bool, dead_letters_arn: str | None) -> dict[str, str]:
     """The attributes of a new queue. `dead_letters_arn` is None for a dead-letter queue."""
     attributes = {"MessageRetentionPeriod": str(RETENTION_S)}
-    if settings.max_body > 262_144:
+    if settings.max_body > DEFAULT_MESSAGE_BYTES:
         attributes["MaximumMessageSize"] = str(settings.max_body)
     if fifo:
         attributes["FifoQueue"] = "true"

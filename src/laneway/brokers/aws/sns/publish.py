@@ -11,12 +11,13 @@ from typing import Any
 
 from ..clients import Clients
 from ..errors import AWSError, BatchRefusedError, DeniedError, MissingError, is_refusal
+from ..settings import DEFAULT_MESSAGE_BYTES
 from ..sqs.message import OutgoingMessage, attributes_of, size_of
 from ..sqs.send_batch import Sent, send_with_retries, split
 from .topics import Topics
 
-#: The bytes of a request to SNS, whatever the queues behind it take.
-LARGEST = 262_144
+#: The bytes of a request to SNS, even if the subscribed queues take larger messages.
+LARGEST = DEFAULT_MESSAGE_BYTES
 
 #: An event by its number among all that is sent together.
 Numbered = tuple[int, OutgoingMessage]
