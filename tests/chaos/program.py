@@ -2,7 +2,7 @@
 
 HISTORY is the file of the lines, TAKES_S is how long a call takes. DEATHS is a folder of files named by number,
 place and count. A process takes one of them, and kills itself with -9 when it has reached that failpoint so often.
-It records its own death first, because no other process could know the time.
+It records its own death first, because no other process could know the time. Isolated processes die with it.
 """
 
 from __future__ import annotations
@@ -10,11 +10,13 @@ from __future__ import annotations
 import os
 import signal
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
 
 from laneway import Context, Key, Laneway
 from laneway.failpoints import armed, reach
+from laneway.worker.process.tree import descendants
 from tests.support.history import History
 
 app = Laneway()
@@ -56,6 +58,10 @@ def die_at(place: str, count: int, taken: Path) -> None:
     def act() -> None:
         if next(left, 1) == 0:
             taken.rename(deaths / f"died.{place}.{os.getpid()}")
+            for pid in descendants(os.getpid()):  # a call that two processes have died with runs in one of its own
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+                history.note("K", pid=pid)
             history.note("K")
             os.kill(os.getpid(), signal.SIGKILL)
 

@@ -35,7 +35,10 @@ class SickHealth:
 
 def shop(broker: Any) -> Laneway:
     app = Laneway(broker=broker)
-    app.task(len, name="count")
+
+    @app.task
+    def count(pigeons: int) -> None: ...
+
     return app
 
 
