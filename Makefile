@@ -24,7 +24,7 @@ demo: .venv/run.stamp ## see jobs running, live
 test: .venv/dev.stamp ## run the tests; ARGS="-k retry" picks some, ARGS="-n 0" runs one at a time
 	.venv/bin/python -m pytest -n 4 $(ARGS)
 
-feature-table: .venv/dev.stamp ## write the table of features in docs/brokers.md anew, from the capabilities
+feature-table: .venv/dev.stamp ## write the table of features in docs/brokers.md again, from the capabilities
 	.venv/bin/python -m tests.support.feature_table
 
 # It costs a few cents. AWS_ENDPOINT_URL leads to another server, such as moto's.

@@ -283,7 +283,7 @@ def outcome(attempt: Callable[[Broker], None], name: str, fake: FakeServer, fold
 
 
 def test_the_page_has_the_table_that_the_capabilities_give() -> None:
-    assert split_page()[1] == feature_table(), "write it anew with: make feature-table"
+    assert split_page()[1] == feature_table(), "write it again with: make feature-table"
 
 
 @pytest.mark.parametrize("feature", TRIES)

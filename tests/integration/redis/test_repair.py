@@ -214,7 +214,7 @@ def test_what_is_queued_and_runs_is_set_aside(broker: RedisBroker, hand: Scripte
 def test_claims_of_nobody_are_given_back(broker: RedisBroker, hand: ScriptedWorker, client: Any) -> None:
     client.hdel("{laneway}:leases", hand.name)
     assert check_texts(broker) == sentence("Jobs claimed by a worker that does not exist", 2)
-    assert broker.health.repair() == ["Claims of nobody's given back: 2."]
+    assert broker.health.repair() == ["Claims of dead or unknown workers given back: 2."]
     assert (broker.health.check(), broker.health.repair()) == ([], [])
     assert [bodies(only(broker, key)) for key in ("runs", "runs-values")] == [["1", "2", "3"], ["a", "b"]]
     assert numbers(broker).busy == 0
@@ -233,7 +233,7 @@ def test_claims_of_nobody_in_no_list_are_given_back_too(broker: RedisBroker, han
     client.unlink(f"{TAG}:w:{hand.name}")
     client.hdel("{laneway}:leases", hand.name)
     assert len(broker.health.check()) == 2
-    assert "Claims of nobody's given back: 2." in broker.health.repair()
+    assert "Claims of dead or unknown workers given back: 2." in broker.health.repair()
     assert broker.health.check() == []
 
 

@@ -443,15 +443,15 @@ class SecondBroker(MemorySubscriptions):
             found = [problem for queue in self._queues.values() for problem in sharding.problems(queue)]
             if any(worker.view.dead and worker.claims for worker in self._workers.values()):
                 found.append(CLAIMS_OF_THE_DEAD)
-            nobodys = len(self._claims_of_nobody())
-            return [*found, mendable("unknown-worker", nobodys, "Claims of no worker")] if nobodys else found
+            unknown = len(self._claims_of_nobody())
+            return [*found, mendable("unknown-worker", unknown, "Claims of no worker")] if unknown else found
 
     def repair(self) -> list[str]:
         with self._changed:
             mended = [line for queue in self._queues.values() for line in sharding.repair(queue)]
-            for job in (nobodys := self._claims_of_nobody()):
+            for job in (unknown := self._claims_of_nobody()):
                 settling.give_back(self._queues[job.queue], job, started=True)
-            given_back = self.reclaim() + len(nobodys)
+            given_back = self.reclaim() + len(unknown)
             self._changed.notify_all()
             return [*mended, f"Claims given back: {given_back}."] if given_back else mended
 

@@ -289,7 +289,7 @@ class RepairFindings:
     surveys: list[tuple[Layout, ShardSurvey]] = field(default_factory=list)
     #: The number of claims by worker: of dead workers, and of unknown workers.
     dead: dict[str, int] = field(default_factory=dict)
-    nobodys: dict[str, int] = field(default_factory=dict)
+    unknown: dict[str, int] = field(default_factory=dict)
     #: By tag: keys in the wrong shard, and keys (queued, dead) with payloads that may have no job.
     astray: dict[str, list[str]] = field(default_factory=dict)
     orphans: dict[str, tuple[list[str], list[str]]] = field(default_factory=dict)
@@ -336,7 +336,7 @@ def check(layouts: Layouts) -> list[Finding]:
             sum(1 for layout in queues if layout.record.closing),
             "Queues whose former shards are not closed",
         ),
-        ("unknown-worker", sum(found.nobodys.values()), "Jobs claimed by a worker that does not exist"),
+        ("unknown-worker", sum(found.unknown.values()), "Jobs claimed by a worker that does not exist"),
         (
             "unlisted-claims",
             found.count(lambda each: len(each.unlisted)),
@@ -385,7 +385,7 @@ def repair(layouts: Layouts, give_back: GiveBack) -> list[str]:
         with suppress(StaleLayoutError):  # a resharding has begun since
             _repair(layouts, layout, each)
     # This comes after the repair of the workers' lists, by which claims are given back.
-    given_back = give_back([*found.dead, *found.nobodys]) if found.dead or found.nobodys else 0
+    given_back = give_back([*found.dead, *found.unknown]) if found.dead or found.unknown else 0
     arrived = moved = 0
     for layout, each in found.surveys:
         with suppress(StaleLayoutError):
@@ -400,7 +400,7 @@ def repair(layouts: Layouts, give_back: GiveBack) -> list[str]:
         (found.count(lambda each: len(each.strays)), "Entries of indices removed that had no such job"),
         (found.count(lambda each: len(each.jobs) + len(each.graves)), "Jobs put into all their indices"),
         (found.count(lambda each: len(each.hollow) + len(each.hollow_graves)), "Jobs without any payload removed"),
-        (given_back, "Claims of nobody's given back"),
+        (given_back, "Claims of dead or unknown workers given back"),
         (arrived, "Jobs that were on their way brought to their shard"),
         (moved, "Jobs moved to the shard that they belong to"),
         (saved, "Payloads without a job put into the morgue"),
@@ -439,7 +439,7 @@ def _sort_claims(layouts: Layouts, found: RepairFindings) -> None:
         with suppress(StaleLayoutError):
             suspicious &= survey_claims(layouts, each.tag).claims
         for worker, _, _ in suspicious:
-            whose = found.dead if worker in dead else found.nobodys
+            whose = found.dead if worker in dead else found.unknown
             whose[worker] = whose.get(worker, 0) + 1
 
 

@@ -111,7 +111,7 @@ def repair(db: Any, sql: Sql, now: float) -> list[str]:
         ids = _read_ids(db.execute(sql["claims_of"], {"worker": worker}).fetchone()[0])
         give_back(db, sql, ids, unstarted=False)
         given_back += len(ids)
-    done.append((given_back, "Claims of nobody's given back"))
+    done.append((given_back, "Claims of dead workers given back"))
     moved = 0
     for statement, rows in _in_wrong_shard(db, sql):
         db.execute(sql[statement], {"rows": to_json(rows)})
@@ -143,7 +143,7 @@ def repair(db: Any, sql: Sql, now: float) -> list[str]:
         db.execute(sql["due_again"], {"id": id})
     done.append((len(mistimed), "Keyed jobs that are due with their earliest call now"))
     unfiltered = db.execute(sql["drop_unreadable_filters"]).rowcount
-    done.append((unfiltered, "Subscriptions without a filter now, until their listener's worker starts anew"))
+    done.append((unfiltered, "Subscriptions without a filter now, until their listener's worker restarts"))
     return [f"{what}: {number}." for number, what in done if number]
 
 

@@ -218,7 +218,7 @@ class KeyedJobTests(BrokerFixtures):
 
     @needs("keyed")
     def test_done_is_done_with_all_that_was_handed_out(self, broker: Broker, clock: ManualClock) -> None:
-        """What is next starts anew."""
+        """The next call starts without failures."""
         calls(broker, "k", "a", "b", "c")
         hand = ScriptedWorker(broker)
         claim = hand.one(max_payloads=2)
@@ -290,7 +290,7 @@ class KeyHeadClaimTests(BrokerFixtures):
         assert bodies(claim) + drain(hand) == ["b", "c", "d"]
 
     def test_a_call_that_fails_again_counts_on(self, broker: Broker) -> None:
-        """And a success resets it: the next call to fail begins anew."""
+        """And a success resets it: the next call to fail begins with its first retry."""
         calls(broker, "k", "a", "b")
         hand = ScriptedWorker(broker)
         for count in range(3):
@@ -449,7 +449,7 @@ class KeyHeadTests(BrokerFixtures):
 
     @needs("queued_jobs")
     def test_a_head_that_fails_again_counts_on(self, broker: Broker) -> None:
-        """And a success resets it: the next call to fail begins anew."""
+        """And a success resets it: the next call to fail begins with its first retry."""
         calls(broker, "k", "a", "b")
         hand = ScriptedWorker(broker)
         for count in range(3):

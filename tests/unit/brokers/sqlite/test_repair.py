@@ -118,9 +118,7 @@ def test_a_filter_that_cannot_be_read_is_named_and_removed(stocked: SQLiteBroker
     assert stocked.events.subscriptions("returned") == []
     found = "Subscriptions whose filter cannot be read, so that no program can publish: 1"
     assert texts(stocked) == [f"{found}; mend it with laneway check --repair."]
-    assert stocked.health.repair() == [
-        "Subscriptions without a filter now, until their listener's worker starts anew: 1."
-    ]
+    assert stocked.health.repair() == ["Subscriptions without a filter now, until their listener's worker restarts: 1."]
     assert (stocked.health.check(), stocked.health.repair()) == ([], [])
     kept = [Subscription("sold", "a"), Subscription("sold", "b", wanted)]
     assert stocked.events.subscriptions("sold") == [*kept, Subscription("sold", "c")]
