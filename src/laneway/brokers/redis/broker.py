@@ -15,7 +15,6 @@ from typing import Any
 import msgspec
 import redis
 
-from ...broker import Answer, Turn
 from ...clock import Clock
 from ...errors import ConfigError
 from ...jobs.data import NewJob, StartedRun, Status, WorkerView
@@ -52,16 +51,17 @@ class RedisBroker:
         self._keys = Keys(prefix)
         self._layouts = Layouts(server, self._keys, clock)
         self._storing: JobWriter | ClusterEnqueuer
-        self._turning: ServerTurns | ClusterTurns
+        turns: ServerTurns | ClusterTurns
         self._outbox: ClusterOutbox | None = None
         if server.is_cluster:
             storing = ClusterJobWriter(self._layouts)
             self._outbox = ClusterOutbox(self._layouts, storing)
             self._storing = ClusterEnqueuer(self._layouts, storing, self._outbox)
-            self._turning = ClusterTurns(self._layouts, storing, self._outbox)
+            turns = ClusterTurns(self._layouts, storing, self._outbox)
         else:
             self._storing = JobWriter(self._layouts)
-            self._turning = ServerTurns(self._layouts, self._storing)
+            turns = ServerTurns(self._layouts, self._storing)
+        self.turn = turns.turn
         self._nudges = 0
         self.inspect = inspect.RedisInspect(self._layouts, self._outbox)
         self.operate = operate.RedisOperate(self._layouts, self.inspect)
@@ -110,9 +110,6 @@ class RedisBroker:
         view = msgspec.json.encode(msgspec.structs.replace(worker, shards={}, dead=False, busy=0))
         args = self._layouts.args(id=worker.id, view=view.decode(), shards=msgspec.json.encode(worker.shards).decode())
         self._server.run(load("join"), [self._keys.workers, self._keys.leases, self._keys.times], [args])
-
-    def turn(self, turn: Turn) -> Answer:
-        return self._turning.turn(turn)
 
     def wait(self, queues: Collection[str], timeout_s: float) -> set[str]:
         deadline = time.monotonic() + timeout_s

@@ -233,19 +233,19 @@ class SQSTurns:
 
     # -- holding ---------------------------------------------------------------------------------------
 
-    def renew(self, worker: str, known: Collection[int], before: int) -> None:
-        """Keep held messages hidden, and give back the worker's claims that the worker does not know.
+    def renew(self, worker: str, held: Collection[int], before: int) -> None:
+        """Keep messages hidden that this process holds, and give back the worker's claims that it does not know.
 
-        Those are older than `before`, and their token is not in `known`: the answer with them was lost.
+        Those are older than `before`, and their token is not in `held`: the answer with them was lost.
         """
         with self._stock.changed:
             self._expect(worker)
             claims = [each for each in self._stock.claims.values() if each.worker == worker]
-            lost = [each for each in claims if each.claim.token < before and each.claim.token not in known]
-            held = self._free(lost)
-            self._stock.forget(held)
+            lost = [each for each in claims if each.claim.token < before and each.claim.token not in held]
+            messages = self._free(lost)
+            self._stock.forget(messages)
         self._extender.extend(self._lease_s() or LEASE_S)
-        self._give_back(held)
+        self._give_back(messages)
 
     def holding(self, queue: str) -> int:
         """The number of claims of a queue that this process holds."""
