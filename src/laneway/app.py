@@ -107,11 +107,8 @@ class Laneway(TaskDeclarations, ListenerDeclarations, Enqueuer, Publisher):
             raise ConfigError(f"url must be text such as sqlite:///laneway.db, not {type(url).__name__}.")
         if url:
             check_url(url)
-        if isinstance(broker, (str, type)) or hasattr(broker, "execute_command"):  # a client of redis-py's
-            raise ConfigError(
-                f"broker must be a broker, such as RedisBroker.of(…) makes of a client, not {type(broker).__name__}; "
-                "for a URL there is url."
-            )
+        if isinstance(broker, str):
+            raise ConfigError("broker must be a broker, not a text; for a URL there is url.")
         self.name = name
         self.env = self.names.env
         self.infix = infix

@@ -14,9 +14,9 @@ the app opens it. `laneway.testing.conformance` tests any broker, and docs/writi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Generator, Mapping, Sequence
-from inspect import Signature, iscoroutinefunction, signature
-from typing import TYPE_CHECKING, Any, Literal, Protocol, cast, get_args, runtime_checkable
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
+from inspect import Signature, iscoroutinefunction, isroutine, signature
+from typing import TYPE_CHECKING, Any, Literal, Protocol, cast, get_args
 
 import msgspec
 
@@ -90,12 +90,32 @@ Refusal = Callable[[TaskOptions, Kind], str | None]
 _KINDS: dict[Kind, Feature] = {Kind.KEYED: "keyed", Kind.COLLECTING: "collecting"}
 
 
+def _is_number(value: object, kind: type[int] | type[float], least: int) -> bool:
+    kinds = (int,) if kind is int else (int, float)
+    return isinstance(value, kinds) and not isinstance(value, bool) and value >= least
+
+
+def _wrong_sentences(name: str, sentences: object) -> Iterator[str]:
+    if not isinstance(sentences, Mapping):
+        yield f"{name} is a mapping to sentences, not {sentences!r}"
+        return
+    for what, sentence in sentences.items():
+        if not isinstance(sentence, str) or not sentence.strip():
+            yield f"{name} has no sentence for {what!r}"
+
+
 class SettleBatch(msgspec.Struct, frozen=True):
     """How many settlements a worker collects before a turn takes them along, for a broker that counts requests."""
 
     #: A turn waits for this many, unless the first of them has waited for `seconds`. It claims as many at a time.
     count: int = 1
     seconds: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not _is_number(self.count, int, 1) or not _is_number(self.seconds, float, 0):
+            raise ConfigError(
+                f"A SettleBatch has a count from 1 and seconds from 0, not {self.count!r} and {self.seconds!r}."
+            )
 
 
 class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
@@ -130,6 +150,36 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     lacks: Mapping[Feature, str] = {}
     #: What it does only in part, or only if the operator provides for it; each in words, for the table in the docs.
     conditions: Mapping[str, str] = {}
+
+    def __post_init__(self) -> None:
+        if problems := [f"Capabilities: {problem}." for problem in self._problems()]:
+            raise ConfigError(" ".join(problems))
+
+    def _problems(self) -> Iterator[str]:
+        flags = {
+            "shared": self.shared,
+            "remote": self.remote,
+            "makes_queues": self.makes_queues,
+            "holders_keep": self.holders_keep,
+            "relays": self.relays,
+            "derives_ids": self.derives_ids,
+        }
+        yield from (f"{name} is True or False, not {flag!r}" for name, flag in flags.items() if type(flag) is not bool)
+        if not _is_number(self.max_body, int, 1):
+            yield f"max_body is a number of bytes from 1, not {self.max_body!r}"
+        if not isinstance(self.settle_batch, SettleBatch):
+            yield f"settle_batch is a SettleBatch, not {self.settle_batch!r}"
+        if not _is_number(self.ahead_s, float, 0):
+            yield f"ahead_s is a number of seconds from 0, not {self.ahead_s!r}"
+        if self.weight is not None and not _is_number(self.weight, int, 1):
+            yield f"weight is a number of jobs from 1, or None, not {self.weight!r}"
+        if self.refusal is not None and not callable(self.refusal):
+            yield f"refusal is a function, or None, not {self.refusal!r}"
+        yield from _wrong_sentences("lacks", self.lacks)
+        yield from _wrong_sentences("conditions", self.conditions)
+        for feature in self.lacks if isinstance(self.lacks, Mapping) else ():
+            if feature not in FEATURES:
+                yield f"lacks has {feature!r}, which is no feature{_instead(feature, FEATURES)}"
 
     def has(self, feature: Feature) -> bool:
         """Whether the broker has a feature."""
@@ -192,7 +242,6 @@ class Answer(msgspec.Struct):
     stayed: list[str] = []
 
 
-@runtime_checkable
 class CoreBroker(Protocol):
     """The verbs that every broker has. A worker runs on them alone."""
 
@@ -486,18 +535,12 @@ class Duty(Protocol):
     """A task that a broker needs done again and again while a worker serves queues, in a thread of its own."""
 
     name: str
+    #: The worker sets it. The duty may call it from any thread: its next round then comes within so many seconds.
+    sooner: Callable[[float], None]
 
     def round(self) -> float:
         """Do it once. Returns the seconds until the next round. The worker reports an error and tries again."""
         ...
-
-
-@runtime_checkable
-class UrgentDuty(Duty, Protocol):
-    """A duty that may learn between two rounds that the next must come sooner than it said."""
-
-    #: The worker sets it. The duty may call it from any thread: its next round then comes within so many seconds.
-    sooner: Callable[[float], None]
 
 
 class AutoCreateNote(msgspec.Struct, frozen=True):
@@ -579,22 +622,20 @@ def complete(broker: CoreBroker) -> Broker:
     Raises ConfigError for the first part that is missing or misspelled.
     """
     name = type(broker).__name__
+    if isinstance(broker, type):
+        raise _incomplete(f"{broker.__name__} is a class; make an object of it")
     capabilities = getattr(broker, "capabilities", None)
     if not isinstance(capabilities, Capabilities):
-        raise _incomplete(f"{name} has no capabilities; give it the attribute, a laneway.broker.Capabilities")
-    if not isinstance(capabilities.lacks, Mapping):
-        raise _incomplete(f"{name} has capabilities whose lacks is no mapping of features to reasons")
-    for feature, reason in capabilities.lacks.items():
-        if feature not in FEATURES:
-            raise _incomplete(f"{name} lacks {feature!r}, which is no feature{_instead(feature, FEATURES)}")
-        if not isinstance(reason, str) or not reason.strip():
-            raise _incomplete(f"{name} gives no reason why it lacks {feature}; give a sentence")
+        raise _incomplete(
+            f"{name} is no broker: it has no capabilities{_instead('capabilities', dir(broker))}. A broker has them as "
+            "an attribute, a laneway.broker.Capabilities; RedisBroker.of(…) makes a broker of a client"
+        )
     _check_verbs(name, broker, CoreBroker)
     for tier, protocol in _PROTOCOLS.items():
-        has = hasattr(broker, tier)
+        has = _has(broker, tier, Broker)
         if tier in capabilities.lacks:
             if has and not isinstance(getattr(broker, tier), AbsentTier):
-                raise _incomplete(f"{name} has the tier {tier}, and its capabilities say that it lacks it")
+                raise _incomplete(f"{name} has the tier {tier}, and its capabilities lack it; remove one of the two")
             try:
                 setattr(broker, tier, AbsentTier(capabilities.lacks[tier]))
             except AttributeError:  # __slots__, or a property
@@ -604,44 +645,59 @@ def complete(broker: CoreBroker) -> Broker:
                 f"{name} has no tier {tier}{_instead(tier, dir(broker))}; give it one, or name it in capabilities.lacks"
             )
         else:
-            _check_verbs(f"The {tier} tier of {name}", getattr(broker, tier), protocol)
+            _check_verbs(f"{name}.{tier}", getattr(broker, tier), protocol)
     return cast(Broker, broker)
+
+
+def _has(part: object, name: str, protocol: type) -> bool:
+    """Whether a part has a verb or tier of its own. One inherited from the protocol does nothing and returns None."""
+    stub = getattr(protocol, name)
+    if isinstance(stub, property):
+        return hasattr(part, name) and getattr(type(part), name, None) is not stub
+    return hasattr(part, name) and getattr(getattr(part, name), "__func__", None) is not stub
 
 
 def _check_verbs(name: str, part: object, protocol: type) -> None:
     if isinstance(part, type):
         raise _incomplete(f"{name} is a class; make an object of it")
+    if isroutine(part):
+        raise _incomplete(f"{name} is a function; it must be an object with the verbs")
     for verb in (verb for verb in vars(protocol) if not verb.startswith("_")):
-        own = getattr(part, verb, None)
+        own = getattr(part, verb) if _has(part, verb, protocol) else None
         if not callable(own):
             raise _incomplete(f"{name} has no {verb}(){_instead(verb, dir(part))}")
-        _check_arguments(f"{verb}() of {name}", own, signature(getattr(protocol, verb)))
+        _check_arguments(f"{name}.{verb}()", own, signature(getattr(protocol, verb)))
     for field in protocol.__annotations__:
         if not hasattr(part, field):
             raise _incomplete(f"{name} has no {field}{_instead(field, dir(part))}")
 
 
 def _check_arguments(name: str, verb: Callable[..., Any], wanted: Signature) -> None:
-    """Raise ConfigError if a verb cannot be called as the contract says, or only by `await`."""
+    """Raise ConfigError if a verb cannot be called in all ways of the contract, or only by `await`."""
     if iscoroutinefunction(verb):
         raise _incomplete(f"{name} is async, and a broker's verbs are not")
-    parameters = list(wanted.parameters.values())[1:]
-    positional = [None for each in parameters if each.kind is not each.KEYWORD_ONLY]
-    named = {each.name: None for each in parameters if each.kind is each.KEYWORD_ONLY}
     try:
-        signature(verb).bind(*positional, **named)
-    except TypeError as error:
-        arguments = ", ".join(each.name for each in parameters)
-        raise _incomplete(f"{name} does not take the arguments ({arguments}): {error}") from None
+        own = signature(verb)
     except ValueError:  # written in C: Python does not know what it takes
-        pass
+        return
+    every = list(wanted.parameters.values())[1:]
+    required = [each for each in every if each.default is each.empty]
+    for given, by_name in ((every, False), (every, True), (required, False)):
+        named = {each.name: None for each in given if by_name or each.kind is each.KEYWORD_ONLY}
+        try:
+            own.bind(*(None for each in given if each.name not in named), **named)
+        except TypeError as error:
+            arguments = ", ".join(f"{each.name}=…" if each.name in named else each.name for each in given)
+            raise _incomplete(f"{name} cannot be called with the arguments ({arguments}): {error}") from None
 
 
-def _instead(wanted: str, names: Collection[str]) -> str:
+def _instead(wanted: object, names: Collection[str]) -> str:
     """What was probably meant."""
     from difflib import get_close_matches  # only for an error
 
-    close = get_close_matches(wanted, [name for name in names if not name.startswith("_") and name != wanted], 1, 0.75)
+    close = get_close_matches(
+        str(wanted), [name for name in names if not name.startswith("_") and name != wanted], 1, 0.75
+    )
     return f" (did you mean {close[0]}?)" if close else ""
 
 

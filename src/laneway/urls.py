@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl
 
-from .errors import ConfigError
+from .errors import ConfigError, LanewayError
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -206,7 +206,16 @@ def open_broker(text: str, source: str = "the url given") -> Broker:
         raise ConfigError(
             f"The broker for {url.scheme!r} URLs ({source}) cannot be loaded from {entry.value}: {error}"
         ) from error
-    broker: CoreBroker = make(url)
+    try:
+        broker: CoreBroker | None = make(url)
+    except LanewayError:
+        raise
+    except Exception as error:
+        raise ConfigError(
+            f"The broker for {url.scheme!r} URLs ({source}) cannot be made by {entry.value}: {error}"
+        ) from error
+    if broker is None:
+        raise ConfigError(f"The broker for {url.scheme!r} URLs ({source}) is not returned by {entry.value}.")
     return complete(broker)
 
 

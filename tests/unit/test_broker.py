@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from importlib import metadata
 from types import SimpleNamespace
 from typing import Any
@@ -10,9 +11,21 @@ from typing import Any
 import pytest
 
 from laneway import Laneway
-from laneway.broker import FEATURES, TIERS, AbsentTier, Capabilities, CoreBroker, Feature, complete
+from laneway.broker import (
+    FEATURES,
+    TIERS,
+    AbsentTier,
+    Broker,
+    Capabilities,
+    CoreBroker,
+    Feature,
+    SettleBatch,
+    ShardsTier,
+    complete,
+)
 from laneway.brokers.sqlite import MemoryBroker
 from laneway.errors import BrokerRefusedError, ConfigError
+from laneway.jobs.data import NewJob
 from laneway.testing.conformance.fixtures import put
 from laneway.testing.faulty_broker import FaultyBroker
 from laneway.urls import Url, open_broker
@@ -23,6 +36,10 @@ pytestmark = pytest.mark.unit
 VERBS = [verb for verb in vars(CoreBroker) if not verb.startswith("_")]
 WHERE = ". docs/writing-a-broker.md describes the contract."
 WHY = "Pigeons cannot be counted; look into the loft."
+NO_BROKER = (
+    "no broker: it has no capabilities. A broker has them as an attribute, a laneway.broker.Capabilities; "
+    "RedisBroker.of(…) makes a broker of a client"
+)
 
 
 class Pigeons:
@@ -67,6 +84,32 @@ class SlottedPigeons(MemoryBroker):
             raise AttributeError("shards")
 
 
+class Derived(CoreBroker):
+    """A broker made from the protocol, with a misspelled verb. What it inherits does nothing."""
+
+    def __init__(self) -> None:
+        store = MemoryBroker()
+        self.capabilities = Capabilities(shared=False, lacks=dict.fromkeys(TIERS, WHY))
+        self.__dict__.update({name: getattr(store, name) for name in VERBS if name != "enqueue"})
+
+    def enque(self, jobs: Sequence[NewJob]) -> None: ...
+
+
+class DerivedShards(ShardsTier):
+    """The same of a tier."""
+
+    def reshards(self) -> None: ...
+
+
+class DerivedWhole(Broker):
+    """A broker made from the protocol, without tiers."""
+
+    def __init__(self) -> None:
+        store = MemoryBroker()
+        self.capabilities = Capabilities(shared=False)
+        self.__dict__.update({name: getattr(store, name) for name in VERBS})
+
+
 # -- what is complete ----------------------------------------------------------------------------------
 
 
@@ -98,17 +141,17 @@ def as_attributes() -> Any:
 INCOMPLETE = [
     pytest.param(
         pigeons("capabilities"),
-        "Pigeons has no capabilities; give it the attribute, a laneway.broker.Capabilities",
+        f"Pigeons is {NO_BROKER}",
         id="no capabilities",
     ),
     pytest.param(
         as_attributes(),
-        "Pigeons has no capabilities; give it the attribute, a laneway.broker.Capabilities",
+        f"Pigeons is {NO_BROKER}",
         id="attributes",
     ),
     pytest.param(
         pigeons(capabilities={"shared": True}),
-        "Pigeons has no capabilities; give it the attribute, a laneway.broker.Capabilities",
+        f"Pigeons is {NO_BROKER}",
         id="capabilities of another kind",
     ),
     pytest.param(pigeons("reclaim"), "Pigeons has no reclaim()", id="no verb"),
@@ -118,49 +161,62 @@ INCOMPLETE = [
     pytest.param(pigeons(reclaim=5), "Pigeons has no reclaim()", id="no function"),
     pytest.param(pigeons("reclaim", _reclaim=nothing), "Pigeons has no reclaim()", id="private"),
     pytest.param(
-        pigeons(lacks={"teleport": WHY}),  # type: ignore[dict-item]  # it is wrong
-        "Pigeons lacks 'teleport', which is no feature",
-        id="unknown feature",
-    ),
-    pytest.param(
-        pigeons("shards", lacks={"shard": WHY}),  # type: ignore[dict-item]  # it is wrong
-        "Pigeons lacks 'shard', which is no feature (did you mean shards?)",
-        id="feature misspelled",
-    ),
-    pytest.param(
-        pigeons("shards", lacks={"shards"}),  # type: ignore[arg-type]  # it is wrong
-        "Pigeons has capabilities whose lacks is no mapping of features to reasons",
-        id="no reasons",
-    ),
-    *(
-        pytest.param(
-            pigeons("shards", lacks={"shards": reason}),
-            "Pigeons gives no reason why it lacks shards; give a sentence",
-            id=f"reason {reason!r}",
-        )
-        for reason in ("", " ", 5)
-    ),
-    pytest.param(
         pigeons(wait=lambda queues: set[str]()),
-        "wait() of Pigeons does not take the arguments (queues, timeout_s): too many positional arguments",
+        "Pigeons.wait() cannot be called with the arguments (queues, timeout_s): too many positional arguments",
         id="an argument missing",
     ),
     pytest.param(
         pigeons(reschedule=lambda queue, key, identity=None, *, delay=0.0, perform_at=None: False),
-        "reschedule() of Pigeons does not take the arguments (queue, key, identity, delay_s, perform_at): "
+        "Pigeons.reschedule() cannot be called with the arguments (queue, key, identity, delay_s=…, perform_at=…): "
         "got an unexpected keyword argument 'delay_s'",
+        id="a named argument misspelled",
+    ),
+    pytest.param(
+        pigeons(status=lambda queue, key, ident=None: "gone"),
+        "Pigeons.status() cannot be called with the arguments (queue=…, key=…, identity=…): "
+        "got an unexpected keyword argument 'identity'",
         id="an argument misspelled",
     ),
-    pytest.param(pigeons(turn=async_turn), "turn() of Pigeons is async, and a broker's verbs are not", id="async"),
     pytest.param(
-        pigeons(events=Pigeons), "The events tier of Pigeons is a class; make an object of it", id="a class as a tier"
+        pigeons(leave=lambda worker, died: 0),
+        "Pigeons.leave() cannot be called with the arguments (worker): missing a required argument: 'died'",
+        id="an optional argument required",
     ),
+    pytest.param(
+        pigeons(events=tier_without("events", "subscriptions", subscriptions=lambda topic: [])),
+        "Pigeons.events.subscriptions() cannot be called with the arguments (): missing a required argument: 'topic'",
+        id="an optional argument of a tier required",
+    ),
+    pytest.param(Derived(), "Derived has no enqueue() (did you mean enque?)", id="a verb inherited from the protocol"),
+    pytest.param(
+        pigeons(shards=DerivedShards()),
+        "Pigeons.shards has no reshard() (did you mean reshards?)",
+        id="a verb inherited from the protocol of a tier",
+    ),
+    pytest.param(
+        DerivedWhole(),
+        "DerivedWhole has no tier inspect; give it one, or name it in capabilities.lacks",
+        id="a tier inherited",
+    ),
+    pytest.param(MemoryBroker, "MemoryBroker is a class; make an object of it", id="a class"),
+    pytest.param(
+        pigeons(capabilites=Capabilities(shared=False), capabilities=None),
+        f"Pigeons is {NO_BROKER}".replace("no capabilities", "no capabilities (did you mean capabilites?)"),
+        id="capabilities misspelled",
+    ),
+    pytest.param(
+        pigeons(inspect=nothing),
+        "Pigeons.inspect is a function; it must be an object with the verbs",
+        id="a function as a tier",
+    ),
+    pytest.param(pigeons(turn=async_turn), "Pigeons.turn() is async, and a broker's verbs are not", id="async"),
+    pytest.param(pigeons(events=Pigeons), "Pigeons.events is a class; make an object of it", id="a class as a tier"),
     pytest.param(
         SlottedPigeons(), "SlottedPigeons has no attribute shards that can be set; let it have one", id="slots"
     ),
     pytest.param(
         pigeons(lacks={"shards": WHY}),
-        "Pigeons has the tier shards, and its capabilities say that it lacks it",
+        "Pigeons has the tier shards, and its capabilities lack it; remove one of the two",
         id="tier present and lacked",
     ),
     *(
@@ -179,7 +235,7 @@ INCOMPLETE = [
     *(
         pytest.param(
             pigeons(**{tier: tier_without(tier, verb)}),
-            f"The {tier} tier of Pigeons has no {verb}()",
+            f"Pigeons.{tier} has no {verb}()",
             id=f"no {tier}.{verb}",
         )
         for tier, verb in (
@@ -192,12 +248,12 @@ INCOMPLETE = [
     ),
     pytest.param(
         pigeons(operate=tier_without("operate", "revive", revife=nothing)),
-        "The operate tier of Pigeons has no revive() (did you mean revife?)",
+        "Pigeons.operate has no revive() (did you mean revife?)",
         id="verb of a tier misspelled",
     ),
     pytest.param(
         pigeons(health=tier_without("health", "auto_create")),
-        "The health tier of Pigeons has no auto_create",
+        "Pigeons.health has no auto_create",
         id="no auto_create",
     ),
 ]
@@ -208,6 +264,42 @@ def test_an_incomplete_broker_is_refused(broker: Any, sentence: str) -> None:
     with pytest.raises(ConfigError) as caught:
         complete(broker)
     assert str(caught.value) == sentence + WHERE
+
+
+WRONG: list[tuple[dict[str, Any], str]] = [
+    *(({name: "no"}, f"{name} is True or False, not 'no'.") for name in ("shared", "remote", "makes_queues")),
+    *(({name: 1}, f"{name} is True or False, not 1.") for name in ("holders_keep", "relays", "derives_ids")),
+    ({"max_body": "1M"}, "max_body is a number of bytes from 1, not '1M'."),
+    ({"max_body": -1}, "max_body is a number of bytes from 1, not -1."),
+    ({"settle_batch": (10, 0.1)}, "settle_batch is a SettleBatch, not (10, 0.1)."),
+    ({"ahead_s": "x"}, "ahead_s is a number of seconds from 0, not 'x'."),
+    ({"weight": 0}, "weight is a number of jobs from 1, or None, not 0."),
+    ({"refusal": "no"}, "refusal is a function, or None, not 'no'."),
+    ({"lacks": {"shards"}}, "lacks is a mapping to sentences, not {'shards'}."),
+    *(({"lacks": {"shards": reason}}, "lacks has no sentence for 'shards'.") for reason in ("", " ", 5)),
+    ({"lacks": {"teleport": WHY}}, "lacks has 'teleport', which is no feature."),
+    ({"lacks": {"shard": WHY}}, "lacks has 'shard', which is no feature (did you mean shards?)."),
+    ({"lacks": {3: WHY}}, "lacks has 3, which is no feature."),
+    ({"conditions": [WHY]}, f"conditions is a mapping to sentences, not [{WHY!r}]."),
+]
+
+
+@pytest.mark.parametrize(("fields", "problem"), WRONG)
+def test_wrong_capabilities_are_refused_when_they_are_made(fields: dict[str, Any], problem: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        Capabilities(**{"shared": False, **fields})
+    assert str(caught.value) == f"Capabilities: {problem}"
+
+
+@pytest.mark.parametrize(("count", "seconds"), [(0, 1.0), ("1", 1.0), (1, -1.0), (True, 1.0)])
+def test_a_wrong_settle_batch_is_refused(count: Any, seconds: Any) -> None:
+    with pytest.raises(ConfigError) as caught:
+        SettleBatch(count, seconds)
+    assert str(caught.value) == f"A SettleBatch has a count from 1 and seconds from 0, not {count!r} and {seconds!r}."
+
+
+def test_the_tiers_are_those_of_the_broker() -> None:
+    assert [name for name, part in vars(Broker).items() if isinstance(part, property)] == list(TIERS)
 
 
 @pytest.mark.parametrize("verb", VERBS)

@@ -154,6 +154,25 @@ def test_a_strangers_broker_that_does_not_load_is_named(monkeypatch):
 
 
 @pytest.mark.parametrize(
+    ("make", "sentence"),
+    [
+        (
+            lambda url: int("loft"),
+            r"cannot be made by strangers:make: invalid literal for int\(\) with base 10: 'loft'$",
+        ),
+        (5, r"cannot be made by strangers:make: 'int' object is not callable$"),
+        (lambda url: None, r"is not returned by strangers:make\.$"),
+        (lambda url: url.take(("speed",)), r"^The pigeon broker has no option 'spede'"),
+    ],
+)
+def test_a_third_party_broker_that_cannot_be_made_is_named(monkeypatch, make, sentence):
+    monkeypatch.setattr("importlib.metadata.entry_points", entry_points(pigeon="strangers:make"))
+    monkeypatch.setitem(sys.modules, "strangers", SimpleNamespace(make=make))
+    with pytest.raises(ConfigError, match=sentence):
+        open_broker("pigeon://loft?spede=5")
+
+
+@pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
         ({"url": "memory:", "broker": MemoryBroker()}, "Give a url or a broker, not both"),

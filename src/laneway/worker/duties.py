@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from ..broker import Duty, UrgentDuty
+from ..broker import Duty
 from ..errors import BrokerError
 from ..telemetry import DutyBack, DutyFailed
 from .fetch.fetcher import FIRST_BACKOFF_S
@@ -53,8 +53,7 @@ class Duties:
         return not any(thread.is_alive() for thread in self._threads)
 
     def _main(self, duty: Duty, pause: DutyPause) -> None:
-        if isinstance(duty, UrgentDuty):
-            duty.sooner = pause.no_longer
+        duty.sooner = pause.no_longer
         backoff_s = FIRST_BACKOFF_S
         failing_since: float | None = None
         try:

@@ -206,7 +206,7 @@ def test_a_group_for_fair_queues_is_sent_along(aws: AWS) -> None:
     [
         (
             NewJob(queue="q", key="bad", body='"v"', kind=Kind.COLLECTING, identity="i"),
-            "The job 'bad' cannot be enqueued: SQS cannot gather the payloads of a collecting task; use Redis or",
+            "The job 'bad' cannot be enqueued: SQS cannot gather payloads; use Redis or SQLite",
         ),
         (job("bad", priority=3), "Task Mail: the job 'bad' cannot be enqueued: SQS has no priorities; leave it out"),
         (job("bad", priority=2**80), "SQS has no priorities"),

@@ -26,6 +26,7 @@ class Chore:
         self.rounds = threading.Semaphore(0)
         self.count = 0
         self.threads: set[str] = set()
+        self.sooner: Callable[[float], None] = lambda seconds: None
 
     def round(self) -> float:
         self.count += 1
@@ -124,16 +125,8 @@ def test_a_round_that_does_not_end_does_not_keep_the_worker():
     assert chore.has_rounds(1)
 
 
-class HurriedChore(Chore):
-    """May ask for its next round."""
-
-    def __init__(self, then: Callable[[int], float]) -> None:
-        super().__init__(then, "hurried")
-        self.sooner: Callable[[float], None] = lambda seconds: None
-
-
 def test_one_that_learns_that_its_next_round_must_be_sooner_has_it_then():
-    chore = HurriedChore(lambda count: 3600.0)
+    chore = Chore(lambda count: 3600.0)
     with Running(app_on(chore)):
         for _ in range(3):
             assert chore.has_rounds(1)
@@ -150,7 +143,7 @@ def test_what_is_asked_for_in_the_middle_of_a_round_is_had_after_it():
             chore.sooner(0.0)
         return 3600.0
 
-    chore = HurriedChore(asks)
+    chore = Chore(asks)
     with Running(app_on(chore)):
         assert chore.has_rounds(3)
     assert chore.count == 3

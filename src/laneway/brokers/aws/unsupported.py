@@ -169,11 +169,11 @@ def _refused(queue: str, key: str, body: str, problem: str) -> EnqueueError:
 
 def _problem(job: NewJob) -> str | None:
     if job.kind is Kind.COLLECTING:
-        return "SQS cannot gather the payloads of a collecting task; use Redis or SQLite for it"
+        return LACKS["collecting"].removesuffix(".")
     if job.to_topic and (job.kind is not Kind.PLAIN or job.timed):
         return "SNS hands on what is published at once; leave its time out, or send it to one queue, which may be later"
     if job.priority:
-        return "SQS has no priorities; leave it out, have a queue of its own for what is urgent, or use Redis or SQLite"
+        return LACKS["priorities"].removesuffix(".")
     if not job.body:
         return "its body is empty, which SQS does not take; give it one"
     if character := refused_character(job.body):

@@ -224,5 +224,5 @@ def test_the_options_of_a_ready_client_are_looked_at() -> None:
             RedisBroker.of(client, pool=0)
         with pytest.raises(ConfigError, match="prefix must be 1 to 80"):
             RedisBroker.of(client, prefix="{}")
-        with pytest.raises(ConfigError, match=r"broker must be a broker, such as RedisBroker.of\(…\) makes"):
+        with pytest.raises(ConfigError, match=r"Redis is no broker: .* RedisBroker.of\(…\) makes a broker of a client"):
             Laneway(broker=client)  # type: ignore[arg-type]

@@ -38,6 +38,7 @@ class Heartbeat:
     def __init__(self, tables: Tables, clock: Clock) -> None:
         self._tables = tables
         self._clock = clock
+        self.sooner: Callable[[float], None] = lambda seconds: None
         #: How many jobs of a queue this process holds. Set by the broker.
         self.holding: Callable[[str], int] = lambda queue: 0
         #: The ids of the jobs that a worker of this process runs, oldest claims first.
