@@ -213,10 +213,11 @@ def _broker(app: Laneway, name: str) -> Findings:
             yield unmade
             return
         can, stored = broker.capabilities, {}
+        broker.leases()  # only to see that the broker answers: without `inspect` and `health` nothing else asks it
         if can.has("inspect"):
             find_queues(app, broker)
             stored = broker.inspect.queues()
-            yield Finding("ok", "opened", f"Jobs are kept in {app.url}; it can be opened.")
+        yield Finding("ok", "opened", f"Jobs are kept in {app.url}; it can be opened.")
         said = broker.health.check(app) if can.has("health") else []
         yield from said
         if not can.has("health"):

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+import click.testing
 import pytest
 
 from laneway import Laneway
-from laneway.broker import Capabilities, Finding
+from laneway.broker import TIERS, Capabilities, Finding
 from laneway.brokers.sqlite import MemoryBroker
+from laneway.cli.commands.check import check
 from laneway.cli.findings import examine
-from laneway.errors import BrokerRefusedError, ConfigError
+from laneway.errors import BrokerAwayError, BrokerRefusedError, ConfigError
 
 pytestmark = pytest.mark.unit
 
@@ -65,6 +67,27 @@ def test_a_broker_that_cannot_be_checked_is_not_called_healthy() -> None:
     findings = found(broker)
     assert findings["cannot-check"] == ("note", UNCHECKED)
     assert "healthy" not in findings
+
+
+def core_broker(reason: str = "Core has no such tier.") -> Any:
+    """A broker with the core verbs only."""
+    broker: Any = MemoryBroker()
+    broker.capabilities = Capabilities(shared=False, lacks=dict.fromkeys(TIERS, reason))
+    for tier in TIERS:
+        delattr(broker, tier)
+    return broker
+
+
+def test_a_broker_of_core_verbs_is_asked_whether_it_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail() -> None:
+        raise BrokerAwayError("The loft does not answer.")
+
+    broker = core_broker()
+    assert found(broker)["opened"][0] == "ok"
+    monkeypatch.setattr(broker, "leases", fail)
+    findings = found(broker)
+    assert findings["broker"] == ("problem", "The loft does not answer.")
+    assert "opened" not in findings
 
 
 def test_a_listing_that_is_refused_is_a_problem(monkeypatch: pytest.MonkeyPatch) -> None:
