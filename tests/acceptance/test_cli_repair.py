@@ -46,7 +46,7 @@ def repaired(shop: Orders) -> list[str]:
 def test_nothing_to_repair(shop: Orders) -> None:
     assert "There is no database" in shop.ok("check", "orders", "--repair")
     shop.tell("order-1", "paid")
-    assert "There was nothing to mend." in shop.ok("check", "orders", "--repair")
+    assert "Nothing was mended." in shop.ok("check", "orders", "--repair")
     assert repaired(shop) == []
 
 

@@ -221,11 +221,12 @@ def _broker(app: Laneway, name: str) -> Findings:
         said = broker.health.check(app) if can.has("health") else []
         yield from said
         if not can.has("health"):
-            yield Finding("note", "cannot-check", can.lacks["health"])
+            text = f"The broker can be neither checked nor mended: {can.lacks['health']}"
+            yield Finding("note", "cannot-check", text)
         elif not any(finding.level == "problem" for finding in said):
             yield Finding("ok", "healthy", "The broker finds nothing wrong with itself.")
         if not can.has("inspect"):
-            yield Finding("note", "cannot-inspect", can.lacks["inspect"])
+            yield Finding("note", "cannot-inspect", f"Its queues cannot be looked at: {can.lacks['inspect']}")
             return
         workers = living(broker)
         hearing = ListenerAudit(app, broker, workers)

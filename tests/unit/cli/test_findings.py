@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import click.testing
@@ -56,7 +57,7 @@ def test_the_verdict_of_a_broker_that_cannot_be_inspected_is_shown() -> None:
     broker.health = SickHealth(broker.health)
     findings = found(broker)
     assert findings["sick"] == ("problem", "A pigeon is sick; call the vet.")
-    assert findings["cannot-inspect"] == ("note", UNSEEN)
+    assert findings["cannot-inspect"] == ("note", f"Its queues cannot be looked at: {UNSEEN}")
     assert "healthy" not in findings
 
 
@@ -65,7 +66,7 @@ def test_a_broker_that_cannot_be_checked_is_not_called_healthy() -> None:
     broker.capabilities = Capabilities(shared=False, lacks={"health": UNCHECKED})
     del broker.health
     findings = found(broker)
-    assert findings["cannot-check"] == ("note", UNCHECKED)
+    assert findings["cannot-check"] == ("note", f"The broker can be neither checked nor mended: {UNCHECKED}")
     assert "healthy" not in findings
 
 
@@ -88,6 +89,17 @@ def test_a_broker_of_core_verbs_is_asked_whether_it_answers(monkeypatch: pytest.
     findings = found(broker)
     assert findings["broker"] == ("problem", "The loft does not answer.")
     assert "opened" not in findings
+
+
+def test_a_broker_that_cannot_be_mended_is_not_unhealthy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "loft.py").write_text(
+        "from tests.unit.cli.test_findings import core_broker, shop\napp = shop(core_broker())\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    done = click.testing.CliRunner().invoke(check, ["loft.py", "--repair"])
+    assert done.exit_code == 0, done.output
+    assert done.output.count("Core has no such tier.") == 2
+    assert done.output.splitlines()[-1] == "ok       Nothing was mended."
 
 
 def test_a_listing_that_is_refused_is_a_problem(monkeypatch: pytest.MonkeyPatch) -> None:

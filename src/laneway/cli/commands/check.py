@@ -59,9 +59,12 @@ def _problems(findings: list[Finding]) -> list[Finding]:
 
 
 def _repair(app: Laneway) -> tuple[list[str], list[Finding]]:
-    """What was mended, and a problem if the broker could not be asked."""
+    """What was mended, and a problem if the broker could not be asked. Without `health` a broker mends nothing."""
     try:
-        return [] if unmade_store(app.broker) else app.broker.health.repair(), []
+        broker = app.broker
+        if not broker.capabilities.has("health") or unmade_store(broker):
+            return [], []
+        return broker.health.repair(), []
     except (BrokerError, ConfigError) as error:
         return [], [Finding("problem", "not-repaired", str(error))]
 
@@ -74,7 +77,7 @@ def _show(document: dict[str, Any]) -> None:
     for finding in document.get("left", ()):
         _line("left", finding.text)
     if "left" in document and not document["left"]:
-        _line("ok", "Nothing is wrong now." if document["mended"] else "There was nothing to mend.")
+        _line("ok", "Nothing is wrong now." if document["mended"] else "Nothing was mended.")
 
 
 def _line(level: str, text: str) -> None:
