@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 
 from ...broker import AutoCreateNote, Duty, Finding
-from ...errors import BrokerError
+from ...errors import BrokerAwayError, BrokerError, BrokerRefusedError
 from ...jobs.shards import shard_of
 from ..shared import CLAIMS_OF_THE_DEAD, being_resharded, mendable
 from . import reshard, transfer
@@ -48,13 +48,17 @@ def problems(caller: RedisClient) -> list[Finding]:
         except BrokerError as error:
             if not caller.is_cluster:
                 raise
-            found.append(Finding("problem", "away", str(error), server.place))
+            found.append(_unanswered(server, error))
     for server in caller.replicas():
         try:
             found += _of_server(server, caller.is_cluster, is_replica=True)
         except BrokerError as error:
-            found.append(Finding("problem", "away", str(error), server.place))
+            found.append(_unanswered(server, error))
     return found
+
+
+def _unanswered(server: Server, error: BrokerError) -> Finding:
+    return _problem("away" if isinstance(error, BrokerAwayError) else "refused", server.place, str(error))
 
 
 def _of_server(server: Server, in_cluster: bool, is_replica: bool) -> Iterator[Finding]:
@@ -165,7 +169,7 @@ def _config(server: Server, name: str) -> str | None:
     """The value of a setting; None where CONFIG is forbidden, or unknown as on some managed services."""
     try:
         answer = server.do("CONFIG", "GET", name)
-    except BrokerError:
+    except BrokerRefusedError:
         return None
     return answer[1].decode() if len(answer) == 2 else None
 
