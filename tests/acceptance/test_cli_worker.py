@@ -35,6 +35,28 @@ def test_worker_runs_what_is_there_and_ends(shop: Shop) -> None:
     assert "\x1b" not in done.stderr
 
 
+REFUSED = """
+from laneway import Laneway
+from laneway.errors import BrokerRefusedError
+
+def refuse():
+    raise BrokerRefusedError("This user may not count jobs.")
+
+app = Laneway()
+app.broker.inspect.stats = refuse
+
+@app.task
+def ping() -> None: ...
+"""
+
+
+def test_worker_that_may_not_see_whether_it_is_done_ends_with_2(shop: Shop) -> None:
+    shop.write("refused.py", REFUSED)
+    done = shop.run("worker", "refused", "--until-empty")
+    assert done.returncode == 2, done.stderr
+    assert done.stderr.count("This user may not count jobs.") == 1
+
+
 def test_worker_logs_every_job_when_verbose(shop: Shop) -> None:
     (key,) = shop.put("resize")
     assert f"default/resize {key} done" in shop.run("worker", "shop", "--until-empty", "-v").stderr

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from ..errors import ConfigError, LanewayError
+from ..errors import BrokerRefusedError, ConfigError, LanewayError, NoQueueError
 from ..telemetry import WorkerStopped, WorkerStopping, WorkerWaiting
 from .process.channel import LeaveMessage
 from .run.run import Run
@@ -91,7 +91,8 @@ LOOK_S, LOOK_SELDOM_S = 0.05, 1.0
 
 def look_s(broker: Broker) -> float:
     """Seconds between two checks for empty queues."""
-    return LOOK_S if broker.capabilities.settle_batch.count <= 1 else LOOK_SELDOM_S
+    counts_requests = broker.capabilities.settle_batch.count > 1  # else it would not collect settlements
+    return LOOK_SELDOM_S if counts_requests else LOOK_S
 
 
 def check_until_empty(broker: Broker, options: WorkerOptions) -> None:
@@ -100,19 +101,24 @@ def check_until_empty(broker: Broker, options: WorkerOptions) -> None:
         raise ConfigError(f"until_empty cannot be used on this broker. {broker.capabilities.lacks['inspect']}")
 
 
-def is_empty(broker: Broker, served: Served, unfinished: Callable[[], bool]) -> bool:
+def is_empty(parts: Assembly) -> bool:
     """Whether no job of the served shards is due, or running on any worker, and all jobs sent by runs are stored.
 
-    On a Cluster, jobs that any worker's runs have sent to these queues count while they are on their way.
+    On a Cluster, jobs that any worker's runs have sent to these queues count while they are on their way. Raises
+    BrokerRefusedError if the broker serves the fetchers and refuses this: the worker could never tell when to stop.
     """
+    broker, served = parts.app.broker, parts.served()
     try:
-        before = _idle(broker, served, unfinished)
+        before = _idle(broker, served, parts.unfinished)
         # A run may have moved a job to another shard that was already checked.
         if before is None or broker.inspect.undelivered(served):
             return False
-        return before == _idle(broker, served, unfinished)
-    except LanewayError:
-        return False  # the fetchers report that the broker is away
+        return before == _idle(broker, served, parts.unfinished)
+    except LanewayError as error:
+        # The fetchers report that the broker is away, or refuses their turns too, or that a queue is missing.
+        if isinstance(error, BrokerRefusedError) and not isinstance(error, NoQueueError) and not parts.outage:
+            raise
+        return False
 
 
 def _idle(broker: Broker, served: Served, unfinished: Callable[[], bool]) -> list[tuple[int, int]] | None:

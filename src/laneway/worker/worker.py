@@ -67,7 +67,10 @@ class Worker:
     # -- as a process ----------------------------------------------------------------------------------
 
     def run(self) -> int:
-        """Run until told to stop. 0: everything was finished or given back; 1: jobs were abandoned, or it died."""
+        """Run until told to stop. 0: everything was finished or given back; 1: jobs were abandoned, or it died.
+
+        With `until_empty` it raises BrokerRefusedError, after it has stopped, if it may not look whether it is empty.
+        """
         check_until_empty(self.app.broker, self.options)
         arm_failpoints()
         before = handle_signals(self._stopping.signalled, self._show_stacks)
@@ -76,11 +79,13 @@ class Worker:
         self._in_process = True
         try:
             self.start()
-            # With a timeout, because a signal that another thread receives does not end the main thread's wait.
-            while not self._stopping.asked.wait(look_s(self.app.broker) if self.options.until_empty else 0.5):
-                if self.options.until_empty and self.is_empty():
-                    break
-            finished = self.stop()
+            try:
+                # With a timeout, because a signal that another thread receives does not end the main thread's wait.
+                while not self._stopping.asked.wait(look_s(self.app.broker) if self.options.until_empty else 0.5):
+                    if self.options.until_empty and self.is_empty():
+                        break
+            finally:
+                finished = self.stop()
         finally:
             self._in_process = False
             self._stopping.reset()
@@ -94,7 +99,7 @@ class Worker:
 
     def is_empty(self) -> bool:
         """Whether no job that it may claim is due, or running on any worker, and all jobs sent by runs are stored."""
-        return is_empty(self.app.broker, self._running.served(), self._running.unfinished)
+        return is_empty(self._running)
 
     # -- in threads ------------------------------------------------------------------------------------
 

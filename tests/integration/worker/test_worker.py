@@ -10,6 +10,7 @@ import pytest
 
 from laneway import ConfigError, Worker, WorkerOptions
 from laneway.clock import ManualClock
+from laneway.errors import BrokerAwayError, BrokerRefusedError, NoQueueError
 from laneway.telemetry import WorkerStopped
 from tests.support.worker_fixtures import PATIENCE_S, Running
 
@@ -240,3 +241,23 @@ def test_a_worker_may_have_a_clock_of_its_own(app):
     worker = Worker(app, WorkerOptions(until_empty=True), clock=ManualClock())
     assert worker.run() == 0
     assert handle.status() == "gone"
+
+
+def test_a_broker_that_refuses_its_numbers_ends_a_worker_until_empty(app, monkeypatch):
+    @app.task
+    def ping() -> None: ...
+
+    def refuse():
+        raise next(errors, BrokerRefusedError("This user may not count jobs."))
+
+    # The first two pass: a broker that is away comes back, and a missing queue may be made.
+    errors = iter([BrokerAwayError("Lost."), NoQueueError("No queue.")])
+    monkeypatch.setattr(app.broker.inspect, "stats", refuse)
+    worker = Worker(app, WorkerOptions(until_empty=True))
+    watchdog = threading.Timer(10, worker._stopping.give_up)
+    watchdog.start()
+    with pytest.raises(BrokerRefusedError, match="may not count jobs"):
+        worker.run()
+    watchdog.cancel()
+    assert next(errors, None) is None
+    assert app.broker.leases() == {}, "it has left"

@@ -251,8 +251,10 @@ class Supervisor:
         finished = child.leaving is not None and code == 0
         if self._stop_asked or (self.options.until_empty and finished):
             return None
-        if code >= 0 and not self._served:
-            # It could not start, and no other child has: it would fail again. It has said why.
+        refused = self.options.until_empty and child.leaving is not None and code == 2
+        if refused or (code >= 0 and not self._served):
+            # It may not look whether its queues are empty; or it could not start, and no other child has. Another
+            # child would fail again. It has said why.
             self._code = code if code in (1, 2) else 1
             self._stop_asked = True
             return None
