@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import msgspec
 
-from ....errors import BrokerError, ConfigError
+from ....errors import BrokerError, BrokerRefusedError, ConfigError
 from ..clients import Clients
 from ..dynamodb.items import INDEX
 from ..settings import AWSSettings
@@ -90,7 +90,10 @@ class QueueARNs(msgspec.Struct):
 
 
 def look(channels: SQSQueues, queues: Iterable[str]) -> QueueARNs:
-    """What can be found out now; without credentials, or without queues, that is nothing."""
+    """What can be found out now; without credentials, or without queues, that is nothing.
+
+    Raises BrokerAwayError: a policy with guessed names must not pass for one that was looked up.
+    """
     found = QueueARNs()
     try:
         for queue in queues:
@@ -100,8 +103,8 @@ def look(channels: SQSQueues, queues: Iterable[str]) -> QueueARNs:
                 redrive = redrive_of(attributes)
                 if redrive is not None:
                     found.letters[channel.name] = redrive.dead_letter_target_arn
-    except BrokerError:
-        pass  # a policy is often written before there is anybody who may look
+    except BrokerRefusedError:
+        pass  # a policy is often written before any credentials may look
     return found
 
 
@@ -109,7 +112,7 @@ def caller_of(clients: Clients) -> str | None:
     """The account of the credentials, if there are any and STS can be asked."""
     try:
         account: str = clients.sts("get_caller_identity")["Account"]
-    except BrokerError:
+    except BrokerError:  # then nothing is guessed: `place_of` asks for --account
         return None
     return account
 

@@ -13,7 +13,7 @@ from laneway.brokers.aws.admin.iam import ACTIONS, EVENTS, PUBLISHES, QueueARNs,
 from laneway.brokers.aws.admin.iam import AccountLocation as Somewhere
 from laneway.brokers.aws.admin.resources import QueueRequirement, needs_of
 from laneway.brokers.aws.broker import AWSBroker
-from laneway.errors import BrokerError, BrokerRefusedError, ConfigError
+from laneway.errors import BrokerAwayError, BrokerError, BrokerRefusedError, ConfigError
 from laneway.events.event import Subscription
 from laneway.jobs.data import EventCopy, NewJob
 from laneway.jobs.settlement import buried, done, failed, postponed
@@ -261,6 +261,16 @@ def test_without_an_account_it_is_asked_for(fake: Place, monkeypatch: pytest.Mon
 
 def _away(operation: str, **params: Any) -> dict[str, Any]:
     raise BrokerRefusedError("Nobody may look.")
+
+
+def test_an_outage_is_no_answer(fake: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    def lose(*args: object) -> dict[str, str]:
+        raise BrokerAwayError("SQS is away.")
+
+    with ready(fake) as broker:
+        monkeypatch.setattr(broker.channels, "attributes", lose)
+        with pytest.raises(BrokerAwayError):
+            look(broker.channels, NEEDS)
 
 
 @pytest.mark.parametrize(("region", "start"), [("cn-north-1", "arn:aws-cn:"), ("us-gov-west-1", "arn:aws-us-gov:")])
