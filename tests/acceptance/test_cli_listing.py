@@ -91,7 +91,7 @@ def test_pages_go_on_as_they_began(shop: Orders, order: list[str]) -> None:
     ("args", "said"),
     [
         (["--queue", "stock", "--from", "1", "--after", "x"], "Give --from or --after, not both"),
-        (["--which", "running", "--by", "retry_count"], "Running jobs cannot be sorted by retry_count"),
+        (["--which", "running", "--by", "retry_count"], "Jobs that are running cannot be sorted by retry_count; use"),
         (["--by", "retry_count", "--from", "many"], "'many' is not a retry_count"),
         (["--by", "retry_count", "--from", "nan"], "'nan' is not a retry_count"),
         (["--from", "tomorrow"], "'tomorrow' is not a time"),

@@ -19,6 +19,7 @@ import msgspec
 
 from ..app import Laneway
 from ..broker import Broker, Listing, Order
+from ..brokers.page_cursor import check_order
 from ..errors import BrokerError, BrokerRefusedError, ConfigError
 from ..events.event import is_copy
 from ..jobs.data import JobView, Kind, Payload
@@ -228,8 +229,7 @@ def list_jobs(
         raise ConfigError("--after is a place in one queue; say which with --queue.")
     if after is not None and start is not None:
         raise ConfigError("Give --from or --after, not both: the place after a page is behind what it began with.")
-    if which == "running" and order == "retry_count":
-        raise ConfigError("Running jobs cannot be sorted by retry_count; sort them by perform_at or by key.")
+    check_order(which, order)
     value = None if start is None else _starting_value(order, start)
     jobs: list[JobView] = []
     more: dict[str, str] = {}
