@@ -130,6 +130,10 @@ CHUNK_CHARS = 16_000_000
 #: Jobs of a queue or a morgue that are handled in one step: short transactions, so that workers get their turns.
 PAGE = 500
 
+#: How many payloads of a job `find` shows, and how many a listing shows.
+SHOWN = 1_000
+SHOWN_IN_LISTING = 10
+
 
 def empty_by_pages(
     inspect: InspectTier, operate: OperateTier, queue: str, *, revive: bool, most: int

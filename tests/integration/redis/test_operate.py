@@ -11,8 +11,8 @@ from laneway.brokers.redis import RedisBroker
 from laneway.brokers.redis.codec import new_job
 from laneway.brokers.redis.keys import Keys
 from laneway.brokers.redis.layout import Layouts
-from laneway.brokers.redis.operate import CHUNK
 from laneway.brokers.redis.script import load
+from laneway.brokers.shared import PAGE
 from laneway.clock import ManualClock
 from laneway.errors import BrokerError
 from laneway.jobs.settlement import buried, failed
@@ -33,7 +33,7 @@ def broker(redis_server: RedisServer, open_url: Opener, clock: ManualClock) -> I
 
 def test_any_number_of_keys_may_be_named(broker: RedisBroker) -> None:
     """They go in several calls, and a name that is said twice counts once, or not at all if it is gone by then."""
-    names = [f"k{n}" for n in range(3 * CHUNK)]
+    names = [f"k{n}" for n in range(3 * PAGE)]
     put(broker, *names, delay_s=60)
     assert broker.operate.run_now("q", [*names, *names, "nobody"]) == len(names)
     hand = ScriptedWorker(broker)

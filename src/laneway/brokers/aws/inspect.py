@@ -29,9 +29,9 @@ from .dynamodb.delayed_jobs import Table
 from .dynamodb.items import DelayedItem
 from .dynamodb.tables import Tables
 from .errors import DeniedError, MissingError
-from .settings import AWSSettings
+from .settings import LOOK_AGAIN_S, AWSSettings
 from .sqs.dead_letters import DeadLetterMorgue
-from .sqs.queues import LOOK_AGAIN_S, SQSQueues
+from .sqs.queues import SQSQueues
 from .sqs.turn import SQSTurns
 
 #: A table with more jobs than this is counted at most once in `LONG_S` seconds.

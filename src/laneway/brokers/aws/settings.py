@@ -29,11 +29,16 @@ MAX_NAME = LONGEST_NAME
 LONGEST_WAIT_S = 20
 LONGEST_DELAY_S = 900
 LONGEST_VISIBILITY_S = 12 * 3_600
+#: The most messages of one request to SQS, and of one answer. SNS has the same limit.
+BATCH = 10
 #: A poll sends items that are due within the longest delay of SQS. If polls were further apart, items would be late.
 LONGEST_POLL_S = LONGEST_DELAY_S
 MOST_PARTITIONS = 1_000
 #: The bytes of a message, and of a batch of them, that SQS takes by default and SNS at most.
 DEFAULT_MESSAGE_BYTES = 262_144
+
+#: Seconds until a queue or a table that was missing is looked for again.
+LOOK_AGAIN_S = 60.0
 
 _FIFO = ".fifo"
 _LOOKS = "an sqs URL looks like sqs://name?region=eu-central-1"

@@ -23,6 +23,7 @@ import msgspec
 from ...broker import Listing, Order, Page
 from ...jobs.data import JobView, QueueStats, Status, WorkerView
 from ..page_cursor import Position, check_order, check_start, read_position, write_position
+from ..shared import SHOWN, SHOWN_IN_LISTING
 from .client.errors import StaleLayoutError, ensure_current
 from .client.server import RedisClient
 from .codec import ViewRecord
@@ -56,8 +57,7 @@ def _search(server: RedisClient, name: bytes, identity: bytes) -> bytes:
         count = max(1, min(MANY, CHARS * seen // max(chars, 1)))
 
 
-#: `find` shows at most this many payloads of a job, and no more once they have this many bytes.
-FIND_SHOWN = 1_000
+#: `find` shows no more payloads of a job once they have this many bytes.
 SHOWN_BYTES = 32_000_000
 
 _read_views = msgspec.msgpack.Decoder(list[ViewRecord]).decode
@@ -153,8 +153,6 @@ def _pairs(answer: Sequence[bytes]) -> dict[str, bytes]:
     return {answer[i].decode(): answer[i + 1] for i in range(0, len(answer), 2)}
 
 
-#: How many payloads of a job a page shows.
-PAGE_SHOWN = 10
 #: The limits of one call of the script: jobs looked at, jobs shown, and the bytes of their payloads.
 CANDIDATES = 1_000
 MOST = 250
@@ -294,7 +292,7 @@ def _feed(
             reverse=request.reverse,
             place=place,
             count=count,
-            payloads=PAGE_SHOWN,
+            payloads=SHOWN_IN_LISTING,
             bytes=BYTES,
             candidates=CANDIDATES,
             moving=layout.record.resharding > 0,
@@ -365,7 +363,7 @@ class RedisInspect:
             found: dict[int, JobView] = {}
             for tag in layout.tags_of_key(key):
                 views = _read_views(
-                    _ask(self._layouts, layout, "find", tag, key=key, payloads=FIND_SHOWN, bytes=SHOWN_BYTES)
+                    _ask(self._layouts, layout, "find", tag, key=key, payloads=SHOWN, bytes=SHOWN_BYTES)
                 )
                 for view in views:
                     found.setdefault(_RANKS[view.status], view.job_view(queue, layout.shard(tag)))

@@ -12,15 +12,12 @@ from collections.abc import Generator, Sequence
 from typing import Any
 
 from ...broker import EmptyMorgueResult
-from ..shared import due_at, empty_by_pages
+from ..shared import PAGE, due_at, empty_by_pages
 from .client.errors import StaleLayoutError
 from .inspect import RedisInspect, ask
 from .layout import TRIES, Layout, Layouts
 from .script import load
 from .wakeup import wake, wake_on_cluster, wakeup_keys_for
-
-#: Thousands of keys at once must not stop the server.
-CHUNK = 500
 
 #: The tags of one call, and its keys.
 _Part = tuple[tuple[str, ...], list[str]]
@@ -93,7 +90,7 @@ def _parts(layout: Layout, keys: Sequence[str], home: int | None) -> list[_Part]
         homes = layout.tags_of_key(key)
         groups.setdefault(tuple(homes if home is None else homes[home : home + 1]), []).append(key)
     return [
-        (tags, group[first : first + CHUNK]) for tags, group in groups.items() for first in range(0, len(group), CHUNK)
+        (tags, group[first : first + PAGE]) for tags, group in groups.items() for first in range(0, len(group), PAGE)
     ]
 
 

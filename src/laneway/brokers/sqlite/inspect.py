@@ -16,13 +16,9 @@ import msgspec
 from ...broker import Listing, Order, Page
 from ...jobs.data import Headers, JobView, Kind, Payload, QueueStats, Status, WorkerView
 from ..page_cursor import check_order, check_start, read_position, write_position
-from ..shared import unknown_queue
+from ..shared import SHOWN, SHOWN_IN_LISTING, unknown_queue
 from .queues import QueueRow, Sql, to_json
 from .store import Store
-
-#: How many payloads of a job `find` shows, and how many a listing shows.
-SHOWN = 1_000
-SHOWN_IN_LISTING = 10
 
 
 class _ViewRow(msgspec.Struct, array_like=True):

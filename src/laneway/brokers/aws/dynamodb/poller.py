@@ -22,11 +22,11 @@ from typing import Protocol
 from ....clock import Clock
 from ....errors import BrokerError
 from ..errors import MissingError
-from ..settings import LONGEST_DELAY_S, AWSSettings
+from ..settings import LONGEST_DELAY_S, LOOK_AGAIN_S, AWSSettings
 from .delayed_jobs import CLAIM_S, Table
 from .forward import Forwarder
 from .items import DelayedItem
-from .tables import LOOK_AGAIN_S, Tables
+from .tables import Tables
 
 #: A short round that starts this much too early, by the wall clock, still counts as the round for the item due then.
 _EARLY_S = 1.0

@@ -13,12 +13,9 @@ from typing import Any
 from ....clock import Clock
 from ..clients import Clients
 from ..errors import DeniedError, MissingError
-from ..settings import AWSSettings
+from ..settings import LOOK_AGAIN_S, AWSSettings
 from .delayed_jobs import Table
 from .items import INDEX, sqs_name
-
-#: Seconds until a table that was not found is looked for again.
-LOOK_AGAIN_S = 60.0
 
 _log = logging.getLogger("laneway")
 

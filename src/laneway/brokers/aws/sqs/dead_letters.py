@@ -26,7 +26,7 @@ from ....jobs.data import JobView, Kind, Payload, Status
 from ...page_cursor import Position, check_order, check_start, read_position, write_position
 from ..clients import Clients
 from ..dynamodb.tables import Tables
-from ..settings import AWSSettings
+from ..settings import BATCH, AWSSettings
 from .message import Message, OutgoingMessage, SQSQueue, headers_of, read, resend_of
 from .queues import SQSQueues
 from .send import MessageSender, TimedMessage
@@ -39,8 +39,6 @@ HIDDEN_S = 90
 RESERVE_S = 10.0
 #: Seconds that a receive waits. SQS then asks all its servers, so an empty answer means an empty queue.
 WAIT_S = 1
-#: Entries of one request.
-TEN = 10
 #: The message was deleted, or has been received again since.
 GONE = frozenset({"ReceiptHandleIsInvalid", "InvalidParameterValue", "MessageNotInflight"})
 
@@ -93,7 +91,7 @@ class DeadLetterReceiver:
             answer = self._clients.sqs(
                 "receive_message",
                 QueueUrl=self._letters.url,
-                MaxNumberOfMessages=TEN,
+                MaxNumberOfMessages=BATCH,
                 VisibilityTimeout=HIDDEN_S,
                 WaitTimeSeconds=self._wait_s,
                 AttributeNames=["All"],
@@ -137,8 +135,8 @@ class DeadLetterReceiver:
     def _batch(self, operation: str, letters: Sequence[DeadLetter], more: dict[str, Any]) -> list[DeadLetter]:
         """Carry out an operation on letters, ten per request. Returns the existing letters for which it failed."""
         failed: list[DeadLetter] = []
-        for start in range(0, len(letters), TEN):
-            part = letters[start : start + TEN]
+        for start in range(0, len(letters), BATCH):
+            part = letters[start : start + BATCH]
             entries = [
                 {"Id": str(number), "ReceiptHandle": letter.message.receipt, **more}
                 for number, letter in enumerate(part)
@@ -303,13 +301,13 @@ class DeadLetterMorgue:
             found = _by_key(_wanted(hand, channel, set(keys)))
             # The letters of a key in the order in which they were sent; the keys in the order of their burials.
             ordered = [letter for same in sorted(found.values(), key=_last_death) for letter in same]
-            for start in range(0, len(ordered), TEN):
+            for start in range(0, len(ordered), BATCH):
                 if not hand.is_safe():
                     raise BrokerRefusedError(
                         f"SQS was too slow: {len(ordered) - start} of {len(ordered)} dead letters in {letters.name} "
                         "were left as they are; do it again for those."
                     )
-                part = ordered[start : start + TEN]
+                part = ordered[start : start + BATCH]
                 act(channel, part)
                 hand.delete([copy for letter in part for copy in (letter, *letter.copies)])
             return len(found)

@@ -14,7 +14,8 @@ from itertools import islice
 
 from ....broker import EmptyMorgueResult
 from ....clock import Clock
-from .dead_letters import HIDDEN_S, TEN, DeadLetter, DeadLetterMorgue, DeadLetterReceiver, is_from, is_ownerless
+from ..settings import BATCH
+from .dead_letters import HIDDEN_S, DeadLetter, DeadLetterMorgue, DeadLetterReceiver, is_from, is_ownerless
 from .message import SQSQueue
 
 
@@ -51,7 +52,7 @@ class MorgueEmptier:
             before = left
             with self._morgue.receiver(letters) as hand:
                 wanted = self._wanted(hand, channel, letters)
-                while left > 0 and (part := list(islice(wanted, min(TEN, left)))) and hand.is_safe():
+                while left > 0 and (part := list(islice(wanted, min(BATCH, left)))) and hand.is_safe():
                     self._carry_out(channel, hand, part)
                     left -= len(part)
                     yield len(part)

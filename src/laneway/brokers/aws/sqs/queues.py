@@ -17,12 +17,11 @@ from ....config import DEFAULT_QUEUE
 from ..admin.resources import redrive_of
 from ..clients import Clients
 from ..errors import AWSError, DeniedError, MissingError, MissingQueueError
-from ..settings import MAX_NAME, AWSSettings
+from ..settings import LOOK_AGAIN_S, MAX_NAME, AWSSettings
 from .message import SQSQueue
 from .retention import QueueLimits
 
-#: Seconds after which a queue that was missing is looked for again, and after which a redrive policy is read again.
-LOOK_AGAIN_S = 60.0
+#: Seconds after which a redrive policy is read again.
 READ_AGAIN_S = 600.0
 
 FIFO_SUFFIX = ".fifo"

@@ -19,11 +19,11 @@ from ....errors import BrokerRefusedError
 from ....ids import new_id
 from ..clients import Clients
 from ..errors import MissingError
+from ..settings import BATCH
 from .inflight import Inflight, QueueBuffer
 from .intake import Intake
 from .message import Message, SQSQueue, read
 from .queues import SQSQueues
-from .visibility import BATCH
 
 #: Messages that have been ready for so long, and that no worker here wants, are given back for other workers.
 STALE_S = 0.5

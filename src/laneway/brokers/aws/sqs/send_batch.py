@@ -19,10 +19,9 @@ import msgspec
 from ....errors import BrokerAwayError, BrokerError, EnqueueError
 from ..clients import Clients
 from ..errors import BatchRefusedError, DeniedError, MissingError, is_refusal, is_transient
+from ..settings import BATCH
 from .message import SQSQueue
 
-#: The entries of a request.
-MOST = 10
 #: Seconds, or up to half less, before each further try for entries that SQS did not take though they are all right.
 PAUSES_S = (0.1, 0.2, 0.4, 0.8, 1.6)
 
@@ -62,7 +61,7 @@ def split(sizes: Sequence[int], limit: int) -> Iterator[range]:
     """Entries of these sizes in as few requests as keep their order. One that is too large by itself is left to SQS."""
     first = total = 0
     for number, size in enumerate(sizes):
-        if number > first and (number - first == MOST or total + size > limit):
+        if number > first and (number - first == BATCH or total + size > limit):
             yield range(first, number)
             first, total = number, 0
         total += size

@@ -22,14 +22,14 @@ from ..clients import Clients
 from ..dynamodb.heartbeat import Heartbeat
 from ..dynamodb.retry_store import RetryStore
 from ..dynamodb.tables import Tables
-from ..settings import AWSSettings
+from ..settings import BATCH, AWSSettings
 from .inflight import ClaimMessages, HeldMessage, Inflight, QueueBuffer
 from .intake import Intake
 from .queues import SQSQueues
 from .receive import Receivers
 from .send import MessageSender
 from .settle import Settler, TurnSettlements
-from .visibility import BATCH, MessageChange, MessageChanger, VisibilityExtender
+from .visibility import MessageChange, MessageChanger, VisibilityExtender
 
 #: The lease if no worker has joined.
 LEASE_S = 30.0

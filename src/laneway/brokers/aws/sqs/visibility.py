@@ -20,11 +20,10 @@ from ....clock import Clock
 from ....errors import BrokerAwayError
 from ..clients import Clients
 from ..errors import AWSError
+from ..settings import BATCH
 from .inflight import HeldMessage, Inflight
 from .message import Message
 
-#: The most entries in a request to SQS.
-BATCH = 10
 #: Parallel batches. boto3 does not get faster with more.
 PARALLEL = 4
 #: Seconds before each new try for an entry that AWS could not carry out. It is then sent alone.
