@@ -129,7 +129,7 @@ class Database:
         """
         if not self._is_intact():
             raise BrokerAwayError(
-                f"This process can no longer use the database {self.path}: its file descriptors were closed. "
+                f"This process can no longer use the database {self.place}: its file descriptors were closed. "
                 "Restart it."
             )
 
@@ -150,9 +150,9 @@ class Database:
             text = f"There is no folder {folder} for the database {self.path.name}; make it first."
             return Finding("problem", "no-folder", text, self.place)
         if not os.access(folder, os.W_OK):
-            text = f"The database {self.path} cannot be made: the folder {folder} may not be written to."
+            text = f"The database {self.place} cannot be made: the folder {folder} may not be written to."
             return Finding("problem", "read-only-folder", text, self.place)
-        text = f"There is no database {self.path} yet; a worker or the first job makes it."
+        text = f"There is no database {self.place} yet; a worker or the first job makes it."
         return Finding("ok", "no-database", text, self.place)
 
     def check_file(self) -> None:
@@ -170,7 +170,7 @@ class Database:
         if self._astray:
             what = "is gone" if found is None else "was replaced by another file"
             raise BrokerAwayError(
-                f"The database {self.path} {what} while it was in use; put it back, or restart this process."
+                f"The database {self.place} {what} while it was in use; put it back, or restart this process."
             )
 
     def _identity(self) -> tuple[int, int] | None:
@@ -201,7 +201,7 @@ class Database:
         with self._opening:
             if not self.path.parent.is_dir():
                 raise ConfigError(
-                    f"The database {self.path} cannot be opened: there is no folder {self.path.parent}; make it first."
+                    f"The database {self.place} cannot be opened: there is no folder {self.path.parent}; make it first."
                 )
             sentinel.watch()
             connection = sqlite3.connect(self.path, timeout=0, isolation_level=None, check_same_thread=False)
@@ -219,7 +219,7 @@ class Database:
         # Two processes that open a new file at once both get "locked" here, whatever busy_timeout says.
         mode = self._patiently(connection, "PRAGMA journal_mode = WAL").fetchone()[0]
         if mode != "wal":
-            raise ConfigError(f"The database {self.path} cannot use SQLite's WAL mode; put it on a local disk.")
+            raise ConfigError(f"The database {self.place} cannot use SQLite's WAL mode; put it on a local disk.")
         connection.execute(f"PRAGMA synchronous = {self._synchronous}")
         connection.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
         self._migrate(connection)
@@ -228,7 +228,7 @@ class Database:
         """Refuse a database of another program, before anything in it is changed."""
         (tables,) = self._patiently(connection, "SELECT count(*) FROM sqlite_master").fetchone()
         if tables and _pragma(connection, "application_id") != APPLICATION_ID:
-            raise ConfigError(f"{self.path} is a database of another program; give Laneway a file of its own.")
+            raise ConfigError(f"{self.place} is a database of another program; give Laneway a file of its own.")
 
     def _migrate(self, connection: sqlite3.Connection) -> None:
         versions = len(self._schema)
@@ -239,7 +239,7 @@ class Database:
             version = _pragma(connection, "user_version")  # again: another process may have been first
             if version > versions:
                 raise ConfigError(
-                    f"The database {self.path} was written by a newer Laneway (schema {version}, this one knows "
+                    f"The database {self.place} was written by a newer Laneway (schema {version}, this one knows "
                     f"{versions}); upgrade Laneway."
                 )
             for number in range(version + 1, versions + 1):
@@ -257,26 +257,26 @@ class Database:
         name = getattr(error, "sqlite_errorname", None) or ""
         if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
             return BrokerAwayError(
-                f"The database {self.path} was locked by others for {self._timeout_s:g} s; nothing was written."
+                f"The database {self.place} was locked by others for {self._timeout_s:g} s; nothing was written."
             )
         if name == "SQLITE_FULL":
-            return BrokerAwayError(f"The disk of {self.path} is full; nothing was written. Make room.")
+            return BrokerAwayError(f"The disk of {self.place} is full; nothing was written. Make room.")
         if name.startswith("SQLITE_IOERR"):
-            return BrokerAwayError(f"The database {self.path} cannot be read or written ({error}); look at its disk.")
+            return BrokerAwayError(f"The database {self.place} cannot be read or written ({error}); look at its disk.")
         if name.startswith(("SQLITE_CANTOPEN", "SQLITE_PERM", "SQLITE_READONLY", "SQLITE_AUTH")):
             place = self._unwritable()
             if place is not None or name.startswith("SQLITE_READONLY"):
                 why = str(error) if place is None else f"{place} cannot be written"
                 return ConfigError(
-                    f"The database {self.path} is read-only: {why}. Make its file, the folder and what SQLite keeps "
+                    f"The database {self.place} is read-only: {why}. Make its file, the folder and what SQLite keeps "
                     "beside the file (-wal, -shm) writable for this user, and mount their disk writable."
                 )
             return ConfigError(
-                f"The database {self.path} cannot be opened ({error}); look at the path and its permissions."
+                f"The database {self.place} cannot be opened ({error}); look at the path and its permissions."
             )
         if name.startswith(("SQLITE_NOTADB", "SQLITE_CORRUPT")):
-            return ConfigError(f"{self.path} is not a database of Laneway's or is damaged ({error}).")
-        return BrokerRefusedError(f"The database {self.path} refused: {error}.")
+            return ConfigError(f"{self.place} is not a database of Laneway's or is damaged ({error}).")
+        return BrokerRefusedError(f"The database {self.place} refused: {error}.")
 
     def _unwritable(self) -> Path | None:
         """A file of the database, or the folder of SQLite's log, that this process may read but not write."""

@@ -14,7 +14,7 @@ import pytest
 
 from laneway import sentinel
 from laneway.brokers.sqlite import MemoryBroker, SQLiteBroker
-from laneway.errors import ConfigError, EnqueueError
+from laneway.errors import BrokerRefusedError, ConfigError, EnqueueError
 from laneway.testing.conformance.fixtures import ScriptedWorker, call, keys, put
 from laneway.urls import Url, open_broker
 
@@ -197,3 +197,12 @@ assert broker.health.check() == []
 def test_the_child_of_a_fork_has_a_copy_and_the_parent_keeps_its_jobs() -> None:
     """In a program of its own, while another thread is at work: a lock that it holds must not stay locked for ever."""
     subprocess.run([sys.executable, "-W", "ignore", "-c", FORKING], check=True, timeout=PATIENCE_S)
+
+
+def test_its_errors_name_it_as_users_do() -> None:
+    broker = MemoryBroker()
+    with (
+        pytest.raises(BrokerRefusedError, match="The database memory: refused: no such table"),
+        broker._db.read() as db,
+    ):
+        db.execute("SELECT * FROM pigeons")
