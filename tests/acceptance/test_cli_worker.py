@@ -80,6 +80,11 @@ def test_unknown_queue_is_refused_and_the_known_ones_named(shop: Shop) -> None:
     assert shop.wrong("dev", "shop", "-Q", "default,a b").startswith("queue must be 1 to 80 letters")
 
 
+def test_a_broker_that_is_not_shared_has_one_process(shop: Shop) -> None:
+    said = shop.wrong("worker", "shop", "--url", "memory:", "--processes", "2")
+    assert said.startswith("memory: is not shared between processes, so there can be no other:")
+
+
 def test_database_that_cannot_be_opened(shop: Shop) -> None:
     for command in ("worker", "dev"):
         said = shop.wrong(command, "shop", "--url", "sqlite:///no/folder/jobs.db")

@@ -230,7 +230,7 @@ def serve(
             worker.supervised_by(link)
         elif worker.options.processes > 1 or ports.health is not None or ports.metrics is not None:
             raise ConfigError(
-                f"{worker.app.url} is in the memory of one process, so there can be no other: leave out --processes, "
+                f"{worker.app.url} is not shared between processes, so there can be no other: leave out --processes, "
                 "--health-port and --metrics-port, or give another --url."
             )
         return worker.run()
