@@ -422,4 +422,4 @@ def test_the_command_line_tells_whose_jobs_they_are(app):
 def test_aws_needs_a_standard_queue_for_it(app):
     listener = app.listener("login", name="on_login", max_retry_count=3)(takes_any)
     need = needs_of(app)[listener.queue]
-    assert (need.plain, need.keyed, need.collecting, need.runs) == (["on_login"], [], [], {False: 4})
+    assert (need.plain, need.keyed, need.runs) == (["on_login"], [], {False: 4})

@@ -234,9 +234,6 @@ def check_app(broker: AWSBroker, app: Laneway) -> Iterator[Finding]:
     """Findings for resources that an app's tasks and listeners need, and that are missing or different on AWS."""
     for need in needs_of(app).values():
         channels = {channel.fifo: channel for channel in broker.channels.existing(need.queue)}
-        for task in need.collecting:
-            text = f"The collecting task {task} cannot run on SQS; use Redis or SQLite for it."
-            yield Finding("problem", "collecting", text, task)
         for fifo in (False, True):
             if not need.tasks(fifo):
                 continue

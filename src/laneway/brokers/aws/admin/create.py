@@ -156,10 +156,6 @@ class Creation:
         for topic in publishes:
             yield from self._events.topic(topic, "for what the app publishes")
         for need in needs.values():
-            for task in need.collecting:
-                yield CreateStep(
-                    "problem", f"The collecting task {task} cannot run on SQS; use Redis or SQLite for it."
-                )
             wanted = need.subscription
             if wanted is not None and wanted.topic not in publishes:
                 yield from self._events.topic(wanted.topic, f"for the events of {', '.join(need.plain)}")

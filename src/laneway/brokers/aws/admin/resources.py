@@ -29,8 +29,6 @@ class QueueRequirement(msgspec.Struct):
     #: The names of the tasks with plain jobs, and of the tasks whose calls have keys.
     plain: list[str] = []
     keyed: list[str] = []
-    #: The names of collecting tasks, which cannot run on SQS.
-    collecting: list[str] = []
     #: The most runs of a job, all retries included, among the keyed (True) and the plain tasks (False).
     runs: dict[bool, int] = {}
     #: The subscription of the listener, if it is a listener's queue.
@@ -47,14 +45,14 @@ class QueueRequirement(msgspec.Struct):
 
 
 def needs_of(app: Laneway) -> dict[str, QueueRequirement]:
-    """The queues of an app's tasks and listeners, in the order of their declaration."""
+    """The queues of an app's tasks and listeners, in the order of their declaration.
+
+    The app is on SQS, so none of its tasks is a collecting one.
+    """
     found: dict[str, QueueRequirement] = {}
     for task in app.registry:
         queue = task.options.queue or DEFAULT_QUEUE
         need = found.setdefault(queue, QueueRequirement(queue))
-        if task.kind is Kind.COLLECTING:
-            need.collecting.append(task.name)
-            continue
         fifo = task.kind is Kind.KEYED
         need.tasks(fifo).append(task.name)
         runs = task.options.retries(task.kind) + 1
