@@ -107,11 +107,11 @@ def emptied_cluster(redis_cluster: RedisCluster) -> Iterator[MakeBroker]:
 
 
 def test_the_second_broker_is_the_model() -> None:
-    hold_against_the_model(SecondBroker, 200)
+    hold_against_the_model(SecondBroker, 100)
 
 
 def test_the_sqlite_broker_is_the_model(wiped: Wiped) -> None:
-    hold_against_the_model(wiped.on, 100)
+    hold_against_the_model(wiped.on, 120)
 
 
 def test_the_sqlite_broker_in_memory_is_the_model() -> None:

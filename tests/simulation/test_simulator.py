@@ -28,7 +28,7 @@ pytestmark = pytest.mark.simulation
 
 MANY = os.environ.get("LANEWAY_SEEDS")
 #: One on Redis takes as long as two on SQLite, and as long as twenty on the second broker.
-SEEDS = {"second": 30, "fake": 25, "sqlite": 20, "memory": 10, "valkey": 6, "redis": 2}
+SEEDS = {"second": 15, "fake": 25, "sqlite": 30, "memory": 5, "valkey": 6, "redis": 2}
 #: Those that need no server.
 LOCAL: dict[str, Callable[[Path], Connect]] = {
     "sqlite": on_sqlite,
