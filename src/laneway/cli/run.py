@@ -184,16 +184,16 @@ ARGUMENTS = "laneway.arguments"
 @contextmanager
 def early_signals() -> Iterator[list[int]]:
     """Collect the signals that stop a worker while its code is being imported, which may take long. None is lost."""
-    told: list[int] = []
+    signals: list[int] = []
 
     def stop(number: int) -> None:
-        if told and number == signal.SIGINT:
+        if signals and number == signal.SIGINT:
             raise KeyboardInterrupt  # the user does not want to wait
-        told.append(number)
+        signals.append(number)
 
     before = handle_signals(stop, lambda: None)
     try:
-        yield told
+        yield signals
     finally:
         restore_signals(before)
 
@@ -204,11 +204,11 @@ def serve(
     link: SupervisorLink | None,
     log_format: Format,
     ports: StatusPorts,
-    told: Sequence[int],
+    signals: Sequence[int],
 ) -> int:
     """Run a worker as the child of a supervisor, or as the supervisor, with its log on the terminal.
 
-    `told` holds signals that arrived before.
+    `signals` arrived before.
     """
     process = str(link.number) if link and link.processes > 1 else None
     with log_on_terminal(worker.app.logger, log_format, process):
@@ -218,10 +218,10 @@ def serve(
 
             supervisor = Supervisor(worker.app, worker.options, _command(ctx))
             with shown(supervisor, ports):
-                return supervisor.run(told)
-        if told:
+                return supervisor.run(signals)
+        if signals:
             return 0
-        worker.told = told  # signals may still be added until the worker handles them itself
+        worker.signals = signals  # signals may still be added until the worker handles them itself
         if link is not None:
             if ports.metrics is not None:
                 tally = RunCounters(worker.app.telemetry)

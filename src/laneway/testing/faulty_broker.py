@@ -21,7 +21,7 @@ LOCAL = ("nudge", "close", "duties")
 
 
 class FaultyBroker:
-    """Passes every verb on to another broker, unless told to fail. A tier's verb is named without its tier."""
+    """Passes every verb on to another broker, unless a test makes it fail. A tier's verb is named without its tier."""
 
     def __init__(self, broker: CoreBroker) -> None:
         self.inner = complete(broker)
@@ -57,14 +57,14 @@ class FaultyBroker:
     def _call(self, verb: str, target: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         self.calls[verb] += 1
         if self.away:
-            raise BrokerAwayError("The broker is away, as it was told to be.")
+            raise BrokerAwayError("The broker is away, as the test wants it.")
         if self._requests[verb] > 0:
             self._requests[verb] -= 1
-            raise BrokerAwayError(f"The request {verb} was lost, as it was told to be.")
+            raise BrokerAwayError(f"The request {verb} was lost, as the test wants it.")
         answer = target(*args, **kwargs)
         if self._answers[verb] > 0:
             self._answers[verb] -= 1
-            raise BrokerAwayError(f"The answer to {verb} was lost, as it was told to be.")
+            raise BrokerAwayError(f"The answer to {verb} was lost, as the test wants it.")
         return answer
 
 

@@ -44,7 +44,7 @@ class SubscriptionDuty:
             self._all = {}
         self._lock = threading.Lock()
         self._left = dict(self._all)
-        #: Whether the broker must still be told to make missing resources.
+        #: Whether the worker must still ask the broker to make missing resources.
         self._provides = app.development and app.broker.capabilities.has("health")
         #: The kind of error that was reported, for each queue; under "" if a resource could not be made.
         self._told: dict[str, type[Exception]] = {}

@@ -51,7 +51,7 @@ class Worker:
         self._lifecycle = threading.RLock()
         self._in_process = False
         #: Signals that came before `run` could handle them.
-        self.told: Sequence[int] = ()
+        self.signals: Sequence[int] = ()
 
     @property
     def id(self) -> str:
@@ -74,7 +74,7 @@ class Worker:
         check_until_empty(self.app.broker, self.options)
         arm_failpoints()
         before = handle_signals(self._stopping.signalled, self._show_stacks)
-        for number in self.told:
+        for number in self.signals:
             self._stopping.signalled(number)
         self._in_process = True
         try:

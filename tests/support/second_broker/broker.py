@@ -90,7 +90,7 @@ class MemorySubscriptions:
     _changed: threading.Condition
 
     def __init__(self) -> None:
-        #: Filters by topic and queue. As texts, so that nobody holds a part of one.
+        #: Filters by topic and queue. As texts, so that no caller holds a part of one.
         self._subscriptions: dict[tuple[str, str], str | None] = {}
 
     def subscribe(self, subscription: Subscription) -> bool:
@@ -443,19 +443,19 @@ class SecondBroker(MemorySubscriptions):
             found = [problem for queue in self._queues.values() for problem in sharding.problems(queue)]
             if any(worker.view.dead and worker.claims for worker in self._workers.values()):
                 found.append(CLAIMS_OF_THE_DEAD)
-            unknown = len(self._claims_of_nobody())
+            unknown = len(self._ownerless_claims())
             return [*found, mendable("unknown-worker", unknown, "Claims of no worker")] if unknown else found
 
     def repair(self) -> list[str]:
         with self._changed:
             mended = [line for queue in self._queues.values() for line in sharding.repair(queue)]
-            for job in (unknown := self._claims_of_nobody()):
+            for job in (unknown := self._ownerless_claims()):
                 settling.give_back(self._queues[job.queue], job, started=True)
             given_back = self.reclaim() + len(unknown)
             self._changed.notify_all()
             return [*mended, f"Claims given back: {given_back}."] if given_back else mended
 
-    def _claims_of_nobody(self) -> list[MemoryJob]:
+    def _ownerless_claims(self) -> list[MemoryJob]:
         """Jobs that are said to run, though no worker holds them."""
         held = {job.ref for worker in self._workers.values() for job in worker.claims.values()}
         jobs = (job for queue in self._queues.values() for job in queue.by_key.values())

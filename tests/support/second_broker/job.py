@@ -33,7 +33,7 @@ class PayloadEntry(msgspec.Struct):
     deaths: int = 0
 
     def payload(self, kind: Kind) -> Payload:
-        """The payload as others see it: a copy, and without the score of a head, which is nobody's business."""
+        """The payload as others see it: a copy, and without the score of a head, which no reader needs."""
         if kind is not Kind.KEYED:
             return Payload(self.body, self.score, self.identity)
         headers = dict(self.headers) if self.headers else None

@@ -44,7 +44,7 @@ class AWSOperate:
         reporter: Heartbeat,
         pollers: Pollers,
     ) -> None:
-        """`pollers` are told the due times of the jobs that it moves."""
+        """It tells `pollers` the due times of the jobs that it moves."""
         self._channels = channels
         self._tables = tables
         self._forwarder = forwarder

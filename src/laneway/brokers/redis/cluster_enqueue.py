@@ -314,11 +314,11 @@ def _in_part(error: BrokerError | EnqueueError, jobs: Sequence[NewJob], left: li
     keys = ", ".join(repr(jobs[number].key) for number in left[:_NAMED]) + (", …" if len(left) > _NAMED else "")
     text = f"{error} The other jobs were stored; these {len(left)} may not have been: {keys}."
     if isinstance(error, EnqueueError):
-        told: EnqueueError | BrokerError = EnqueueError(text, place=error.place)
+        partial: EnqueueError | BrokerError = EnqueueError(text, place=error.place)
     else:
-        told = BrokerAwayError(text) if isinstance(error, BrokerAwayError) else BrokerRefusedError(text)
-    told.unstored = left
-    return told
+        partial = BrokerAwayError(text) if isinstance(error, BrokerAwayError) else BrokerRefusedError(text)
+    partial.unstored = left
+    return partial
 
 
 def by_shard(jobs: Iterable[NewJob], layouts: Layouts) -> list[list[NewJob]]:

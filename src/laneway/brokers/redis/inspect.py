@@ -344,10 +344,10 @@ class RedisInspect:
 
     def workers(self) -> list[WorkerView]:
         keys = self._layouts.keys
-        stored, told, ended = self._layouts.server.do_all(
+        workers, stored_times, ended = self._layouts.server.do_all(
             [("HGETALL", keys.workers), ("HGETALL", keys.times), ("ZRANGE", keys.dead, 0, -1)]
         )
-        views, times, dead = _pairs(stored), _pairs(told), {name.decode() for name in ended}
+        views, times, dead = _pairs(workers), _pairs(stored_times), {name.decode() for name in ended}
         found = {name: _read_worker(view) for name, view in views.items() if not name.startswith("shards:")}
         busy = _busy(self._layouts, list(found))
         for name, view in found.items():

@@ -149,7 +149,7 @@ class Layouts:
     def open(self, layout: Layout, *, tell: bool = False) -> None:
         """Open the shards of a queue that no process has opened, or that a process left unopened when it died.
 
-        With `tell`, shards that are open already are also told whether the queue is paused.
+        With `tell`, it also tells shards that are open already whether the queue is paused.
         """
         args = [self.args(paused=layout.record.paused, tell=tell)]
         self.server.run_all([(load("open"), [tag], args) for tag in layout.all_tags])

@@ -116,19 +116,19 @@ def _context(layouts: Layouts, layout: Layout, tags: int = 1) -> dict[str, objec
 def _set_paused(layouts: Layouts, queue: str, *, paused: bool) -> bool:
     """Note in the queue's record whether it is paused, and tell its shards. Returns whether that was a change.
 
-    The shards are told even if the record did not change: the process that changed it may have died before.
+    It tells the shards even if the record did not change: the process that changed it may have died before.
     """
     changed = layouts.server.run(load("pause"), [layouts.keys.queues], [layouts.args(queue=queue, paused=paused)])
     if changed is None:
         return False
     layouts.forget(queue)
     for _ in range(TRIES):
-        told = layouts.get(queue)
-        layouts.open(told, tell=True)
+        layout = layouts.get(queue)
+        layouts.open(layout, tell=True)
         layouts.forget(queue)
         # If two processes do this at once, the last one to tell the shards then reads the true record, and tells that.
         true = layouts.get(queue)
-        if (true.record.paused, true.all_tags) == (told.record.paused, told.all_tags):
+        if (true.record.paused, true.all_tags) == (layout.record.paused, layout.all_tags):
             break
     if not paused:
         wake(layouts, queue)

@@ -175,8 +175,8 @@ def _finish(layouts: Layouts, layout: Layout) -> None:
 def _last_turns(states: Sequence[Mapping[bytes, bytes]], is_cluster: bool) -> list[bytes]:
     """Each worker, and the last of its turns that the old shards remember.
 
-    If the worker repeats that turn, the new shards must give the same answer. They are told of later turns, which claim
-    nothing any more, as these are taken.
+    If the worker repeats that turn, the new shards must give the same answer. A later turn claims nothing any more, and
+    is recorded in the new shards when it is taken.
     """
     last: dict[bytes, tuple[int, bool, bytes]] = {}
     for state in states:

@@ -59,19 +59,19 @@ def dev(
         ctx.exit(_reload(target, watch, given["shutdown_timeout_s"]))
     log_format: Format = given.pop("log_format") or ("rich" if sys.stderr.isatty() else "plain")
     ports = status_ports(given)
-    with early_signals() as told:
+    with early_signals() as signals:
         link = SupervisorLink.from_environment()
         reloader = reloaded()
         if is_below_reloader() and _is_default(ctx, "shutdown_timeout_s"):
             given["shutdown_timeout_s"] = SHUTDOWN_TIMEOUT_S
         found = load(target)
         found.app.development = True
-        worker = make_worker(ctx, found, url, {**given, "verbose": True}, WorkerStart(link, log_format, told))
+        worker = make_worker(ctx, found, url, {**given, "verbose": True}, WorkerStart(link, log_format, signals))
         if link is None:
             _greet(found, found.app.url if url is None else without_secrets(url))
         if reloader is not None:
             reloader.serving()
-        code = serve(ctx, worker, link, log_format, ports, told)
+        code = serve(ctx, worker, link, log_format, ports, signals)
     ctx.exit(code)
 
 

@@ -54,10 +54,10 @@ def worker(ctx: click.Context, /, target: str, url: str | None, **given: Any) ->
     """
     log_format: Format = given.pop("log_format") or "plain"
     ports = status_ports(given)
-    with early_signals() as told:
+    with early_signals() as signals:
         link = SupervisorLink.from_environment()
-        made = make_worker(ctx, load(target), url, given, WorkerStart(link, log_format, told))
-        code = serve(ctx, made, link, log_format, ports, told)
+        made = make_worker(ctx, load(target), url, given, WorkerStart(link, log_format, signals))
+        code = serve(ctx, made, link, log_format, ports, signals)
     ctx.exit(code)
 
 
@@ -68,7 +68,7 @@ class WorkerStart:
     link: SupervisorLink | None
     log_format: Format
     #: Signals that arrived during the start.
-    told: Sequence[int]
+    signals: Sequence[int]
 
 
 def make_worker(
@@ -140,7 +140,7 @@ def prepare(target: Target) -> None:
 def check_queues(app: Laneway, wanted: Iterable[str], start: WorkerStart) -> None:
     """Open the broker, and raise ConfigError if a wanted queue exists neither in it nor in the app.
 
-    Does not check if the broker is away, or if the worker is told to stop first.
+    Does not check if the broker is away, or if a signal stops the worker first.
     """
     known = app.queues()
     broker = app.broker
@@ -153,7 +153,7 @@ def check_queues(app: Laneway, wanted: Iterable[str], start: WorkerStart) -> Non
     if not broker.capabilities.has("inspect"):
         return  # the broker cannot list its queues
     try:
-        found = call_with_deadline(broker.inspect.queues, unless=lambda: bool(start.told), say=say)
+        found = call_with_deadline(broker.inspect.queues, unless=lambda: bool(start.signals), say=say)
     except BrokerAwayError:
         return  # the worker logs that, and continues when the broker is back
     known += [name for name in found if name not in known]

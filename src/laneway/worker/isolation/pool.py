@@ -60,7 +60,7 @@ class ProcessPool:
         self._app = app
         self._options = options
         self._lock = threading.Lock()
-        #: Every process that has not ended, including those that were told to end.
+        #: Every process that has not ended, including those that this pool is ending.
         self._all: set[IsolatedProcess] = set()
         #: The processes that wait for a run, unused ones first.
         self._idle: list[IsolatedProcess] = []

@@ -102,13 +102,13 @@ class Supervisor:
 
     # -- running ---------------------------------------------------------------------------------------
 
-    def run(self, told: Sequence[int] = ()) -> int:
+    def run(self, signals: Sequence[int] = ()) -> int:
         """Run until told to stop. Returns 0 if all children finished or gave back their jobs, and another code if not.
 
-        `told` are signals that came before it could handle them.
+        `signals` came before it could handle them.
         """
         before = handle_signals(self._signalled, self._show_stacks)
-        for number in told:
+        for number in signals:
             self._signalled(number)
         waking, self._woken = socket.socketpair()
         for end in (waking, self._woken):

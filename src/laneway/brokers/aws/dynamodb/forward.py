@@ -63,16 +63,21 @@ class Forwarder:
     """Sends items of tables to their queues. Each forwarder has its own claims, even within one process."""
 
     def __init__(
-        self, clients: Clients, channels: SQSQueues, settings: AWSSettings, clock: Clock, told: set[str] | None = None
+        self,
+        clients: Clients,
+        channels: SQSQueues,
+        settings: AWSSettings,
+        clock: Clock,
+        missing: set[str] | None = None,
     ) -> None:
-        """`told` are the queues that were logged as missing, by this or another forwarder of the process."""
+        """`missing` has the queues that this or another forwarder of the process has logged as missing."""
         self.mine = new_id()
         self._clients = clients
         self._channels = channels
         self._settings = settings
         self._clock = clock
         self._told: set[str] = set()
-        self._told_missing = set() if told is None else told
+        self._logged_missing = set() if missing is None else missing
 
     def forward(
         self, table: Table, items: Sequence[DelayedItem], stuck: set[tuple[str, str]] | None = None
@@ -91,10 +96,10 @@ class Forwarder:
                 try:
                     channel = self._channels.of(queue, fifo)
                 except MissingError as error:
-                    if queue not in self._told_missing:
-                        self._told_missing.add(queue)
-                        told = "%s Delayed jobs wait for it in the table %s; laneway delayed -Q %s lists them."
-                        _log.warning(told, error, table.name, queue)
+                    if queue not in self._logged_missing:
+                        self._logged_missing.add(queue)
+                        text = "%s Delayed jobs wait for it in the table %s; laneway delayed -Q %s lists them."
+                        _log.warning(text, error, table.name, queue)
                     found.kept += held
                 except DeniedError as error:
                     if queue in self._channels.declared():

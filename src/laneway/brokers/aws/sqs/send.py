@@ -61,12 +61,12 @@ class SendProgress:
 
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         if isinstance(error, (BrokerError, EnqueueError)):
-            told = copy.copy(error)
+            partial = copy.copy(error)
             left = [number for number in range(len(self._keys)) if number not in self._stored]
-            told.args = (self._text(error, left),)
+            partial.args = (self._text(error, left),)
             if self._by_place and len(self._keys) > 1:
-                told.unstored = left
-            raise told from None
+                partial.unstored = left
+            raise partial from None
 
     def _text(self, error: BrokerError | EnqueueError, left: Sequence[int]) -> str:
         text, total = str(error), len(self._keys)
@@ -137,7 +137,7 @@ class MessageSender:
         pollers: Pollers | None = None,
         publisher: SNSPublisher | None = None,
     ) -> None:
-        """`pollers` are told the due times of the items that it stores in tables."""
+        """It tells `pollers` the due times of the items that it stores in tables."""
         self._clients = clients
         self._channels = channels
         self._tables = tables
