@@ -33,7 +33,7 @@ def test_keys_in_a_shard_that_is_not_theirs_are_put_right() -> None:
     assert keys(ScriptedWorker(broker).claim(shards=[4])) == ["0"]
 
 
-def test_claims_of_nobody_are_given_back() -> None:
+def test_claims_that_no_worker_holds_are_given_back() -> None:
     broker = SecondBroker()
     calls(broker, "k", "a")
     hand = ScriptedWorker(broker)
