@@ -133,7 +133,8 @@ class Receiver:
 
     def _is_wanted(self) -> bool:
         buffer = self._buffer
-        if len(buffer.ready) >= buffer.demand or self._paused(buffer.channel.queue):
+        # A turn that claims nothing, or an empty answer, may have set the demand to 0 while another thread waits.
+        if len(buffer.ready) >= max(buffer.demand, min(buffer.waits, 1)) or self._paused(buffer.channel.queue):
             return False
         recent_s = RECENT_S if buffer.error is None else PATIENT_S
         return buffer.waits > 0 or self._clock.monotonic() - buffer.asked_at < recent_s
