@@ -74,6 +74,7 @@ class AWSBroker:
         self.health = AWSHealth(self)
         self.reporter.holding = self.turns.holding
         self.reporter.running = self.turns.running
+        self.reporter.resumed = self.turns.resumed
         # Verbs that one part carries out alone.
         self.enqueue = self.sender.enqueue
         self.turn = self.turns.turn

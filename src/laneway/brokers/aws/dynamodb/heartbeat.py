@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter, deque
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from typing import TypeVar
 
 import msgspec
@@ -43,6 +43,8 @@ class Heartbeat:
         self.holding: Callable[[str], int] = lambda queue: 0
         #: The ids of the jobs that a worker of this process runs, oldest claims first.
         self.running: Callable[[str], list[str]] = lambda worker: []
+        #: Wakes the workers of this process that wait, after a queue was resumed here or elsewhere. Set by the broker.
+        self.resumed: Callable[[], None] = lambda: None
         self._views: dict[str, WorkerView] = {}
         #: Queue, processed, failed. Any thread appends; `_write_counts` empties it.
         self._counts: deque[tuple[str, int, int]] = deque()
@@ -113,7 +115,7 @@ class Heartbeat:
                 f"{self._tables.name(queue)} with `laneway aws create`."
             )
         changed = table.set_paused(queue, paused)
-        self._paused[queue] = paused
+        self._note_pauses({queue: paused})
         return changed
 
     # -- a round's parts -------------------------------------------------------------------------------
@@ -154,8 +156,13 @@ class Heartbeat:
 
     def _read_pauses(self) -> None:
         for table, queues in self._by_table(self._queues(), lambda queue: queue).items():
-            for queue, item in table.queue_items(queues).items():
-                self._paused[queue] = item.paused
+            self._note_pauses({queue: item.paused for queue, item in table.queue_items(queues).items()})
+
+    def _note_pauses(self, paused: Mapping[str, bool]) -> None:
+        resumed = any(self.paused(queue) and not now for queue, now in paused.items())
+        self._paused.update(paused)
+        if resumed:
+            self.resumed()
 
     def _by_table(self, things: Collection[T], queue_of: Callable[[T], str]) -> dict[Table, list[T]]:
         """Group things by the table of their queue. Things without a table are left out."""

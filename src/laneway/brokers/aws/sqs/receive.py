@@ -246,11 +246,11 @@ class Receivers:
                 pass
 
     def wait(self, queues: Collection[str], timeout_s: float) -> set[str]:
-        """Wait until a queue has ready messages or an error. Returns those queues."""
-        opened = {queue: self.open(queue) for queue in queues if not self._paused(queue)}
+        """Wait until a queue has ready messages or an error. Returns those queues. A paused queue may be resumed."""
+        opened = {queue: self.open(queue) for queue in queues}
         buffers = [buffer for each in opened.values() for buffer in each]
         if self._inline:
-            self.receive(buffers, 1)
+            self.receive([buffer for buffer in buffers if not self._paused(buffer.channel.queue)], 1)
             timeout_s = 0.0
         deadline = time.monotonic() + timeout_s
         changed = self._stock.changed
@@ -261,7 +261,7 @@ class Receivers:
                 self.ask([buffer], max(1, buffer.demand))
             try:
                 while True:
-                    ready = {queue for queue, each in opened.items() if any(map(_calls_for_a_turn, each))}
+                    ready = {queue for queue, each in opened.items() if self._calls_for_a_turn(queue, each)}
                     left_s = deadline - time.monotonic()
                     if ready or nudges != self._nudges or left_s <= 0:
                         return ready
@@ -276,6 +276,14 @@ class Receivers:
         with self._stock.changed:
             self._nudges += 1
             self._stock.changed.notify_all()
+
+    def resumed(self) -> None:
+        """Let the receivers and the waits of this process notice that a queue is no longer paused."""
+        with self._stock.changed:
+            self._stock.changed.notify_all()
+
+    def _calls_for_a_turn(self, queue: str, buffers: Collection[QueueBuffer]) -> bool:
+        return not self._paused(queue) and any(buffer.ready or buffer.error is not None for buffer in buffers)
 
     def _buffer(self, channel: SQSQueue) -> QueueBuffer:
         with self._stock.changed:
@@ -293,7 +301,3 @@ class Receivers:
                     wait_s=self._wait_s,
                 )
             return buffer
-
-
-def _calls_for_a_turn(buffer: QueueBuffer) -> bool:
-    return bool(buffer.ready) or buffer.error is not None

@@ -227,6 +227,10 @@ class SQSTurns:
         """End every wait of this process now."""
         self._receivers.nudge()
 
+    def resumed(self) -> None:
+        """Wake the receivers and the waits of this process: a queue is no longer paused."""
+        self._receivers.resumed()
+
     def _lease_s(self) -> float | None:
         """For how long messages are hidden; None if there is no worker."""
         return max((worker.lease_s for worker in self._workers.values()), default=None)
