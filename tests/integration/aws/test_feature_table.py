@@ -8,18 +8,20 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from laneway.broker import Broker, Feature, complete
 from laneway.brokers.aws.broker import AWSBroker
+from laneway.brokers.aws.sqs.intake import MOMENT_S
 from laneway.brokers.sqlite import MemoryBroker, SQLiteBroker
 from laneway.errors import LanewayError
 from laneway.events.event import Attribute, FilterPolicy, Subscription, copy_key
 from laneway.events.filters import passes
 from laneway.jobs.data import EventCopy, Hints, NewJob
-from laneway.jobs.settlement import buried, done, failed
-from laneway.testing.conformance.fixtures import ScriptedWorker, bodies, call, job, keys, numbers, value
+from laneway.jobs.settlement import buried, done, failed, released
+from laneway.testing.conformance.fixtures import LONG_S, ScriptedWorker, bodies, call, job, keys, numbers, value
 from tests.support.aws.brokers import opened, ready
 from tests.support.aws.fake.server import FakeServer
 from tests.support.feature_table import BROKERS, feature_table, split_page
@@ -192,6 +194,22 @@ def listing_workers(broker: Broker) -> None:
     assert [worker.id for worker in broker.inspect.workers()] == ["w-1"]
 
 
+def claiming(broker: Broker) -> None:
+    """Not in one turn: a worker waits, and takes another turn."""
+    broker.enqueue([job("a"), job("b")])
+    hand = ScriptedWorker(broker)
+    assert broker.wait(["q"], 5.0) == {"q"}
+    assert sorted(keys(hand.claim(1) + hand.claim(1))) == ["a", "b"]
+
+
+def giving_back(broker: Broker) -> None:
+    broker.enqueue([job("a")])
+    hand = ScriptedWorker(broker)
+    hand.settle(released(hand.one()))
+    assert broker.wait(["q"], 5.0) == {"q"}
+    assert keys(hand.claim()) == ["a"]
+
+
 def pausing(broker: Broker) -> None:
     broker.enqueue([job("a")])
     hand = ScriptedWorker(broker)
@@ -239,6 +257,17 @@ CONDITIONS: dict[str, Callable[[Broker], None]] = {
     "counting what is processed and failed": counting,
     "listing workers": listing_workers,
     "pausing queues": pausing,
+    "a turn claims all that is due, and a wait names all queues with due jobs": claiming,
+    "what is given back, or retried without a delay, is due at once": giving_back,
+}
+
+#: What the words of a condition mean: whether SQS can do it without a table, with one, and with records.
+MEANINGS = {
+    "with the table": ["no", "yes", "yes"],
+    "with the table; numbers are up to 10 s old": ["no", "yes", "yes"],
+    "with the table and `records=on`": ["no", "no", "yes"],
+    "those whose messages have arrived": ["yes", "yes", "yes"],
+    "within a second": ["yes", "yes", "yes"],
 }
 
 #: What every broker does, whatever it lacks.
@@ -309,5 +338,51 @@ def test_a_condition_is_true(what: str, fake: FakeServer, tmp_path: Path) -> Non
     for name in ("memory", "SQLite", "SQS", "SQS with the table", "SQS with records"):
         tries.append(outcome(CONDITIONS[what], name, fake, tmp_path))
         fake.reset()
-    with_table = {"with the table": "yes", "with the table and `records=on`": "no"}[BROKERS["SQS"].conditions[what]]
-    assert tries == ["yes", "yes", "no", with_table, "yes"]
+    assert tries == ["yes", "yes", *MEANINGS[BROKERS["SQS"].conditions[what]]]
+
+
+def test_numbers_are_as_old_as_the_last_heartbeat(fake: FakeServer) -> None:
+    """What a worker holds, and what it has settled, is told by its heartbeat, every ten seconds."""
+    with ready(fake, "q") as aws:
+        broker = complete(aws)
+        broker.enqueue([job("a"), job("b")])
+        hand = ScriptedWorker(broker)
+        claims = hand.claim()
+        hand.settle(done(claims[0]))
+        assert (numbers(broker).processed, [worker.busy for worker in broker.inspect.workers()]) == (0, [0])
+        assert aws.reporter.round() == 10.0
+        assert (numbers(broker).processed, [worker.busy for worker in broker.inspect.workers()]) == (1, [1])
+
+
+def test_a_turn_and_a_wait_do_not_see_what_has_not_arrived(fake: FakeServer) -> None:
+    """Neither asks SQS: the receiving threads do. This one is held back."""
+    with ready(fake, "q", inline=False) as broker:
+        broker.enqueue([job("a")])
+        (buffer,) = (each for each in broker.turns._receivers.open("q") if not each.channel.fifo)
+        with broker.turns._receivers._receivers[buffer.channel.url]._asking:
+            hand = ScriptedWorker(complete(broker))
+            assert hand.claim() == []
+            assert broker.wait(["q"], 0.01) == set()
+        assert broker.wait(["q"], LONG_S) == {"q"}
+        assert keys(hand.claim()) == ["a"]
+
+
+def test_what_is_received_while_it_is_given_back_is_hidden_for_a_second(
+    fake: FakeServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SQS hands it out again before the settlement has ended. Then it comes a second time."""
+    with ready(fake, "q") as broker:
+        broker.enqueue([job("a")])
+        hand = ScriptedWorker(complete(broker))
+        claim = hand.one()
+        conclude = broker.turns._settler._conclude
+
+        def receive_and_conclude(*args: Any) -> None:
+            assert broker.wait(["q"], 0.0) == set()
+            conclude(*args)
+
+        monkeypatch.setattr(broker.turns._settler, "_conclude", receive_and_conclude)
+        hand.settle(released(claim))
+        assert (hand.claim(), fake.queues["q"].counts.in_flight) == ([], 1)
+        (message,) = fake.queues["q"].messages
+        assert 0 < message.visible_at - fake._now() <= MOMENT_S == 1

@@ -16,10 +16,10 @@ TABLE = "waiter"
 
 
 @contextmanager
-def opened(place: Place, **options: Any) -> Iterator[AWSBroker]:
-    """A broker of a process that has just begun; `table=None` for one that has no table."""
+def opened(place: Place, *, inline: bool = True, **options: Any) -> Iterator[AWSBroker]:
+    """A broker of a process that has just begun; `table=None` for one that has no table. Not `inline`: with threads."""
     settings = place.settings(**{"table": TABLE, "wait_s": 0, **options})
-    broker = AWSBroker(settings, clients=Clients.of(settings, **place.clients), inline=True)
+    broker = AWSBroker(settings, clients=Clients.of(settings, **place.clients), inline=inline)
     try:
         yield broker
     finally:
