@@ -4,7 +4,7 @@
 - `fake/`: the fake: SQS, SNS, DynamoDB and STS in one process, on a clock that a test may move
 - `moto_server`: moto's server, fixed where it breaks promises of AWS that tests need
 - `real_account`: the real AWS, for `make test-aws`
-- `development_broker`: the AWS broker with missing queues made on first use, and its duties done
+- `development_broker`: the AWS broker with missing queues made on first use, and its duties done; also with threads
 - `simulated_aws`: the AWS broker on a fake without HTTP and threads, for simulations and the state machine
 - `message_machine`: the state machine that holds the AWS broker to what it promises on SQS
 - `broken_brokers`: AWS brokers with one mistake each, which the simulator and the machine must see

@@ -1,23 +1,29 @@
-"""DevelopmentBroker: the AWS broker with an operator who makes missing queues and topics, and a worker's duties.
+"""DevelopmentBroker: the AWS broker with an operator who makes what is missing, and with a worker's duties.
 
 The conformance suite expects a queue to be made by its first use, and has no threads that do the duties of a worker.
+All else is the broker's own: `wait`, `nudge`, `renew` and the tiers are not touched, but for what is named below.
 """
 
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Collection, Sequence
-from contextlib import nullcontext
 from typing import Any
 
 from laneway.broker import Answer, Turn, UrgentDuty
 from laneway.brokers.aws.admin.create import Creation
 from laneway.brokers.aws.admin.resources import QueueRequirement, queue_attributes
 from laneway.brokers.aws.broker import AWSBroker
+from laneway.brokers.aws.clients import Clients
+from laneway.brokers.aws.sqs.intake import MOMENT_S
+from laneway.brokers.aws.sqs.turn import LEASE_S
 from laneway.brokers.shared import check_shards, check_subscription
+from laneway.clock import Clock
 from laneway.events.event import Subscription
 from laneway.jobs.data import NewJob, QueueStats, WorkerView
+from tests.support.aws.fake.messages import Message
+from tests.support.aws.fake.server import FakeServer
+from tests.support.servers import wait_until
 
 
 class DevelopmentBroker(AWSBroker):
@@ -26,19 +32,18 @@ class DevelopmentBroker(AWSBroker):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._making = threading.Lock()
-        #: A message that is received while it is being given back is hidden for a second, and time may stand still.
-        self._giving_back = threading.Lock()
         self._made: set[str] = set()
-        self._nudges = 0
         #: When each duty is due, on the monotonic clock.
         self._due: dict[UrgentDuty, float] = {}
+        # The operator: queues, tables and topics are made by an operator, or by a worker in development.
         self.enqueue = self._enqueue  # type: ignore[method-assign]
         self.turn = self._turn  # type: ignore[method-assign]
-        self.wait = self._wait  # type: ignore[method-assign]
-        self.nudge = self._nudge  # type: ignore[method-assign]
         self._subscribe, self.events.subscribe = self.events.subscribe, self._make_and_subscribe  # type: ignore[method-assign]
-        self._stats, self.inspect.stats = self.inspect.stats, self._fresh_stats  # type: ignore[method-assign]
-        self._workers, self.inspect.workers = self.inspect.workers, self._fresh_workers  # type: ignore[method-assign]
+        # The clock: the heartbeat that publishes these is ten seconds apart, and a test reads them at once.
+        self._stats, self.inspect.stats = self.inspect.stats, self._published_stats  # type: ignore[method-assign]
+        self._workers, self.inspect.workers = self.inspect.workers, self._published_workers  # type: ignore[method-assign]
+
+    # -- the operator ----------------------------------------------------------------------------------
 
     def _make(self, *queues: str) -> None:
         with self._making:
@@ -58,28 +63,10 @@ class DevelopmentBroker(AWSBroker):
         self.sender.enqueue(jobs)
 
     def _turn(self, turn: Turn) -> Answer:
+        """Before the turn, make the queues of its outboxes, and do the duties that are due."""
         self._do_duties()
         self._make(*(job.queue for settlement in turn.settlements for job in settlement.outbox or ()))
-        with self._giving_back if turn.settlements else nullcontext():
-            return self.turns.turn(turn)
-
-    def renew(self, worker: str, held: Collection[int], before: int) -> None:
-        with self._giving_back:
-            super().renew(worker, held, before)
-
-    def _wait(self, queues: Collection[str], timeout_s: float) -> set[str]:
-        """Look again and again: on a clock that stands still, SQS waits for nothing."""
-        until, nudges = time.monotonic() + timeout_s, self._nudges
-        while True:
-            self._do_duties()
-            with self._giving_back:
-                found = self.turns.wait(queues, 0.0)
-            if found or nudges != self._nudges or time.monotonic() >= until:
-                return found
-            time.sleep(0.005)
-
-    def _nudge(self) -> None:
-        self._nudges += 1
+        return self.turns.turn(turn)
 
     def _make_and_subscribe(self, subscription: Subscription) -> bool:
         check_subscription(subscription)
@@ -89,7 +76,7 @@ class DevelopmentBroker(AWSBroker):
         self.topics.create(subscription.topic)
         return self._subscribe(subscription)
 
-    # -- duties ----------------------------------------------------------------------------------------
+    # -- the clock: a worker does its duties in threads, which cannot wait on a clock of the tests ---------
 
     def join(self, worker: WorkerView) -> None:
         super().join(worker)
@@ -109,10 +96,58 @@ class DevelopmentBroker(AWSBroker):
                 finally:
                     self._due[duty] = min(self._due[duty], self.clock.monotonic() + again_s)
 
-    def _fresh_stats(self) -> list[QueueStats]:
+    def _published_stats(self) -> list[QueueStats]:
+        """The numbers after the next heartbeat. The conditions of the broker name the delay."""
         self.reporter.round()
         return self._stats()
 
-    def _fresh_workers(self) -> list[WorkerView]:
+    def _published_workers(self) -> list[WorkerView]:
+        """The workers after the next heartbeat. The conditions of the broker name the delay."""
         self.reporter.round()
         return self._workers()
+
+
+class ThreadedBroker(DevelopmentBroker):
+    """The same with receiving threads, as in production, on a fake with the machine's clock.
+
+    A turn on SQS brings the messages that the receivers have by then: a worker waits for more, and takes another
+    turn. A test takes one turn and expects all that is due. So before a turn this broker has its receivers bring what
+    the fake would hand out now, and what comes back within the second for which a message stays hidden that is
+    received while it is given back. `wait` and `nudge` are the broker's own.
+    """
+
+    def __init__(self, fake: FakeServer, clock: Clock) -> None:
+        settings = fake.settings(table="waiter", records=True)
+        super().__init__(settings, clock=clock, clients=Clients.of(settings, **fake.clients))
+        self._fake = fake
+
+    def _turn(self, turn: Turn) -> Answer:
+        if limit := self.turns._wanted(turn):
+            buffers = self.turns._receivers.open(turn.queue)
+            self.turns._receivers.ask(buffers, limit)
+            names = [buffer.channel.name for buffer in buffers]
+            wait_until(
+                lambda: sum(len(buffer.ready) for buffer in buffers) >= limit or self._has_all(names),
+                lambda: f"{names}: {[self._fake.queues[name].counts for name in names]}",
+            )
+        return super()._turn(turn)
+
+    def _has_all(self, names: Collection[str]) -> bool:
+        """Whether no message of these SQS queues can be received soon, and none is on its way to us."""
+        found: list[bool] = []
+
+        def look() -> None:
+            soon = self._fake._now() + MOMENT_S
+            held = {message.message_id for each in self.turns._stock.holding for message in (each.message, *each.twins)}
+            for queue in (self._fake.queues[name] for name in names):
+                at = queue.next_at()
+                coming = any(_is_fresh(message) and message.id not in held for message in queue.messages)
+                found.append(coming or (at is not None and at <= soon))
+
+        self._fake._do(look)
+        return not any(found)
+
+
+def _is_fresh(message: Message) -> bool:
+    """Whether nothing has happened to a message since it was received."""
+    return bool(message.handles) and message.visible_at == message.received_at + LEASE_S
