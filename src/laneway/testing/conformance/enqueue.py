@@ -12,7 +12,20 @@ from ...jobs.keys import MAX_KEY
 from ...jobs.merge import LARGEST_SCORE
 from ...jobs.settlement import done
 from ...jobs.shards import DEFAULT_SHARDS, MAX_SHARDS
-from .fixtures import BrokerFixtures, ScriptedWorker, call, job, keys, lacks, needs, numbers, only, put, value
+from .fixtures import (
+    BrokerFixtures,
+    ScriptedWorker,
+    call,
+    every_key,
+    job,
+    keys,
+    lacks,
+    needs,
+    numbers,
+    only,
+    put,
+    value,
+)
 
 
 class EnqueueTests(BrokerFixtures):
@@ -39,13 +52,17 @@ class EnqueueTests(BrokerFixtures):
             broker.shards.reshard("q", shards)
         assert broker.declare("q", 2) == 5
 
-    @needs("inspect")
     def test_a_queue_that_nobody_declared_is_made_by_its_first_job(self, broker: Broker) -> None:
         """And the job is in it."""
         put(broker, "a", queue="new")
-        assert "new" in broker.inspect.queues()
         assert broker.status("new", "a") == "queued"
         assert keys(ScriptedWorker(broker).claim(queue="new")) == ["a"]
+
+    @needs("inspect")
+    def test_a_queue_that_its_first_job_made_is_shown(self, broker: Broker) -> None:
+        """Among those that were declared."""
+        put(broker, "a", queue="new")
+        assert set(broker.inspect.queues()) == {"new", "q"}
 
     @needs("sharding")
     def test_a_queue_that_nobody_declared_has_the_default_number_of_shards(self, broker: Broker) -> None:
@@ -74,14 +91,22 @@ class EnqueueTests(BrokerFixtures):
         assert (claims[key].payloads[0].body, claims[key].headers) == (body, {"h": "x\0y"})
 
     @needs("inspect", "queued_jobs")
-    def test_numbers_and_times_are_stored_as_given(self, broker: Broker, clock: ManualClock) -> None:
-        """Not one bit of a time or a score is rounded away, nor of a number within a body."""
+    def test_times_and_scores_are_shown_as_given(self, broker: Broker, clock: ManualClock) -> None:
+        """Not one bit is rounded away. A plain job may have a score, too; it means nothing to the broker."""
         clock.step(0.123456789)
         at = clock.now() - 1.0000001
-        put(broker, "a", body="123456789012345678901234567890", perform_at=at, score=0.1 + 0.2)
+        put(broker, "a", perform_at=at, score=0.1 + 0.2)
         assert only(broker, "a").perform_at == at
+        assert only(broker, "a").payloads[0].score == 0.1 + 0.2
+        assert ScriptedWorker(broker).one().payloads[0].score == 0.1 + 0.2
+
+    def test_numbers_and_times_are_stored_as_given(self, broker: Broker, clock: ManualClock) -> None:
+        """Not one bit of a time is rounded away, nor of a number within a body."""
+        clock.step(0.123456789)
+        at = clock.now() - 1.0000001
+        put(broker, "a", body="123456789012345678901234567890", perform_at=at)
         claim = ScriptedWorker(broker).one()
-        assert (claim.perform_at, claim.payloads) == (at, [Payload("123456789012345678901234567890", 0.1 + 0.2)])
+        assert (claim.perform_at, claim.payloads) == (at, [Payload("123456789012345678901234567890")])
 
     def test_a_body_of_the_largest_size_is_stored(self, broker: Broker) -> None:
         """`max_body` is a promise."""
@@ -134,16 +159,28 @@ class EnqueueTests(BrokerFixtures):
         broker.enqueue([job("a", "same"), job("b", "same")])
         assert keys(ScriptedWorker(broker).claim()) == ["a", "b"]
 
-    @needs("inspect", "queued_jobs")
     def test_queues_in_one_broker_know_nothing_of_each_other(self, broker: Broker) -> None:
-        """A key is unique within its queue; claims, counts and morgues are a queue's own."""
+        """A key is unique within its queue, and a claim is a queue's own."""
         broker.enqueue([job("a", "mine"), job("a", "other's", queue="other"), job("b", queue="other")])
         hand = ScriptedWorker(broker)
-        assert [claim.payloads[0].body for claim in hand.claim(queue="other", limit=1)] == ["other's"]
-        assert broker.status("q", "a") == "queued"
-        assert (numbers(broker).length, numbers(broker, "other").length) == (1, 1)
-        assert broker.cancel("q", "a")
+        theirs = hand.one(queue="other", limit=1)
+        assert theirs.payloads[0].body == "other's"
+        assert (broker.status("q", "a"), broker.status("other", "a")) == ("queued", "running")
+        mine = hand.one()
+        assert mine.payloads[0].body == "mine"
+        assert hand.settle(done(mine)) == []
         assert broker.status("other", "a") == "running"
+        assert hand.settle(done(theirs), queue="other") == []
+        assert keys(hand.claim(queue="other")) == ["b"]
+
+    @needs("inspect", "queued_jobs")
+    def test_a_queue_is_counted_and_cancelled_from_by_itself(self, broker: Broker) -> None:
+        """Jobs of one key in two queues are two jobs."""
+        broker.enqueue([job("a"), job("a", queue="other"), job("b", queue="other")])
+        assert (numbers(broker).length, numbers(broker, "other").length) == (1, 2)
+        assert broker.cancel("q", "a")
+        assert (numbers(broker).length, numbers(broker, "other").length) == (0, 2)
+        assert broker.status("other", "a") == "queued"
 
     def test_enqueueing_is_all_or_nothing(self, broker: Broker) -> None:
         """If one job cannot be stored none is, in a call of any size."""
@@ -183,13 +220,32 @@ class EnqueueTests(BrokerFixtures):
         broker.enqueue([])
         assert ScriptedWorker(broker).claim() == []
 
-    @needs("inspect", "exact_counts", "due_order")
     def test_ten_thousand_jobs_go_in_at_once(self, broker: Broker) -> None:
-        """One call stores them all, and they come out in the order in which they went in."""
+        """One call stores them all."""
         expected = [f"k{n}" for n in range(10_000)]
         put(broker, *expected)
-        assert numbers(broker).length == 10_000
+        assert sorted(every_key(ScriptedWorker(broker))) == sorted(expected)
+
+    def test_ten_thousand_jobs_may_be_enqueued_by_a_run(self, broker: Broker) -> None:
+        """That is the limit of an outbox, and it is stored whole."""
+        put(broker, "a")
+        hand = ScriptedWorker(broker)
+        expected = [f"k{n}" for n in range(10_000)]
+        hand.settle(done(hand.one(), [job(key) for key in expected]))
+        assert sorted(every_key(hand)) == sorted(expected)
+
+    @needs("due_order")
+    def test_ten_thousand_jobs_come_out_in_order(self, broker: Broker) -> None:
+        """In the order in which they went in, and in one claim."""
+        expected = [f"k{n}" for n in range(10_000)]
+        put(broker, *expected)
         assert keys(ScriptedWorker(broker).claim(limit=20_000)) == expected
+
+    @needs("inspect", "exact_counts")
+    def test_ten_thousand_jobs_are_counted(self, broker: Broker) -> None:
+        """All of them, at once."""
+        put(broker, *(f"k{n}" for n in range(10_000)))
+        assert numbers(broker).length == 10_000
 
 
 class RefusalTests(BrokerFixtures):

@@ -12,7 +12,7 @@ from ...broker import Answer, Broker, Capabilities, CoreBroker, Feature, Turn, c
 from ...clock import Clock, ManualClock
 from ...jobs.data import Claim, Hints, JobView, Kind, NewJob, QueueStats, WorkerView
 from ...jobs.merge import identity_of
-from ...jobs.settlement import Settlement
+from ...jobs.settlement import Settlement, done
 
 #: Long enough that reaching it means that nobody woke the waiter.
 LONG_S = 30.0
@@ -158,6 +158,16 @@ def only(broker: Broker, key: str, queue: str = "q") -> JobView:
     return found[0]
 
 
+def every_key(hand: ScriptedWorker) -> list[str]:
+    """The keys of all jobs that are due, in the order in which they are claimed, however few a turn brings."""
+    found: list[str] = []
+    claims = hand.claim()
+    while claims:
+        found += keys(claims)
+        claims = hand.turn(1_000, *map(done, claims)).claims
+    return found
+
+
 class ScriptedWorker:
     """A worker that does what a test tells it to, and counts its turns."""
 
@@ -194,7 +204,7 @@ class ScriptedWorker:
         return self.turn(limit, queue=queue, **fields).claims
 
     def one(self, queue: str = "q", **fields: Any) -> Claim:
-        """Claim the only job that is due."""
+        """Claim the only job that is due, or the first with the limit 1."""
         claims = self.claim(queue=queue, **fields)
         assert len(claims) == 1, f"one job should be due, and there are {keys(claims)}"
         return claims[0]

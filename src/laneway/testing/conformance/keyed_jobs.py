@@ -65,22 +65,23 @@ class KeyedJobTests(BrokerFixtures):
         clock.advance(back)
         assert bodies(hand.one()) == ["a", "b", "c", "d", "e"]
 
-    @needs("inspect", "keyed", "queued_jobs")
+    @needs("keyed")
     def test_a_plain_job_may_leave_its_id_as_a_key(self, broker: Broker) -> None:
         """What a run enqueues is stored when its own job is gone."""
         put(broker, "a")
         hand = ScriptedWorker(broker)
         assert hand.settle(done(hand.one(), [call("a", "next")])) == []
-        assert places(broker, "a") == {"queued": ["next"]}
+        assert bodies(hand.one()) == ["next"]
 
-    @needs("inspect", "unique_keys")
+    @needs("keyed", "unique_keys")
     def test_a_key_of_another_kind_is_named(self, broker: Broker) -> None:
         """Whoever has to find out which of many runs is to blame is told the queue and the key."""
         put(broker, "a")
+        calls(broker, "c", "1")
         with pytest.raises(EnqueueError, match="belongs to a plain job") as caught:
             broker.enqueue([call("b", "1"), call("a", "1")])
         assert caught.value.place == ("q", "a")
-        assert broker.inspect.find("q", "b") == []
+        assert broker.status("q", "b") == "gone"
 
     @needs("keyed", "due_order")
     def test_calls_of_a_key_come_together_by_due_time_then_arrival(self, broker: Broker, clock: ManualClock) -> None:
@@ -120,9 +121,32 @@ class KeyedJobTests(BrokerFixtures):
         claim = ScriptedWorker(broker).one()
         assert [(payload.identity, payload.body) for payload in claim.payloads] == [("c-1", "same"), ("c-2", "same")]
 
+    @needs("keyed")
+    def test_the_same_call_again_changes_nothing(self, broker: Broker) -> None:
+        """While it is queued, set aside or being run: a repeat is harmless."""
+        calls(broker, "k", "a", "b")
+        calls(broker, "k", "a", body="other")
+        hand = ScriptedWorker(broker)
+        claim = hand.one()
+        assert bodies(claim) == ["a", "b"]
+        calls(broker, "k", "c")
+        calls(broker, "k", "b", "c", "a")
+        hand.settle(done(claim))
+        assert drain(hand) == ["c"]
+
+    @needs("keyed")
+    def test_a_call_that_is_repeated_while_it_runs_is_retried_once(self, broker: Broker) -> None:
+        """Though it fails, the repeat does not stand behind it."""
+        calls(broker, "k", "a", "b")
+        hand = ScriptedWorker(broker)
+        claim = hand.one()
+        calls(broker, "k", "a", "b")
+        hand.settle(failed(claim, "no", 5, 0.0))
+        assert drain(hand) == ["a", "b"]
+
     @needs("inspect", "keyed", "queued_jobs")
-    def test_the_same_call_again_changes_nothing(self, broker: Broker, clock: ManualClock) -> None:
-        """While it is queued, and while it runs: a repeat is harmless."""
+    def test_the_same_call_again_is_not_shown_twice(self, broker: Broker, clock: ManualClock) -> None:
+        """Neither while it is queued nor while it runs, whatever time it is given."""
         calls(broker, "k", "a", "b")
         before = broker.inspect.find("q", "k")
         calls(broker, "k", "a", perform_at=clock.now() - 60, body="other")
@@ -174,7 +198,7 @@ class KeyedJobTests(BrokerFixtures):
         assert (got, sizes) == (expected, [7, 100, 100, 43])
         assert broker.status("q", "k") == "gone"
 
-    @needs("inspect", "keyed", "queued_jobs")
+    @needs("keyed")
     def test_a_key_that_runs_is_handed_to_nobody_else(self, broker: Broker, clock: ManualClock) -> None:
         """What comes meanwhile is set aside, however long that takes, and is next when the run has ended."""
         calls(broker, "k", "a")
@@ -185,9 +209,17 @@ class KeyedJobTests(BrokerFixtures):
         calls(broker, "k", "c")
         assert hand.claim() == []
         assert other.claim() == []
-        assert places(broker, "k") == {"running": ["a"], "queued": ["b", "c"]}
         hand.settle(done(claim))
-        assert bodies(other.one()) == ["b", "c"]
+        assert drain(other) == ["b", "c"]
+
+    @needs("inspect", "keyed", "queued_jobs")
+    def test_what_comes_while_a_key_runs_is_shown_as_queued(self, broker: Broker) -> None:
+        """Beside the call that runs."""
+        calls(broker, "k", "a")
+        ScriptedWorker(broker).one()
+        calls(broker, "k", "b")
+        calls(broker, "k", "c")
+        assert places(broker, "k") == {"running": ["a"], "queued": ["b", "c"]}
 
     @needs("keyed")
     def test_other_keys_go_on_meanwhile(self, broker: Broker) -> None:
@@ -242,6 +274,18 @@ class KeyedJobTests(BrokerFixtures):
         answer = hand.turn(10, done(hand.one(), [call("k", "b"), call("k", "c")]))
         assert [bodies(claim) for claim in answer.claims] == [["b", "c"]]
 
+    @needs("keyed", "due_order")
+    def test_a_released_key_keeps_its_place(self, broker: Broker, clock: ManualClock) -> None:
+        """It goes before a key that became due while it was held."""
+        calls(broker, "k", "a", "b")
+        hand = ScriptedWorker(broker)
+        claim = hand.one()
+        clock.advance(5)
+        calls(broker, "l", "c")
+        clock.advance(5)
+        hand.settle(released(claim))
+        assert [(claim.key, bodies(claim)) for claim in hand.claim()] == [("k", ["a", "b"]), ("l", ["c"])]
+
     @needs("inspect", "keyed", "queued_jobs")
     def test_a_key_that_gives_way_does_not_lose_its_place(self, broker: Broker) -> None:
         """Released, it is as it was: its time, its place among other keys, its attempts."""
@@ -289,6 +333,114 @@ class KeyHeadClaimTests(BrokerFixtures):
         hand.settle(done(claim))
         assert bodies(claim) + drain(hand) == ["b", "c", "d"]
 
+    def test_those_before_the_failed_call_are_done(self, broker: Broker) -> None:
+        """It and those behind it come back; only it has failed, and been started."""
+        calls(broker, "k", "a", "b", "c")
+        hand = ScriptedWorker(broker)
+        hand.settle(failed(hand.one(), "no", 5, 0.0, done=1))
+        assert drained_attempts(hand) == {"b": 2, "c": 1}
+
+    def test_those_behind_a_postponed_call_were_not_started(self, broker: Broker) -> None:
+        """It was."""
+        calls(broker, "k", "a", "b", "c")
+        hand = ScriptedWorker(broker)
+        hand.settle(postponed(hand.one(), 0.0, done=1))
+        assert drained_attempts(hand) == {"b": 2, "c": 1}
+
+    def test_those_behind_a_buried_call_were_not_started(self, broker: Broker) -> None:
+        """With what came meanwhile they are next."""
+        calls(broker, "k", *"abcd")
+        hand = ScriptedWorker(broker)
+        claim = hand.one()
+        calls(broker, "k", "e")
+        hand.settle(buried(claim, "no", done=2))
+        assert drained_attempts(hand) == {"d": 1, "e": 1}
+
+    def test_what_is_released_behind_a_success_has_not_failed(self, broker: Broker) -> None:
+        """The failure was that of the call that has succeeded since. Those behind it were never started."""
+        calls(broker, "k", "a", "b", "c")
+        hand = ScriptedWorker(broker)
+        hand.settle(failed(hand.one(), "of a", 5, 0.0))
+        hand.settle(released(hand.one(), done=1))
+        claim = hand.one()
+        assert (claim.retry_count, claim.error, claim.attempt) == (-1, None, 1)
+        hand.settle(released(claim))
+        assert drained_attempts(hand) == {"b": 1, "c": 1}
+
+    def test_what_is_postponed_behind_a_success_has_not_failed(self, broker: Broker) -> None:
+        """Without a success the old failure stays."""
+        calls(broker, "k", "a", "b")
+        hand = ScriptedWorker(broker)
+        hand.settle(failed(hand.one(), "of a", 5, 0.0))
+        hand.settle(postponed(hand.one(), 0.0))
+        claim = hand.one()
+        assert (bodies(claim)[0], claim.retry_count, claim.error) == ("a", 0, "of a")
+        hand.settle(postponed(claim, 0.0, done=1))
+        claim = hand.one()
+        assert (bodies(claim), claim.retry_count, claim.error) == (["b"], -1, None)
+
+    def test_a_released_call_that_failed_keeps_its_failure(self, broker: Broker) -> None:
+        """Its count, its error and its place."""
+        calls(broker, "k", "head", "next")
+        hand = ScriptedWorker(broker)
+        hand.settle(failed(hand.one(), "no", 5, 0.0))
+        hand.settle(released(hand.one()))
+        claim = hand.one()
+        assert (bodies(claim)[0], claim.retry_count, claim.error) == ("head", 0, "no")
+
+    @needs("due_order")
+    def test_nothing_overtakes_a_failed_call(self, broker: Broker, clock: ManualClock) -> None:
+        """Not even a call with an earlier due time; nor does one wake the key before the retry."""
+        calls(broker, "k", "head", "next")
+        hand = ScriptedWorker(broker)
+        claim = hand.one()
+        calls(broker, "k", "early", perform_at=-5.0)
+        hand.settle(failed(claim, "no", 5, 60.0))
+        calls(broker, "k", "earlier", perform_at=-6.0)
+        assert hand.claim() == []
+        clock.advance(60)
+        claim = hand.one()
+        assert bodies(claim) == ["head", "earlier", "early", "next"]
+        hand.settle(released(claim))
+        assert drain(hand) == ["head", "earlier", "early", "next"]
+
+    def test_success_ends_the_rest_of_a_key(self, broker: Broker, clock: ManualClock) -> None:
+        """After it an earlier call makes the key due again as ever."""
+        calls(broker, "k", "a")
+        hand = ScriptedWorker(broker)
+        hand.settle(failed(hand.one(), "no", 5, 60.0))
+        clock.advance(60)
+        claim = hand.one()
+        calls(broker, "k", "later", delay_s=60)
+        hand.settle(done(claim))
+        calls(broker, "k", "soon", delay_s=10)
+        assert hand.claim() == []
+        clock.advance(10)
+        claim = hand.one()
+        assert (bodies(claim), claim.retry_count, claim.error) == (["soon"], -1, None)
+
+    def test_calls_whose_claim_never_arrived_were_not_handed_out(self, broker: Broker) -> None:
+        """A renewal that does not know of the claim gives it back."""
+        calls(broker, "k", "a", "b")
+        hand = ScriptedWorker(broker)
+        token = hand.turn(1).token
+        broker.renew(hand.name, [], token + 1)
+        assert drained_attempts(hand) == {"a": 1, "b": 1}
+
+    @needs("leases", "due_order")
+    def test_a_key_taken_back_from_the_dead_is_in_order(self, broker: Broker) -> None:
+        """With what came meanwhile. That its calls were handed out is counted."""
+        calls(broker, "k", "a", "b")
+        hand, other = ScriptedWorker(broker), ScriptedWorker(broker, "worker-2")
+        hand.one()
+        calls(broker, "k", "early", perform_at=-5.0)
+        declare_dead(broker, hand)
+        assert broker.reclaim() == 1
+        claim = other.one()
+        assert bodies(claim) == ["early", "a", "b"]
+        assert attempts(claim) == {"early": 1, "a": 2, "b": 2}
+        assert (claim.retry_count, claim.error, claim.attempt) == (-1, None, 2)
+
     def test_a_call_that_fails_again_counts_on(self, broker: Broker) -> None:
         """And a success resets it: the next call to fail begins with its first retry."""
         calls(broker, "k", "a", "b")
@@ -301,7 +453,6 @@ class KeyHeadClaimTests(BrokerFixtures):
         claim = hand.one()
         assert (bodies(claim), claim.retry_count, claim.error) == (["b"], 0, "b now")
 
-    @needs("inspect")
     def test_a_call_without_retries_is_buried_alone(self, broker: Broker) -> None:
         """Or one that asks for it; the calls behind it go on with all their retries."""
         calls(broker, "k", "a", "b", "c", "d")
@@ -311,6 +462,14 @@ class KeyHeadClaimTests(BrokerFixtures):
         assert (bodies(claim)[0], claim.retry_count, claim.error, claim.attempt) == ("b", -1, None, 1)
         hand.settle(buried(claim, "asked", done=1))
         assert drain(hand) == ["d"]
+
+    @needs("inspect")
+    def test_calls_that_were_buried_are_in_the_morgue(self, broker: Broker) -> None:
+        """And no others."""
+        calls(broker, "k", "a", "b", "c", "d")
+        hand = ScriptedWorker(broker)
+        hand.settle(failed(hand.one(), "boom", 0, 0.0))
+        hand.settle(buried(hand.one(), "asked", done=1))
         dead = broker.inspect.listing("q", "dead").jobs
         assert sorted(body for view in dead for body in bodies(view)) == ["a", "c"]
 
@@ -391,11 +550,24 @@ def drain(hand: ScriptedWorker) -> list[str]:
     return found
 
 
+def drained_attempts(hand: ScriptedWorker) -> dict[str, int]:
+    """Run all that is due, in however many claims it comes. Returns how often each call was handed out, in order."""
+    found: dict[str, int] = {}
+    while claims := hand.claim():
+        for claim in claims:
+            assert not found.keys() & attempts(claim), "a call came twice"
+            found |= attempts(claim)
+        hand.settle(*map(done, claims))
+    return found
+
+
 @needs("inspect", "keyed")
 class KeyHeadTests(BrokerFixtures):
+    """What is shown of a key whose first call failed, was postponed, buried or given back."""
+
     @needs("queued_jobs")
-    def test_those_before_the_failed_call_are_done(self, broker: Broker, clock: ManualClock) -> None:
-        """It and those behind it come back at its retry time; only it has failed, and been started."""
+    def test_a_failed_call_is_shown_with_those_behind_it(self, broker: Broker, clock: ManualClock) -> None:
+        """Delayed until its retry time, with its count and its error. Those before it are processed."""
         calls(broker, "k", "a", "b", "c")
         hand = ScriptedWorker(broker)
         hand.settle(failed(hand.one(), "no", 5, 60.0, done=1))
@@ -403,22 +575,16 @@ class KeyHeadTests(BrokerFixtures):
         assert (view.status, bodies(view), view.size) == ("delayed", ["b", "c"], 2)
         assert (view.retry_count, view.error, view.perform_at) == (0, "no", clock.now() + 60)
         assert (numbers(broker).processed, numbers(broker).failed, numbers(broker).retries) == (1, 1, 1)
-        assert hand.claim() == []
-        clock.advance(60)
-        claim = hand.one()
-        assert (attempts(claim), claim.retry_count, claim.error) == ({"b": 2, "c": 1}, 0, "no")
 
     @needs("queued_jobs", "due_order")
-    def test_nothing_overtakes_a_failed_call(self, broker: Broker, clock: ManualClock) -> None:
-        """Not even a call with an earlier due time; nor does one wake the key before the retry."""
+    def test_a_key_that_rests_is_shown_with_the_time_of_its_retry(self, broker: Broker, clock: ManualClock) -> None:
+        """Also with an earlier call behind its head."""
         calls(broker, "k", "head", "next")
         hand = ScriptedWorker(broker)
         hand.settle(failed(hand.one(), "no", 5, 60.0))
         calls(broker, "k", "early", perform_at=-5.0)
         assert only(broker, "k").perform_at == clock.now() + 60
-        assert hand.claim() == []
-        clock.advance(60)
-        assert bodies(hand.one()) == ["head", "early", "next"]
+        assert bodies(only(broker, "k")) == ["head", "early", "next"]
 
     @needs("queued_jobs", "due_order")
     def test_what_came_while_the_head_failed_waits_behind_it(self, broker: Broker, clock: ManualClock) -> None:
@@ -622,8 +788,10 @@ class KeyHeadTests(BrokerFixtures):
         assert broker.inspect.find("q", "k") == before
 
     @needs("queued_jobs")
-    def test_success_ends_the_rest_of_a_key(self, broker: Broker, clock: ManualClock) -> None:
-        """After it an earlier call makes the key due again as ever."""
+    def test_a_key_whose_rest_has_ended_is_shown_with_its_earliest_call(
+        self, broker: Broker, clock: ManualClock
+    ) -> None:
+        """And without the old failure."""
         calls(broker, "k", "a")
         hand = ScriptedWorker(broker)
         hand.settle(failed(hand.one(), "no", 5, 60.0))

@@ -46,15 +46,20 @@ class LeaseTests(BrokerFixtures):
         broker.renew("worker-1", [], 0)
         assert broker.leases()["worker-1"][0] > counter
 
-    @needs("inspect")
     def test_joining_again_is_harmless(self, broker: Broker) -> None:
         """The answer may have been lost: the repeat neither fails nor loses what the worker holds."""
         put(broker, "a")
         hand = ScriptedWorker(broker)
         claim = hand.one()
         ScriptedWorker(broker)
-        assert len(broker.inspect.workers()) == 1
         assert hand.settle(done(claim)) == []
+
+    @needs("inspect")
+    def test_a_worker_that_joins_again_is_shown_once(self, broker: Broker) -> None:
+        """It is the same worker."""
+        ScriptedWorker(broker)
+        ScriptedWorker(broker)
+        assert len(broker.inspect.workers()) == 1
 
     @needs("inspect")
     def test_joining_again_tells_which_shards_a_worker_serves(self, broker: Broker, clock: ManualClock) -> None:
@@ -145,7 +150,7 @@ class LeaseTests(BrokerFixtures):
         claim = other.one()
         assert (claim.key, claim.attempt) == ("a", 2)
 
-    @needs("inspect", "leases", "queued_jobs")
+    @needs("leases")
     def test_a_job_taken_back_is_as_it_was_before(self, broker: Broker, clock: ManualClock) -> None:
         """No failure is counted; but that it was handed out is, since it may have been started."""
         put(broker, "a")
@@ -156,10 +161,9 @@ class LeaseTests(BrokerFixtures):
         declare_dead(broker, hand)
         clock.advance(60)
         assert broker.reclaim() == 1
-        view = only(broker, "a")
-        assert (view.retry_count, view.error, view.perform_at) == (0, "earlier", perform_at)
-        assert (view.attempt, view.worker) == (2, None)
-        assert other.one().attempt == 3
+        again = other.one()
+        assert (again.retry_count, again.error, again.perform_at) == (0, "earlier", perform_at)
+        assert again.attempt == 3
 
     @needs("leases")
     def test_the_dead_cannot_settle_what_was_taken_over(self, broker: Broker) -> None:
@@ -220,7 +224,6 @@ class LeaseTests(BrokerFixtures):
         broker.renew(hand.name, held=[], before=claim.token + 1)
         assert other.settle(done(claim)) == []
 
-    @needs("inspect")
     def test_a_worker_that_leaves_gives_back_all_it_holds(self, broker: Broker) -> None:
         """In every queue, and says how many."""
         broker.enqueue([job("a"), job("b", queue="other")])
@@ -228,8 +231,15 @@ class LeaseTests(BrokerFixtures):
         hand.one()
         hand.one(queue="other")
         assert broker.leave(hand.name) == 2
-        assert [view.id for view in broker.inspect.workers()] == ["worker-2"]
         assert keys(other.claim() + other.claim(queue="other")) == ["a", "b"]
+
+    @needs("inspect")
+    def test_a_worker_that_left_is_not_shown(self, broker: Broker) -> None:
+        """The others are."""
+        hand = ScriptedWorker(broker)
+        ScriptedWorker(broker, "worker-2")
+        broker.leave(hand.name)
+        assert [view.id for view in broker.inspect.workers()] == ["worker-2"]
 
     @needs("leases")
     def test_what_a_worker_gives_back_counts_as_handed_out(self, broker: Broker) -> None:
@@ -273,6 +283,15 @@ class DeathTests(BrokerFixtures):
         assert broker.leave(hand.name, [started(ran)]) == 2
         assert {claim.key: claim.deaths for claim in other.claim()} == {"ran": 1, "waited": 0}
 
+    def test_a_death_is_no_failure(self, broker: Broker) -> None:
+        """The count of failures and the last error stay, and the job is due at once."""
+        put(broker, "a")
+        hand, other = ScriptedWorker(broker), ScriptedWorker(broker, "worker-2")
+        hand.settle(failed(hand.one(), "earlier", 25, 0.0))
+        broker.leave(hand.name, [started(hand.one())])
+        claim = other.one()
+        assert (claim.deaths, claim.retry_count, claim.error) == (1, 0, "earlier")
+
     @needs("inspect", "queued_jobs")
     def test_a_death_changes_nothing_else(self, broker: Broker, clock: ManualClock) -> None:
         """It is no failure: the job is as any that was given back by a worker that is gone."""
@@ -287,25 +306,23 @@ class DeathTests(BrokerFixtures):
         assert (view.retry_count, view.error, view.perform_at) == (0, "earlier", claim.perform_at)
         assert (view.attempt, view.worker, view.deaths) == (2, None, 1)
 
-    @needs("inspect", "queued_jobs")
     def test_leaving_without_a_death_counts_none(self, broker: Broker) -> None:
         """A worker that was told to go may have begun its jobs; it is nobody's fault."""
         put(broker, "a")
-        hand = ScriptedWorker(broker)
+        hand, other = ScriptedWorker(broker), ScriptedWorker(broker, "worker-2")
         hand.one()
         assert broker.leave(hand.name) == 1
-        assert only(broker, "a").deaths == 0
+        assert other.one().deaths == 0
 
-    @needs("inspect", "queued_jobs")
     def test_a_repeated_leave_counts_once(self, broker: Broker) -> None:
         """Its answer may have been lost; and the same run named twice is one run."""
         put(broker, "a")
-        hand = ScriptedWorker(broker)
+        hand, other = ScriptedWorker(broker), ScriptedWorker(broker, "worker-2")
         ran = started(hand.one())
         assert [broker.leave(hand.name, [ran, ran]), broker.leave(hand.name, [ran])] == [1, 0]
-        assert only(broker, "a").deaths == 1
+        assert other.one().deaths == 1
 
-    @needs("inspect", "queued_jobs")
+    @needs("leases")
     def test_what_is_not_held_is_not_blamed(self, broker: Broker) -> None:
         """Neither under another token, nor what is settled, another worker's, of another queue or unknown."""
         put(broker, "settled", "held", "theirs")
@@ -315,7 +332,8 @@ class DeathTests(BrokerFixtures):
         stale = started(held, token=held.token - 1)
         strangers = [StartedRun("nowhere", "held", held.token), StartedRun("q", "nobody", held.token)]
         assert broker.leave(hand.name, [started(settled), stale, started(theirs), *strangers]) == 1
-        assert [only(broker, key).deaths for key in ("settled", "held", "theirs")] == [0, 0, 0]
+        other.settle(released(theirs))
+        assert {claim.key: claim.deaths for claim in other.claim()} == {"settled": 0, "held": 0, "theirs": 0}
 
     @needs("leases")
     def test_a_worker_that_was_declared_dead_leaves_nothing_behind(self, broker: Broker) -> None:
@@ -329,7 +347,7 @@ class DeathTests(BrokerFixtures):
         assert broker.reclaim() == 1
         assert other.one().deaths == 0
 
-    @needs("inspect", "keyed", "queued_jobs")
+    @needs("keyed")
     def test_a_death_is_counted_at_the_call_that_was_being_run(self, broker: Broker) -> None:
         """Whether or not it is the first: those before it had ended, though nobody was told."""
         calls(broker, "k", "a", "b", "c")
@@ -337,10 +355,18 @@ class DeathTests(BrokerFixtures):
         claim = hand.one()
         assert deaths(claim) == {"a": 0, "b": 0, "c": 0}
         broker.leave(hand.name, [started(claim, 1)])
-        view = only(broker, "k")
-        assert (deaths(view), attempts(view)) == ({"a": 0, "b": 1, "c": 0}, {"a": 1, "b": 1, "c": 1})
         again = ScriptedWorker(broker, "worker-2").one()
         assert (deaths(again), again.retry_count, again.deaths) == ({"a": 0, "b": 1, "c": 0}, -1, 0)
+
+    @needs("inspect", "keyed", "queued_jobs")
+    def test_calls_are_shown_with_their_deaths_and_attempts(self, broker: Broker) -> None:
+        """Each with its own."""
+        calls(broker, "k", "a", "b", "c")
+        hand = ScriptedWorker(broker)
+        broker.leave(hand.name, [started(hand.one(), 1)])
+        view = only(broker, "k")
+        assert deaths(view) == {"a": 0, "b": 1, "c": 0}
+        assert attempts(view) == {"a": 1, "b": 1, "c": 1}
 
     @needs("inspect", "keyed", "queued_jobs")
     def test_a_keyed_job_is_shown_with_the_deaths_of_its_first_call(self, broker: Broker) -> None:

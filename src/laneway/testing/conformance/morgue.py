@@ -39,7 +39,7 @@ class MorgueTests(BrokerFixtures):
         assert (view.error, view.updated_at, view.kind, view.size) == ("third", clock.now(), Kind.COLLECTING, 3)
         assert numbers(broker).dead == 1
 
-    @needs("inspect", "keyed", "due_order")
+    @needs("inspect", "keyed")
     def test_calls_lie_in_the_morgue_in_order(self, broker: Broker, clock: ManualClock) -> None:
         """By due time, then arrival, in whatever order they were buried."""
         now = clock.now()
@@ -48,11 +48,12 @@ class MorgueTests(BrokerFixtures):
         hand = ScriptedWorker(broker)
         claim = hand.one()
         calls(broker, "k", "a", perform_at=now - 3)
-        hand.settle(buried(claim, "b first"))
-        hand.settle(buried(hand.one(), "then a"))
-        hand.settle(buried(hand.one(), "then c"))
+        hand.settle(buried(claim, "first"))
+        hand.settle(buried(hand.one(), "second"))
+        hand.settle(buried(hand.one(), "third"))
         view = only(broker, "k")
-        assert (scores(view), view.error) == ({"a": now - 3, "b": now - 2, "c": now - 1}, "then c")
+        assert bodies(view) == ["a", "b", "c"]
+        assert (scores(view), view.error) == ({"a": now - 3, "b": now - 2, "c": now - 1}, "third")
 
     @needs("inspect", "operate", "collecting", "priorities")
     def test_a_revived_key_has_all_its_payloads_back(self, broker: Broker, clock: ManualClock) -> None:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import random
 from collections import Counter
 
-from ...broker import Broker
+from ...broker import Answer, Broker
 from ...clock import ManualClock
+from ...jobs.data import Claim
 from ...jobs.settlement import Settlement, buried, done, failed, postponed, released
 from .fixtures import (
     BrokerFixtures,
     ScriptedWorker,
+    attempts,
     bodies,
     call,
     calls,
@@ -48,37 +50,46 @@ class RepeatTests(BrokerFixtures):
         assert hand.again() == first
         assert hand.again() == first
 
-    @needs("inspect", "queued_jobs")
     def test_every_settlement_may_be_repeated(self, broker: Broker) -> None:
         """In part done, failed, buried, postponed, released: nothing happens twice."""
-        names = ("done", "retry", "bury", "postpone", "release")
-        for name in names:
-            calls(broker, name, "1", "2", "3")
         hand = ScriptedWorker(broker)
-        claims = {claim.key: claim for claim in hand.claim()}
-        settlements = [
-            done(claims["done"]),
-            failed(claims["retry"], "no", 5, 0.0, done=1),
-            buried(claims["bury"], "no", done=1),
-            postponed(claims["postpone"], 0.0, done=1),
-            released(claims["release"], done=1),
-        ]
-        for settlement in settlements:
-            settlement.outbox = [call("child", f"of {settlement.verdict}")]
-        answer = hand.turn(0, *settlements)
+        answer = settle_each(broker, hand)
+        assert answer.refused == []
+        assert hand.again() == answer
+        assert hand.again() == answer
+        left: dict[str, dict[str, int]] = {}
+        while claims := hand.claim():
+            for claim in claims:
+                there = left.setdefault(claim.key, {})
+                assert not there.keys() & attempts(claim), "a call came twice"
+                there |= attempts(claim)
+            hand.settle(*map(done, claims))
+        assert left == {
+            "retry": {"retry 2": 2, "retry 3": 1},
+            "bury": {"bury 3": 1},
+            "postpone": {"postpone 2": 2, "postpone 3": 1},
+            "release": {"release 2": 1, "release 3": 1},
+            "child": {f"of {name}": 1 for name in VERDICTS},
+        }
+
+    @needs("inspect", "queued_jobs")
+    def test_a_repeated_settlement_changes_nothing_that_is_shown(self, broker: Broker) -> None:
+        """Neither of a key nor of the numbers of its queue."""
+        names = VERDICTS
+        hand = ScriptedWorker(broker)
+        answer = settle_each(broker, hand)
         found = {name: broker.inspect.find("q", name) for name in (*names, "child")}
         counts = numbers(broker)
-        assert answer.refused == []
         assert places(broker, "child") == {"queued": [f"of {name}" for name in names]}
         assert hand.again() == answer
         assert {name: broker.inspect.find("q", name) for name in (*names, "child")} == found
         assert numbers(broker) == counts
         assert {name: places(broker, name) for name in names} == {
             "done": {},
-            "retry": {"queued": ["2", "3"]},
-            "bury": {"queued": ["3"], "dead": ["2"]},
-            "postpone": {"queued": ["2", "3"]},
-            "release": {"queued": ["2", "3"]},
+            "retry": {"queued": ["retry 2", "retry 3"]},
+            "bury": {"queued": ["bury 3"], "dead": ["bury 2"]},
+            "postpone": {"queued": ["postpone 2", "postpone 3"]},
+            "release": {"queued": ["release 2", "release 3"]},
         }
         assert (counts.processed, counts.failed) == (5, 2)
 
@@ -113,6 +124,27 @@ class RepeatTests(BrokerFixtures):
         """Accepted = waiting + running + done + dead, at every step of a long and mixed life."""
         for seed in range(6):
             _RandomLife(broker, clock, seed).live(150)
+
+
+VERDICTS = ("done", "retry", "bury", "postpone", "release")
+
+
+def settle_each(broker: Broker, hand: ScriptedWorker) -> Answer:
+    """Settle a claim of three calls with each verdict: the first call is done, with `done` all are. Each run sends."""
+    claims: dict[str, Claim] = {}
+    for name in VERDICTS:
+        calls(broker, name, f"{name} 1", f"{name} 2", f"{name} 3")
+        claims[name] = hand.one()
+    settlements = [
+        done(claims["done"]),
+        failed(claims["retry"], "no", 5, 0.0, done=1),
+        buried(claims["bury"], "no", done=1),
+        postponed(claims["postpone"], 0.0, done=1),
+        released(claims["release"], done=1),
+    ]
+    for settlement in settlements:
+        settlement.outbox = [call("child", f"of {settlement.verdict}")]
+    return hand.turn(0, *settlements)
 
 
 class _RandomLife:

@@ -17,6 +17,7 @@ from .fixtures import (
     calls,
     job,
     keys,
+    lacks,
     needs,
     numbers,
     only,
@@ -31,9 +32,17 @@ ODD_TEXT = "NUL \0, quote ', 🚲 and half \udcff"
 
 
 class SettleTests(BrokerFixtures):
-    @needs("inspect", "queued_jobs")
     def test_a_done_job_is_gone(self, broker: Broker) -> None:
-        """It leaves the queue and is counted."""
+        """It is not handed out again, whatever its status is called."""
+        put(broker, "a")
+        hand = ScriptedWorker(broker)
+        assert hand.settle(done(hand.one())) == []
+        assert broker.status("q", "a") in ("done", "gone")
+        assert hand.claim() == []
+
+    @needs("inspect", "queued_jobs")
+    def test_a_done_job_is_counted(self, broker: Broker) -> None:
+        """And not shown any more."""
         put(broker, "a")
         hand = ScriptedWorker(broker)
         assert hand.settle(done(hand.one())) == []
@@ -49,6 +58,15 @@ class SettleTests(BrokerFixtures):
         assert (answer.refused, keys(answer.claims)) == ([], ["b"])
         assert answer.claims[0].token > second.token
 
+    @needs("unique_keys")
+    def test_a_run_may_enqueue_its_own_key_again(self, broker: Broker) -> None:
+        """Its job is gone by then, and the new one is a job like any other."""
+        put(broker, "a")
+        hand = ScriptedWorker(broker)
+        hand.settle(done(hand.one(), [job("a", "itself")]))
+        claim = hand.one()
+        assert (claim.payloads[0].body, claim.attempt) == ("itself", 1)
+
     @needs("inspect", "queued_jobs")
     def test_what_a_run_enqueued_is_stored_when_it_is_done(self, broker: Broker, clock: ManualClock) -> None:
         """In the same step, with delays counted from the broker's now, also into queues that are new."""
@@ -60,14 +78,6 @@ class SettleTests(BrokerFixtures):
         assert keys(hand.claim()) == ["child", "a"]
         assert only(broker, "later").perform_at == clock.now() + 5
         assert broker.status("new", "far") == "queued"
-
-    @needs("inspect", "exact_counts")
-    def test_ten_thousand_jobs_may_be_enqueued_by_a_run(self, broker: Broker) -> None:
-        """That is the limit of an outbox, and it is stored whole."""
-        put(broker, "a")
-        hand = ScriptedWorker(broker)
-        hand.settle(done(hand.one(), [job(f"k{n}") for n in range(10_000)]))
-        assert numbers(broker).length == 10_000
 
     @needs("inspect", "priorities")
     def test_a_failed_job_comes_back_at_its_retry_time(self, broker: Broker, clock: ManualClock) -> None:
@@ -188,9 +198,19 @@ class SettleTests(BrokerFixtures):
         assert hand.settle(failed(first, "no", 25, float("nan")), failed(second, "no", 25, float("inf"))) == []
         assert (broker.status("q", "a"), broker.status("q", "b")) == ("queued", "delayed")
 
-    @needs("inspect", "queued_jobs")
     def test_a_postponed_job_comes_back_later_uncounted(self, broker: Broker, clock: ManualClock) -> None:
-        """It is no failure: `retry_count` and the counts stay; that it was started is not forgotten."""
+        """It is no failure: `retry_count` stays; that it was started is not forgotten."""
+        put(broker, "a")
+        hand = ScriptedWorker(broker)
+        assert hand.settle(postponed(hand.one(), 30.0)) == []
+        assert hand.claim() == []
+        clock.advance(30)
+        claim = hand.one()
+        assert (claim.retry_count, claim.attempt, claim.error) == (-1, 2, None)
+
+    @needs("inspect", "queued_jobs")
+    def test_a_postponed_job_is_shown_as_delayed(self, broker: Broker, clock: ManualClock) -> None:
+        """And is counted neither as processed nor as failed."""
         put(broker, "a")
         hand = ScriptedWorker(broker)
         hand.settle(postponed(hand.one(), 30.0))
@@ -198,8 +218,19 @@ class SettleTests(BrokerFixtures):
         assert (view.status, view.perform_at, view.retry_count) == ("delayed", clock.now() + 30, -1)
         assert (view.attempt, view.error) == (1, None)
         assert (numbers(broker).processed, numbers(broker).failed, numbers(broker).retries) == (0, 0, 0)
-        clock.advance(30)
-        assert hand.one().attempt == 2
+
+    @needs("due_order")
+    def test_a_released_job_keeps_its_place(self, broker: Broker, clock: ManualClock) -> None:
+        """It is due when it was due before, and goes before a job that became due while it was held."""
+        put(broker, "a")
+        hand = ScriptedWorker(broker)
+        claim = hand.one()
+        clock.advance(5)
+        put(broker, "b")
+        clock.advance(5)
+        hand.settle(released(claim))
+        first, second = hand.claim()
+        assert ((first.key, first.perform_at), second.key) == (("a", claim.perform_at), "b")
 
     @needs("inspect", "queued_jobs")
     def test_a_released_job_is_as_if_it_had_not_been_claimed(self, broker: Broker, clock: ManualClock) -> None:
@@ -273,6 +304,17 @@ class SettleTests(BrokerFixtures):
         assert hand.settle(done(first), done(second)) == []
         assert keys(hand.claim()) == ["c"]
 
+    @lacks("keyed")
+    def test_a_kind_that_the_broker_lacks_is_refused_in_an_outbox(self, broker: Broker) -> None:
+        """As in `enqueue`. It undoes the turn."""
+        put(broker, "a")
+        hand = ScriptedWorker(broker)
+        claim = hand.one()
+        with pytest.raises(EnqueueError):
+            hand.settle(done(claim, [job("child"), call("k", "x")]))
+        assert (broker.status("q", "a"), broker.status("q", "child")) == ("running", "gone")
+        assert hand.settle(done(claim)) == []
+
     @needs("unique_keys")
     def test_a_buried_key_may_be_enqueued_again(self, broker: Broker) -> None:
         """It is a job like any other then."""
@@ -291,7 +333,6 @@ class SettleTests(BrokerFixtures):
         claim = hand.one()
         assert (claim.deaths, claim.retry_count, claim.error, claim.attempt) == (1, 0, "earlier", 3)
 
-    @needs("inspect", "queued_jobs")
     def test_a_stale_settlement_is_refused_and_sends_nothing(self, broker: Broker) -> None:
         """A claim that another took over can only be settled by that one, whatever the verdict."""
         put(broker, "a")
@@ -300,9 +341,35 @@ class SettleTests(BrokerFixtures):
         slow.settle(released(stale))
         held = other.one()
         child = [job("child")]
-        for settlement in (done(stale, child), failed(stale, "no", 25, 0.0), buried(stale, "no")):
+        for settlement in (
+            done(stale, child),
+            failed(stale, "no", 25, 0.0, outbox=child),
+            buried(stale, "no", outbox=child),
+            postponed(stale, 0.0, outbox=child),
+            released(stale, outbox=child),
+        ):
             assert slow.settle(settlement) == ["a"]
-        for settlement in (postponed(stale, 60.0), released(stale)):
+            assert slow.claim() == []
+            assert broker.status("q", "a") == "running"
+        assert other.settle(released(held)) == []
+        claim = other.one()
+        assert (claim.retry_count, claim.error, claim.attempt) == (-1, None, 1)
+
+    @needs("inspect", "queued_jobs")
+    def test_a_stale_settlement_changes_nothing_that_is_shown(self, broker: Broker) -> None:
+        """Neither the job nor the numbers of its queue."""
+        put(broker, "a")
+        slow, other = ScriptedWorker(broker, "slow"), ScriptedWorker(broker, "other")
+        stale = slow.one()
+        slow.settle(released(stale))
+        held = other.one()
+        for settlement in (
+            done(stale, [job("child")]),
+            failed(stale, "no", 25, 0.0),
+            buried(stale, "no"),
+            postponed(stale, 60.0),
+            released(stale),
+        ):
             assert slow.settle(settlement) == ["a"]
         view = only(broker, "a")
         assert (view.status, view.worker, view.retry_count, view.attempt) == ("running", "other", -1, 1)
