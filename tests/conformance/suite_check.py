@@ -23,8 +23,10 @@ def run(test: str, make_broker: Callable[[Clock], Any], **values: object) -> Non
     method(**{name: given[name] for name in inspect.signature(method).parameters})
 
 
-def check_seen(broken: Callable[[Clock], Any], test: str, **values: object) -> None:
+def check_seen(
+    broken: Callable[[Clock], Any], test: str, *, whole: Callable[[Clock], Any] = SecondBroker, **values: object
+) -> None:
     """The test is green for a whole broker, and red for the broken one."""
-    run(test, SecondBroker, **values)
+    run(test, whole, **values)
     with pytest.raises((AssertionError, pytest.fail.Exception)):
         run(test, broken, **values)

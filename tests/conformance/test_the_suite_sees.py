@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
 import msgspec
 import pytest
 
-from laneway.broker import Answer, Listing, Page, Turn
+from laneway.broker import Answer, Capabilities, Listing, Page, Turn
 from laneway.clock import Clock
 from laneway.jobs.data import NewJob, WorkerView
 from laneway.jobs.settlement import Settlement
-from tests.conformance.suite_check import check_seen
+from laneway.testing.conformance import wait
+from tests.conformance.suite_check import check_seen, run
 from tests.support.second_broker import SecondBroker
 from tests.support.second_broker.job import MemoryJob
 from tests.support.second_broker.queue import MemoryQueue
@@ -144,6 +146,101 @@ class Deaf(SecondBroker):
         return super().wait(["nowhere"], min(timeout_s, 0.05))
 
 
+class NudgesAreRemembered(SecondBroker):
+    """Ends the next wait for a nudge that came before it."""
+
+    _nudged = False
+
+    def nudge(self) -> None:
+        self._nudged = True
+        super().nudge()
+
+    def wait(self, queues: Collection[str], timeout_s: float) -> set[str]:
+        nudged, self._nudged = self._nudged, False
+        return set() if nudged else super().wait(queues, timeout_s)
+
+
+class Oversleeps(SecondBroker):
+    """Looks at the queues before a wait and after it: a job that becomes due meanwhile wakes nobody."""
+
+    def wait(self, queues: Collection[str], timeout_s: float) -> set[str]:
+        if not (ready := super().wait(queues, 0.0)):
+            time.sleep(timeout_s)
+        return ready or super().wait(queues, 0.0)
+
+
+class ReleasedAnew(SecondBroker):
+    """Puts what was never started behind all that is due."""
+
+    def _settle(self, counted: MemoryQueue, worker: Any, job: MemoryJob, settlement: Settlement, now: float) -> None:
+        super()._settle(counted, worker, job, settlement, now)
+        if settlement.verdict == "release":
+            counted.set_due(job, now)
+
+
+class CancelledForGood(SecondBroker):
+    """Goes on to remember that a key was cancelled which has been enqueued again."""
+
+    def _store(self, jobs: Iterable[NewJob], now: float) -> None:
+        jobs = list(jobs)
+        cancelled = {name: dict(queue.cancelled) for name, queue in self._queues.items()}
+        super()._store(jobs, now)
+        for name, marks in cancelled.items():
+            self._queues[name].cancelled = marks
+
+
+class FailureAfterSuccess(SecondBroker):
+    """Keeps the error of a call that has succeeded since."""
+
+    def _settle(self, counted: MemoryQueue, worker: Any, job: MemoryJob, settlement: Settlement, now: float) -> None:
+        error = job.error
+        super()._settle(counted, worker, job, settlement, now)
+        if settlement.verdict in ("postpone", "release"):
+            job.error = error
+
+
+class ClaimsAreStarts(SecondBroker):
+    """Counts every call of a claim as started, whichever of them was."""
+
+    def _settle(self, counted: MemoryQueue, worker: Any, job: MemoryJob, settlement: Settlement, now: float) -> None:
+        counts = {entry.identity: entry.attempt for entry in job.running}
+        super()._settle(counted, worker, job, settlement, now)
+        for entry in job.payloads:
+            entry.attempt = counts.get(entry.identity, entry.attempt)
+
+
+class RepeatsWhatRuns(SecondBroker):
+    """Sets a call aside that is being run."""
+
+    def _store(self, jobs: Iterable[NewJob], now: float) -> None:
+        for new in jobs:
+            queue = self._queues.get(new.queue)
+            job = queue and queue.by_key.get(new.key)
+            running, job_running = (job.running, job) if job else ([], None)
+            if job_running is not None:
+                job_running.running = []
+            super()._store([new], now)
+            if job_running is not None:
+                job_running.running = running
+
+
+class PlainBroker(SecondBroker):
+    """A broker that lacks two kinds of jobs. Nothing of it is broken."""
+
+    capabilities = Capabilities(shared=False, lacks={"keyed": "No.", "collecting": "No."})
+
+
+class AnyKindInAnOutbox(PlainBroker):
+    """Checks what is enqueued against the capabilities, and not what a run has enqueued."""
+
+    def turn(self, turn: Turn) -> Answer:
+        self.capabilities = SecondBroker.capabilities
+        try:
+            return super().turn(turn)
+        finally:
+            del self.capabilities
+
+
 class LateBeforeItsTime(SecondBroker):
     """Takes what is delayed for late."""
 
@@ -176,6 +273,12 @@ SEEN = {
     RenewGivesBackTheYoung: "test_renewing_gives_back_what_the_worker_does_not_know_of",
     ReviveLeavesACopy: "test_reviving_twice_revives_once",
     Deaf: "test_a_job_that_is_enqueued_ends_a_wait",
+    NudgesAreRemembered: "test_a_nudge_does_not_end_the_waits_after_it",
+    ReleasedAnew: "test_a_released_job_keeps_its_place",
+    CancelledForGood: "test_a_call_that_was_cancelled_may_be_enqueued_again",
+    FailureAfterSuccess: "test_what_is_postponed_behind_a_success_has_not_failed",
+    ClaimsAreStarts: "test_those_behind_a_buried_call_were_not_started",
+    RepeatsWhatRuns: "test_the_same_call_again_changes_nothing",
     LateBeforeItsTime: "test_every_shard_has_a_lag_of_its_own",
     PagesByNumber: "test_jobs_that_go_between_two_pages_disturb_nothing",
 }
@@ -184,3 +287,25 @@ SEEN = {
 @pytest.mark.parametrize(("broken", "test"), SEEN.items(), ids=[broken.__name__ for broken in SEEN])
 def test_a_broken_broker_is_seen(broken: Callable[[Clock], Any], test: str) -> None:
     check_seen(broken, test)
+
+
+def test_a_wait_that_oversleeps_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has the right answer at its timeout, and must fail all the same."""
+    monkeypatch.setattr(wait, "LONG_S", 2.0)
+    check_seen(Oversleeps, "test_a_delayed_job_ends_a_wait_when_it_becomes_due")
+
+
+def test_an_unchecked_outbox_is_seen() -> None:
+    check_seen(AnyKindInAnOutbox, "test_a_kind_that_the_broker_lacks_is_refused_in_an_outbox", whole=PlainBroker)
+
+
+class WaitFails(SecondBroker):
+    """Raises instead of waiting."""
+
+    def wait(self, queues: Collection[str], timeout_s: float) -> set[str]:
+        raise RuntimeError("no wait")
+
+
+def test_the_error_of_a_wait_reaches_the_test() -> None:
+    with pytest.raises(RuntimeError, match="no wait"):
+        run("test_a_job_that_is_enqueued_ends_a_wait", WaitFails)

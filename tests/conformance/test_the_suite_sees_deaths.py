@@ -59,6 +59,26 @@ class TheKeyIsBlamed(SecondBroker):
         return super().leave(worker)
 
 
+class AnyQueueIsBlamed(SecondBroker):
+    """Looks at key and token alone."""
+
+    def leave(self, worker: str, died: Collection[StartedRun] = ()) -> int:
+        queues = {job.key: job.queue for job in self._workers[worker].claims.values()}
+        return super().leave(
+            worker, [msgspec.structs.replace(each, queue=queues.get(each.key, each.queue)) for each in died]
+        )
+
+
+class ListedTwiceCountsTwice(SecondBroker):
+    """Counts a death each time that a run is named."""
+
+    def leave(self, worker: str, died: Collection[StartedRun] = ()) -> int:
+        for job in self._workers[worker].claims.values() if worker in self._workers else ():
+            named = [each for each in died if (each.queue, each.key, each.token) == (job.queue, job.key, job.token)]
+            job.deaths += max(len(named) - 1, 0)
+        return super().leave(worker, died)
+
+
 class DeathIsAFailure(SecondBroker):
     """Counts a death as if the job had raised."""
 
@@ -217,7 +237,9 @@ SEEN = {
     NeighboursAreBlamed: "test_a_death_is_counted_for_what_was_being_run",
     TheFirstCallIsBlamed: "test_a_death_is_counted_at_the_call_that_was_being_run",
     TheKeyIsBlamed: "test_what_is_not_held_is_not_blamed",
-    DeathIsAFailure: "test_a_death_changes_nothing_else",
+    AnyQueueIsBlamed: "test_what_is_not_held_is_not_blamed",
+    ListedTwiceCountsTwice: "test_a_repeated_leave_counts_once",
+    DeathIsAFailure: "test_a_death_is_no_failure",
     LeavingTwiceCountsTwice: "test_a_repeated_leave_counts_once",
     TheDeadAreBlamed: "test_a_worker_that_was_declared_dead_leaves_nothing_behind",
     FailuresForgive: "test_a_failure_keeps_the_deaths",

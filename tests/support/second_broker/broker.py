@@ -147,7 +147,7 @@ class SecondBroker(MemorySubscriptions):
 
     def enqueue(self, jobs: Sequence[NewJob]) -> None:
         with self._changed:
-            check_jobs(jobs)
+            check_jobs(jobs, self.capabilities)
             check_kinds(jobs, self._queues)
             self._store(jobs, self._clock.now())
             self._changed.notify_all()
@@ -173,7 +173,7 @@ class SecondBroker(MemorySubscriptions):
             last_seq, token, refused = worker.turns.get(turn.queue, (None, 0, []))
             if last_seq != turn.seq:  # else its answer was lost
                 for settlement in turn.settlements:
-                    check_jobs(settlement.outbox or ())
+                    check_jobs(settlement.outbox or (), self.capabilities)
                 held, refused = self._still_held(worker, turn.settlements)
                 outbox = [job for settlement, _ in held for job in settlement.outbox or ()]
                 ending = {(job.queue, job.key) for settlement, job in held if _ends_whole(settlement)}
