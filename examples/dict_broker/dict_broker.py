@@ -31,18 +31,17 @@ from laneway.jobs.settlement import Settlement
 from laneway.jobs.shards import DEFAULT_SHARDS, shard_of
 from laneway.urls import Url
 
-NOT_YET = "The dict broker is an example and has plain jobs alone; use memory: instead."
 CAPABILITIES = Capabilities(
     shared=False,
     lacks={
-        "keyed": NOT_YET,
-        "collecting": NOT_YET,
-        "priorities": NOT_YET,
-        "inspect": NOT_YET,
-        "operate": NOT_YET,
-        "events": NOT_YET,
-        "shards": NOT_YET,
-        "health": NOT_YET,
+        "keyed": "The dict broker is an example without keyed tasks; use memory: for them.",
+        "collecting": "The dict broker is an example without collecting tasks; use memory: for them.",
+        "priorities": "The dict broker is an example without priorities; leave them out, or use memory:.",
+        "inspect": "The dict broker is an example that lists no jobs; use memory: to look at them.",
+        "operate": "The dict broker is an example without verbs for operators; use memory: to revive, delete or pause.",
+        "events": "The dict broker is an example without events; use memory: for listeners.",
+        "shards": "The dict broker is an example that changes no shards; use memory: for that.",
+        "health": "The dict broker is an example that does not check itself; all it has is gone when its program ends.",
     },
 )
 #: Nothing is resharded here, so every queue stays in its first epoch.
@@ -126,7 +125,7 @@ class DictBroker:
 
     capabilities = CAPABILITIES
 
-    def __init__(self, clock: Clock | None = None) -> None:
+    def __init__(self, *, clock: Clock | None = None) -> None:
         self._clock = clock or SystemClock()
         #: The lock, and the bell for those who wait.
         self._lock = Condition()

@@ -6,11 +6,12 @@ import pytest
 from dict_broker import DictBroker
 
 from laneway.testing.conformance import BrokerConformance
+from laneway.testing.conformance.fixtures import MakeBroker
 
 
 class TestDictBroker(BrokerConformance):
     capabilities = DictBroker.capabilities
 
     @pytest.fixture
-    def make_broker(self) -> type[DictBroker]:
-        return DictBroker
+    def make_broker(self) -> MakeBroker:
+        return lambda clock: DictBroker(clock=clock)
