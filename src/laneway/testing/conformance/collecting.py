@@ -15,6 +15,7 @@ from .fixtures import (
     BrokerFixtures,
     ScriptedWorker,
     bodies,
+    check_numbers,
     declare_dead,
     keys,
     needs,
@@ -134,7 +135,7 @@ class CollectingTests(BrokerFixtures):
         assert other.claim() == []
         assert places(broker, "k") == {"running": ["a", "b"], "queued": ["b", "c"]}
         assert scores(broker.inspect.find("q", "k")[0]) == {"a": 1.0, "b": 2.0}
-        assert (numbers(broker).length, numbers(broker).busy) == (1, 1)
+        check_numbers(broker, length=1, busy=1)
         hand.settle(done(claim))
         assert bodies(other.one()) == ["b", "c"]
 
@@ -148,7 +149,7 @@ class CollectingTests(BrokerFixtures):
         view = only(broker, "k")
         assert (bodies(view), view.retry_count, view.error) == (["c", "a", "b"], 0, "no")
         assert (view.perform_at, view.attempt) == (clock.now() + 60, 1)
-        assert (numbers(broker).failed, numbers(broker).retries) == (1, 1)
+        check_numbers(broker, failed=1, retries=1)
         clock.advance(60)
         claim = hand.one()
         assert (bodies(claim), claim.retry_count, claim.attempt) == (["c", "a", "b"], 0, 2)

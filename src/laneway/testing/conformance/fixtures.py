@@ -151,6 +151,12 @@ def numbers(broker: Broker, queue: str = "q") -> QueueStats:
     return next(stats for stats in broker.inspect.stats() if stats.queue == queue)
 
 
+def check_numbers(broker: Broker, **expected: float) -> None:
+    """Assert some of the statistics of the queue `q`, by name: a failure says which of them is wrong."""
+    stats = numbers(broker)
+    assert {name: getattr(stats, name) for name in expected} == expected
+
+
 def only(broker: Broker, key: str, queue: str = "q") -> JobView:
     """The one job of a key."""
     found = broker.inspect.find(queue, key)

@@ -19,6 +19,7 @@ from .fixtures import (
     bodies,
     call,
     calls,
+    check_numbers,
     job,
     needs,
     numbers,
@@ -122,7 +123,7 @@ class InspectTests(BrokerFixtures):
             lag=20.0,
         )
         clock.advance(7)
-        assert (numbers(broker).delayed, numbers(broker).lag) == (1, 27.0)
+        check_numbers(broker, delayed=1, lag=27.0)
 
     @needs("inspect", "exact_counts")
     def test_lag_is_that_of_the_most_overdue_job(self, broker: Broker, clock: ManualClock) -> None:

@@ -19,6 +19,7 @@ from .fixtures import (
     bodies,
     call,
     calls,
+    check_numbers,
     declare_dead,
     job,
     keys,
@@ -243,10 +244,10 @@ class KeyedJobTests(BrokerFixtures):
         assert (running.status, running.worker, running.size) == ("running", hand.name, 1)
         assert (aside.status, aside.worker, aside.size) == ("delayed", None, 2)
         assert (aside.perform_at, aside.retry_count, aside.attempt) == (clock.now() + 10, -1, 0)
-        assert (numbers(broker).length, numbers(broker).fresh, numbers(broker).delayed) == (1, 1, 1)
+        check_numbers(broker, length=1, fresh=1, delayed=1)
         assert (numbers(broker).busy, broker.status("q", "k")) == (1, "running")
         clock.advance(10)
-        assert (numbers(broker).delayed, numbers(broker).lag) == (0, 0.0)
+        check_numbers(broker, delayed=0, lag=0.0)
 
     @needs("keyed")
     def test_done_is_done_with_all_that_was_handed_out(self, broker: Broker, clock: ManualClock) -> None:
@@ -264,7 +265,7 @@ class KeyedJobTests(BrokerFixtures):
         calls(broker, "k", "a", "b", "c")
         hand = ScriptedWorker(broker)
         hand.settle(done(hand.one(max_payloads=2)))
-        assert (numbers(broker).processed, numbers(broker).length) == (1, 1)
+        check_numbers(broker, processed=1, length=1)
 
     @needs("keyed")
     def test_calls_that_come_with_a_settlement_are_next(self, broker: Broker) -> None:
@@ -574,7 +575,7 @@ class KeyHeadTests(BrokerFixtures):
         view = only(broker, "k")
         assert (view.status, bodies(view), view.size) == ("delayed", ["b", "c"], 2)
         assert (view.retry_count, view.error, view.perform_at) == (0, "no", clock.now() + 60)
-        assert (numbers(broker).processed, numbers(broker).failed, numbers(broker).retries) == (1, 1, 1)
+        check_numbers(broker, processed=1, failed=1, retries=1)
 
     @needs("queued_jobs", "due_order")
     def test_a_key_that_rests_is_shown_with_the_time_of_its_retry(self, broker: Broker, clock: ManualClock) -> None:
@@ -691,7 +692,7 @@ class KeyHeadTests(BrokerFixtures):
         hand.settle(buried(claim, "no", done=2))
         assert places(broker, "k") == {"queued": ["d", "e"], "dead": ["c"]}
         assert attempts(hand.one()) == {"d": 1, "e": 1}
-        assert (numbers(broker).processed, numbers(broker).failed) == (1, 1)
+        check_numbers(broker, processed=1, failed=1)
 
     @needs("queued_jobs")
     def test_the_last_call_buried_takes_its_job_along(self, broker: Broker) -> None:
@@ -704,7 +705,7 @@ class KeyHeadTests(BrokerFixtures):
         assert places(broker, "k") == {"queued": ["b"], "dead": ["a"]}
         hand.settle(buried(hand.one(), "no"))
         assert places(broker, "k") == {"dead": ["a", "b"]}
-        assert (numbers(broker).length, numbers(broker).dead) == (0, 1)
+        check_numbers(broker, length=0, dead=1)
 
     @needs("queued_jobs", "due_order")
     def test_a_postponed_call_stays_at_the_head_uncounted(self, broker: Broker, clock: ManualClock) -> None:
@@ -745,7 +746,7 @@ class KeyHeadTests(BrokerFixtures):
         view = only(broker, "k")
         assert (attempts(view), view.attempt, view.retry_count) == ({"b": 0, "c": 0}, 0, -1)
         assert (view.error, view.perform_at, view.status) == (None, at, "queued")
-        assert (numbers(broker).processed, numbers(broker).failed) == (1, 1)
+        check_numbers(broker, processed=1, failed=1)
 
     @needs("queued_jobs", "due_order")
     def test_a_released_head_is_still_the_head(self, broker: Broker, clock: ManualClock) -> None:

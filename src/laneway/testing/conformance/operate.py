@@ -12,6 +12,7 @@ from .fixtures import (
     ScriptedWorker,
     bodies,
     calls,
+    check_numbers,
     keys,
     needs,
     numbers,
@@ -50,7 +51,7 @@ class OperateTests(BrokerFixtures):
         put(broker, "due")
         put(broker, "later", delay_s=60)
         assert [broker.cancel("q", key) for key in ("due", "later")] == [True, True]
-        assert (numbers(broker).length, numbers(broker).delayed) == (0, 0)
+        check_numbers(broker, length=0, delayed=0)
 
     @needs("queued_jobs")
     def test_what_runs_or_is_gone_or_dead_cannot_be_cancelled(self, broker: Broker) -> None:
@@ -180,7 +181,7 @@ class OperateTests(BrokerFixtures):
         bury(broker, hand, "a", "b")
         assert broker.operate.revive("q", ["a", "never", "a"]) == 1
         assert broker.operate.revive("q", ["a"]) == 0
-        assert (numbers(broker).length, numbers(broker).dead) == (1, 1)
+        check_numbers(broker, length=1, dead=1)
         assert broker.operate.revive("q", []) == 0
 
     @needs("inspect", "operate", "unique_keys", "queued_jobs")

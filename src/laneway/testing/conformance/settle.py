@@ -15,6 +15,7 @@ from .fixtures import (
     ScriptedWorker,
     call,
     calls,
+    check_numbers,
     job,
     keys,
     lacks,
@@ -47,7 +48,7 @@ class SettleTests(BrokerFixtures):
         hand = ScriptedWorker(broker)
         assert hand.settle(done(hand.one())) == []
         assert (broker.status("q", "a"), broker.inspect.find("q", "a")) == ("gone", [])
-        assert (numbers(broker).processed, numbers(broker).failed, numbers(broker).busy) == (1, 0, 0)
+        check_numbers(broker, processed=1, failed=0, busy=0)
 
     def test_one_turn_settles_and_claims(self, broker: Broker) -> None:
         """What it settles is settled before it claims: a released job may come straight back."""
@@ -90,7 +91,7 @@ class SettleTests(BrokerFixtures):
         view = only(broker, "a")
         assert (view.status, view.retry_count, view.error, view.attempt) == ("delayed", 0, "ValueError: no", 1)
         assert (view.perform_at, view.priority) == (clock.now() + 60, 3)
-        assert (numbers(broker).failed, numbers(broker).processed, numbers(broker).retries) == (1, 0, 1)
+        check_numbers(broker, failed=1, processed=0, retries=1)
         assert hand.claim() == []
         clock.advance(60)
         again = hand.one()
@@ -217,7 +218,7 @@ class SettleTests(BrokerFixtures):
         view = only(broker, "a")
         assert (view.status, view.perform_at, view.retry_count) == ("delayed", clock.now() + 30, -1)
         assert (view.attempt, view.error) == (1, None)
-        assert (numbers(broker).processed, numbers(broker).failed, numbers(broker).retries) == (0, 0, 0)
+        check_numbers(broker, processed=0, failed=0, retries=0)
 
     @needs("due_order")
     def test_a_released_job_keeps_its_place(self, broker: Broker, clock: ManualClock) -> None:
@@ -257,7 +258,7 @@ class SettleTests(BrokerFixtures):
             view = only(broker, key)
             assert (view.status, view.error, view.updated_at) == ("dead", error, clock.now())
             assert ([payload.body for payload in view.payloads], view.retry_count) == (["kept"], 0)
-        assert (numbers(broker).dead, numbers(broker).length, numbers(broker).failed) == (2, 0, 2)
+        check_numbers(broker, dead=2, length=0, failed=2)
         clock.advance(86_400)
         assert hand.claim() == []
 
@@ -375,7 +376,7 @@ class SettleTests(BrokerFixtures):
         assert (view.status, view.worker, view.retry_count, view.attempt) == ("running", "other", -1, 1)
         assert broker.status("q", "child") == "gone"
         assert other.settle(done(held)) == []
-        assert (numbers(broker).processed, numbers(broker).failed, numbers(broker).dead) == (1, 0, 0)
+        check_numbers(broker, processed=1, failed=0, dead=0)
 
     @needs("inspect", "keyed", "collecting")
     @pytest.mark.parametrize("kind", list(Kind))

@@ -16,7 +16,7 @@ from ...errors import BrokerError
 from ...jobs.data import Claim
 from ...jobs.settlement import done, failed, released
 from ...jobs.shards import shard_of
-from .fixtures import BrokerFixtures, ScriptedWorker, job, keys, needs, numbers, put
+from .fixtures import BrokerFixtures, ScriptedWorker, check_numbers, job, keys, needs, put
 
 
 class TurnTests(BrokerFixtures):
@@ -155,7 +155,7 @@ class TurnTests(BrokerFixtures):
         first, second = hand.claim()
         hand.settle(done(first), failed(second, "no", 25, 60.0))
         hand.again()
-        assert (numbers(broker).processed, numbers(broker).failed) == (1, 1)
+        check_numbers(broker, processed=1, failed=1)
 
     def test_a_repeated_turn_leaves_out_what_was_given_back(self, broker: Broker) -> None:
         """Only what is still held under the token comes back; the rest may be somebody else's by now."""
