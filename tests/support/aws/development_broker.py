@@ -10,7 +10,7 @@ import threading
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from laneway.broker import Answer, Turn, UrgentDuty
+from laneway.broker import Answer, Duty, Turn
 from laneway.brokers.aws.admin.create import Creation
 from laneway.brokers.aws.admin.resources import QueueRequirement, queue_attributes
 from laneway.brokers.aws.broker import AWSBroker
@@ -34,7 +34,7 @@ class DevelopmentBroker(AWSBroker):
         self._making = threading.Lock()
         self._made: set[str] = set()
         #: When each duty is due, on the monotonic clock.
-        self._due: dict[UrgentDuty, float] = {}
+        self._due: dict[Duty, float] = {}
         # The operator: queues, tables and topics are made by an operator, or by a worker in development.
         self.enqueue = self._enqueue  # type: ignore[method-assign]
         self.turn = self._turn  # type: ignore[method-assign]

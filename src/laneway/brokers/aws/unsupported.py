@@ -15,7 +15,7 @@ from ...config import DEFAULT_QUEUE, TaskOptions
 from ...errors import EnqueueError
 from ...jobs.data import Kind, NewJob
 from ..shared import check_jobs
-from .settings import LONGEST_VISIBILITY_S, MAX_NAME, AWSSettings
+from .settings import BATCH, LONGEST_VISIBILITY_S, MAX_NAME, AWSSettings
 from .sqs.hop_delay import task_in
 from .sqs.message import ROOM, OutgoingMessage, is_group, refused_character, size_of
 
@@ -35,9 +35,9 @@ def capabilities(settings: AWSSettings) -> Capabilities:
         holders_keep=True,
         relays=True,
         derives_ids=True,
-        settle_batch=SettleBatch(10, 0.1),
+        settle_batch=SettleBatch(BATCH, 0.1),
         ahead_s=0.2,  # requests are slower than on other brokers
-        weight=10,  # the messages of one request
+        weight=BATCH,
         refusal=partial(refusal, prefix=settings.prefix),
         lacks=LACKS,
         conditions=CONDITIONS,
