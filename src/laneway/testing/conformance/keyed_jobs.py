@@ -788,7 +788,6 @@ class KeyHeadTests(BrokerFixtures):
         broker.renew(hand.name, [], token + 1)
         assert broker.inspect.find("q", "k") == before
 
-    @needs("queued_jobs")
     def test_a_key_whose_rest_has_ended_is_shown_with_its_earliest_call(
         self, broker: Broker, clock: ManualClock
     ) -> None:
