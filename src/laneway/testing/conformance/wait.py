@@ -6,6 +6,7 @@ No test measures time. A wait that should end soon has a long timeout, and the t
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 
 from ...broker import Broker, complete
@@ -141,8 +142,10 @@ class WaitTests(BrokerFixtures):
     def test_a_nudge_ends_every_wait(self, broker: Broker) -> None:
         """With or without something due: a worker that is told to stop must not wait out its timeout."""
         waiters = [WaitThread(broker, "q"), WaitThread(broker, "other")]
+        until = time.monotonic() + LONG_S  # the waits end by themselves after twice that
         for waiter in waiters:
             while waiter.is_alive():  # a nudge before the wait has begun does not count
+                assert time.monotonic() < until, "nudges do not end a wait"
                 broker.nudge()
                 waiter.join(0.005)
         assert [waiter.result() for waiter in waiters] == [set(), set()]
