@@ -147,14 +147,18 @@ class FakeServer(Place):
 
     def _run(self, listening: asyncio.Server) -> None:
         self._loop.run_forever()
+        self._loop.run_until_complete(self._settle(listening))
+        self._loop.close()
+
+    async def _settle(self, listening: asyncio.Server) -> None:
+        """Accept no more connections, cut off all, and let them notice it."""
+        for socket in listening.sockets:
+            self._loop.remove_reader(socket.fileno())
+        for _ in range(3):  # asyncio loses a connection that is accepted and not made yet when the server closes
+            await asyncio.sleep(0)
         listening.close()
         for transport in list(self._open):
             transport.abort()
-        self._loop.run_until_complete(self._settle())
-        self._loop.close()
-
-    async def _settle(self) -> None:
-        """Let those that were cut off notice it."""
         waiting = asyncio.all_tasks() - {asyncio.current_task()}
         for task in waiting:
             task.cancel()
