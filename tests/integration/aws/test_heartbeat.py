@@ -133,6 +133,22 @@ def test_a_pause_reaches_other_workers_within_a_round_and_a_new_one_at_once(aws:
     assert not there.paused("q")
 
 
+def test_a_resume_by_another_process_wakes_the_waits_of_this_one(waiters: Waiters) -> None:
+    """Once, by the round that reads it."""
+    here, there = reporter_of(waiters), reporter_of(waiters)
+    woken: list[str] = []
+    there.resumed = lambda: woken.append("there")
+    there.join(view())
+    here.pause("q", True)
+    there.round()
+    assert woken == []
+    here.pause("q", False)
+    assert woken == []
+    there.round()
+    there.round()
+    assert woken == ["there"]
+
+
 def test_without_a_table_nothing_is_told_and_nothing_can_be_paused(fake: Place, clock: ManualClock) -> None:
     reporter = reporter_of(Waiters(fake, clock))
     reporter.join(view())
