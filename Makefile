@@ -22,7 +22,7 @@ demo: .venv/run.stamp ## see jobs running, live
 	.venv/bin/laneway demo
 
 test: .venv/dev.stamp ## run the tests; ARGS="-k retry" picks some, ARGS="-n 0" runs one at a time
-	.venv/bin/python -m pytest -n 4 $(ARGS)
+	.venv/bin/python -m pytest -n 4 --dist worksteal $(ARGS)
 
 feature-table: .venv/dev.stamp ## write the table of features in docs/brokers.md again, from the capabilities
 	.venv/bin/python -m tests.support.feature_table
