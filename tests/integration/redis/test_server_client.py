@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,14 @@ pytestmark = pytest.mark.integration
 ECHO = Script("echo", "return {KEYS[1], ARGV[1]}")
 COUNT = Script("count", "return redis.call('INCR', KEYS[1])")
 BROKEN = Script("broken", "return redis.call('HGETALL', KEYS[1])")
+
+
+@pytest.fixture(params=servers())
+def own_server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[RedisServer]:
+    """A server for one test that counts connections: on the shared ones, earlier tests may have left some."""
+    server = RedisServer.start(servers()[request.param], tmp_path)
+    yield server
+    server.end()
 
 
 def test_scripts_take_and_give_bytes(redis_server: RedisServer, open_url: Opener) -> None:
@@ -213,8 +222,8 @@ def test_the_pool_is_lent_to_so_many_and_no_more(redis_server: RedisServer, open
     assert server.do("PING") == b"PONG"
 
 
-def test_many_threads_share_a_small_pool(redis_server: RedisServer, open_url: Opener) -> None:
-    server = open_url(f"{redis_server.url}?pool=2&pool_timeout=60")
+def test_many_threads_share_a_small_pool(own_server: RedisServer, open_url: Opener) -> None:
+    server = open_url(f"{own_server.url}?pool=2&pool_timeout=60")
     wrong: list[object] = []
 
     def work(name: str) -> None:
@@ -228,18 +237,18 @@ def test_many_threads_share_a_small_pool(redis_server: RedisServer, open_url: Op
     for thread in threads:
         thread.join()
     assert not wrong
-    with redis_server.client(client_name="looks") as client:
+    with own_server.client(client_name="looks") as client:
         names = [row["name"] for row in client.client_list()]
         assert names.count("") <= 2
 
 
-def test_closed_it_opens_again(redis_server: RedisServer, open_url: Opener) -> None:
-    server = open_url(redis_server.url)
+def test_closed_it_opens_again(own_server: RedisServer, open_url: Opener) -> None:
+    server = open_url(own_server.url)
     for _ in range(2):
         assert server.do("PING") == b"PONG"
         assert server.wait(["k"], 0.01) is None
         server.close()
-        with redis_server.client() as client:
+        with own_server.client() as client:
             assert len(client.client_list()) == 1
 
 
