@@ -161,7 +161,7 @@ class NudgesAreRemembered(SecondBroker):
 
 
 class Oversleeps(SecondBroker):
-    """Looks at the queues before a wait and after it: a job that becomes due meanwhile wakes nobody."""
+    """Looks at the queues before a wait and after it: a job that becomes due meanwhile wakes no worker."""
 
     def wait(self, queues: Collection[str], timeout_s: float) -> set[str]:
         if not (ready := super().wait(queues, 0.0)):

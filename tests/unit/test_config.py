@@ -139,15 +139,15 @@ def make_pigeons(url: Url) -> Pigeons:
     return Pigeons.from_url(url)
 
 
-def test_a_strangers_broker_comes_by_its_entry_point(monkeypatch):
-    monkeypatch.setattr("importlib.metadata.entry_points", entry_points(pigeon="strangers:make_pigeons"))
-    monkeypatch.setitem(sys.modules, "strangers", SimpleNamespace(make_pigeons=make_pigeons))
+def test_a_third_party_broker_comes_by_its_entry_point(monkeypatch):
+    monkeypatch.setattr("importlib.metadata.entry_points", entry_points(pigeon="third_party:make_pigeons"))
+    monkeypatch.setitem(sys.modules, "third_party", SimpleNamespace(make_pigeons=make_pigeons))
     broker = open_broker("pigeon://loft?speed=5")
     assert isinstance(broker, Pigeons)
     assert (broker.url.scheme, broker.url.rest, broker.url.options) == ("pigeon", "//loft", {"speed": "5"})
 
 
-def test_a_strangers_broker_that_does_not_load_is_named(monkeypatch):
+def test_a_third_party_broker_that_does_not_load_is_named(monkeypatch):
     monkeypatch.setattr("importlib.metadata.entry_points", entry_points(pigeon="nowhere_at_all:make"))
     with pytest.raises(ConfigError, match=r"The broker for 'pigeon' URLs .* cannot be loaded from nowhere_at_all:make"):
         open_broker("pigeon:")
@@ -158,16 +158,16 @@ def test_a_strangers_broker_that_does_not_load_is_named(monkeypatch):
     [
         (
             lambda url: int("loft"),
-            r"cannot be made by strangers:make: invalid literal for int\(\) with base 10: 'loft'$",
+            r"cannot be made by third_party:make: invalid literal for int\(\) with base 10: 'loft'$",
         ),
-        (5, r"cannot be made by strangers:make: 'int' object is not callable$"),
-        (lambda url: None, r"is not returned by strangers:make\.$"),
+        (5, r"cannot be made by third_party:make: 'int' object is not callable$"),
+        (lambda url: None, r"is not returned by third_party:make\.$"),
         (lambda url: url.take(("speed",)), r"^The pigeon broker has no option 'spede'"),
     ],
 )
 def test_a_third_party_broker_that_cannot_be_made_is_named(monkeypatch, make, sentence):
-    monkeypatch.setattr("importlib.metadata.entry_points", entry_points(pigeon="strangers:make"))
-    monkeypatch.setitem(sys.modules, "strangers", SimpleNamespace(make=make))
+    monkeypatch.setattr("importlib.metadata.entry_points", entry_points(pigeon="third_party:make"))
+    monkeypatch.setitem(sys.modules, "third_party", SimpleNamespace(make=make))
     with pytest.raises(ConfigError, match=sentence):
         open_broker("pigeon://loft?spede=5")
 

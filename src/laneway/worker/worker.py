@@ -172,7 +172,7 @@ class Worker:
     # -- calls from its parts --------------------------------------------------------------------------
 
     def _insist(self, step: Callable[[], None]) -> None:
-        """Repeat a step until it succeeds, however long the broker is away, unless the worker is told to stop."""
+        """Repeat a step until it succeeds, however long the broker is away, until the worker is stopping."""
         outage, backoff_s = self._running.outage, FIRST_BACKOFF_S
         while True:
             try:

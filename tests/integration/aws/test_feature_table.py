@@ -342,7 +342,7 @@ def test_a_condition_is_true(what: str, fake: FakeServer, tmp_path: Path) -> Non
 
 
 def test_numbers_are_as_old_as_the_last_heartbeat(fake: FakeServer) -> None:
-    """What a worker holds, and what it has settled, is told by its heartbeat, every ten seconds."""
+    """A worker's heartbeat reports what it holds and what it has settled, every ten seconds."""
     with ready(fake, "q") as aws:
         broker = complete(aws)
         broker.enqueue([job("a"), job("b")])

@@ -87,7 +87,7 @@ class RunPreparer:
         self._settle = settle
         self._reader = RunDecoder(app)
         self._read = self._reader.call
-        #: Set when the worker is told to stop: the calls of a key that have not begun are given back.
+        #: Set when the worker begins to stop: the runner then gives back the calls of a key that have not begun.
         self.stopping = False
 
     def read(self, lane: Lane, unit: Unit) -> Run | None:
@@ -363,7 +363,7 @@ class Runner:
         self.dead = False
 
     def stop(self) -> None:
-        """Give back the calls of a key that have not begun, because the worker is told to stop."""
+        """Give back the calls of a key that have not begun, because the worker is stopping."""
         self._units.stopping = True
 
     def read(self, lane: Lane, unit: Unit) -> Run | None:
