@@ -203,6 +203,7 @@ class Turn(msgspec.Struct):
     worker: str
     queue: str
     seq: int
+    #: Of claims of this queue.
     settlements: Sequence[Settlement] = ()
     #: How many jobs are wanted; 0 only settles.
     limit: int = 0
@@ -400,13 +401,6 @@ class InspectTier(Protocol):
         """
         ...
 
-    def undelivered(self, queues: Collection[str]) -> bool:
-        """Whether a finished run of these queues has sent a job that is not stored yet, or one is on its way to them.
-
-        Always False where a turn stores such jobs in the step that settles the run.
-        """
-        ...
-
 
 class EmptyMorgueResult(msgspec.Struct, frozen=True):
     """What emptying a morgue found, when it has ended."""
@@ -491,6 +485,7 @@ class EventsTier(Protocol):
 class ReshardProgress(msgspec.Struct):
     """How far a queue's change of its shard count has come."""
 
+    #: How many jobs it had to move when it began: queued, running, and dead where a dead job has a shard.
     total: int
     moved: int
     #: Claims that must be settled, or taken back, before it can be finished.

@@ -95,7 +95,7 @@ def test_on_sqlite(name: str, right: str, wrong: str, test: str, tmp_path: Path)
 
 #: A file, what stands in it, what stands in it instead, and the test that sees it.
 SCRIPTS = [
-    ("parts/turning.lua", "job.worker == worker and job.token == told[3]", "job.worker == worker", SETTLING),
+    ("parts/turning.lua", "job.worker == worker and job.token == settlement[2]", "job.worker == worker", SETTLING),
     ("parts/turning.lua", "blob:sub(1, #held_by) ~= held_by", "blob:sub(8, #held_by) ~= held_by:sub(8)", SETTLING),
     ("give_back.lua", "if not is_held[tonumber(found[j + 1])] then", "if not next(is_held) then", RENEWING),
     ("give_back.lua", "job.worker == worker and job.token == died[3]", "job.worker == worker", BLAMING),

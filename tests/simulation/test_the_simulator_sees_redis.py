@@ -21,7 +21,7 @@ pytestmark = pytest.mark.simulation
 MISTAKES = {
     "a token is not checked": (
         "parts/turning.lua",
-        "if job.worker == worker and job.token == told[3] and not seen[job] then",
+        "if job.worker == worker and job.token == settlement[2] and not seen[job] then",
         "if job.worker and not seen[job] then worker = job.worker",
         "was taken, though",
         11,
@@ -33,7 +33,7 @@ MISTAKES = {
         "while call",
         0,
     ),
-    "a pause is for show": ("turn.lua", "if not tags[i].paused then", "if true then", "was handed out while", 0),
+    "a pause is for show": ("turn.lua", "and not queue.paused then", "then", "was handed out while", 0),
 }
 
 

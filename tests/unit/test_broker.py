@@ -239,7 +239,6 @@ INCOMPLETE = [
             id=f"no {tier}.{verb}",
         )
         for tier, verb in (
-            ("inspect", "undelivered"),
             ("operate", "empty_morgue"),
             ("events", "subscriptions"),
             ("shards", "reshard"),

@@ -102,7 +102,7 @@ def check_until_empty(broker: Broker, options: WorkerOptions) -> None:
 
 
 def is_empty(parts: Assembly) -> bool:
-    """Whether no job of the served shards is due, or running on any worker, and all jobs sent by runs are stored.
+    """Whether no job of the served shards is due, or running on any worker.
 
     On a Cluster, jobs that any worker's runs have sent to these queues count while they are on their way. Raises
     BrokerRefusedError if the broker serves the fetchers and refuses this: the worker could never tell when to stop.
@@ -110,10 +110,8 @@ def is_empty(parts: Assembly) -> bool:
     broker, served = parts.app.broker, parts.served()
     try:
         before = _idle(broker, served, parts.unfinished)
-        # A run may have moved a job to another shard that was already checked.
-        if before is None or broker.inspect.undelivered(served):
-            return False
-        return before == _idle(broker, served, parts.unfinished)
+        # A run may have sent a job to a queue that was already looked at.
+        return before is not None and before == _idle(broker, served, parts.unfinished)
     except LanewayError as error:
         # The fetchers report that the broker is away, or refuses their turns too, or that a queue is missing.
         if isinstance(error, BrokerRefusedError) and not isinstance(error, NoQueueError) and not parts.outage:

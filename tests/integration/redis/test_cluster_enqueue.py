@@ -1,4 +1,4 @@
-"""Tests of storing jobs on a Cluster when a shard is unreachable or a key is taken."""
+"""Tests of storing jobs on a Cluster when a queue is unreachable or a key is taken."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from redis.exceptions import ConnectionError as RedisConnectionError
 
-from laneway.broker import Turn
 from laneway.brokers.redis import RedisBroker
 from laneway.brokers.redis.client.connections import Command
 from laneway.brokers.redis.outbox import ClusterOutbox
@@ -17,8 +16,7 @@ from laneway.clock import ManualClock
 from laneway.errors import BrokerAwayError, EnqueueError
 from laneway.jobs.data import NewJob
 from laneway.jobs.settlement import done
-from laneway.jobs.shards import shard_of
-from laneway.testing.conformance.fixtures import ScriptedWorker, call, calls, job, numbers, places, put, value
+from laneway.testing.conformance.fixtures import ScriptedWorker, call, calls, job, numbers, places, put
 from tests.integration.redis.test_cluster_lost_replies import Cut
 from tests.support.redis_fixtures import Opener
 from tests.support.servers import RedisCluster
@@ -27,9 +25,9 @@ pytestmark = pytest.mark.integration
 
 
 class Deaf(Cut):
-    """A Cluster of which one shard is away."""
+    """A Cluster on which the server of one queue is away."""
 
-    tag: str | None = None
+    queue: str | None = None
 
     def exchange(self, commands: Sequence[Command]) -> list[Any]:
         heard = [command for command in commands if not self._is_deaf_to(command)]
@@ -37,7 +35,8 @@ class Deaf(Cut):
         return [RedisConnectionError("away") if self._is_deaf_to(command) else next(answers) for command in commands]
 
     def _is_deaf_to(self, command: Command) -> bool:
-        return self.tag is not None and any(isinstance(part, str) and part.startswith(self.tag) for part in command)
+        root = f"{{laneway:{self.queue}:0}}"
+        return self.queue is not None and any(isinstance(part, str) and part.startswith(root) for part in command)
 
 
 @pytest.fixture
@@ -54,91 +53,139 @@ def clock() -> ManualClock:
 def broker(deaf: Deaf, clock: ManualClock) -> RedisBroker:
     broker = RedisBroker(deaf, clock=clock)
     broker.declare("q", 5)
+    broker.declare("far", 2)
     return broker
 
 
 def test_what_was_not_stored_is_named(broker: RedisBroker, deaf: Deaf) -> None:
-    names = [f"k{n}" for n in range(50)]
-    away = [name for name in names if shard_of(name, 5) == 2]
-    deaf.tag = "{laneway:q:1:2}"
+    """Queues are stored one after the other, each in the order of its jobs."""
+    jobs = [job(f"k{n}", queue=("q", "far", "other")[n % 3]) for n in range(6)]
+    broker.declare("other", 1)
+    deaf.queue = "far"
     with pytest.raises(BrokerAwayError) as caught:
-        put(broker, *names)
-    assert f"these {len(away)} may not have been: {', '.join(map(repr, away[:5]))}, …" in str(caught.value)
-    deaf.tag = None
-    assert [name for name in names if broker.status("q", name) == "gone"] == away
-    put(broker, *names)
-    assert numbers(broker).length == 50
+        broker.enqueue(jobs)
+    assert str(caught.value).startswith(
+        "2 of the 6 jobs were stored, those up to the key 'k3' of the queue q; the next ones may or may not have been: "
+    )
+    assert caught.value.unstored == [1, 2, 4, 5]
+    deaf.queue = None
+    assert [n for n, each in enumerate(jobs) if broker.status(each.queue, each.key) == "gone"] == [1, 2, 4, 5]
+    broker.enqueue(jobs)
+    assert [numbers(broker, queue).length for queue in ("q", "far", "other")] == [2, 2, 2]
 
 
-def test_a_long_list_is_refused_before_any_of_it_is_stored(broker: RedisBroker) -> None:
-    put(broker, "taken")
+def test_a_list_for_several_queues_is_refused_before_any_of_it_is_stored(broker: RedisBroker) -> None:
+    put(broker, "taken", queue="far")
     with pytest.raises(EnqueueError, match="'taken'"):
-        broker.enqueue([*(job(f"k{n}") for n in range(1_500)), call("taken", "a")])
+        broker.enqueue([*(job(f"k{n}") for n in range(1_500)), call("taken", "a", queue="far")])
+    assert (numbers(broker).length, numbers(broker, "far").length) == (0, 1)
+
+
+def test_many_jobs_of_one_queue_keep_their_order(broker: RedisBroker) -> None:
+    broker.enqueue([call("k", f"{n}") for n in range(2_500)])
+    assert places(broker, "k") == {"queued": [f"{n}" for n in range(1_000)]}
     assert numbers(broker).length == 1
 
 
 def send(broker: RedisBroker, deaf: Deaf, sent: list[NewJob]) -> None:
-    """A run ends and sends jobs to shards that are away just then."""
-    put(broker, next(name for name in ("a", "b", "c", "d", "e", "f") if shard_of(name, 5) != 2))
+    """A run ends and sends jobs to a queue that is away just then."""
+    put(broker, "run")
     hand = ScriptedWorker(broker)
-    claim = hand.one(shards=[0, 1, 3, 4])
-    deaf.tag = "{laneway:q:1:2}"
-    turn = Turn(hand.name, "q", hand.seq + 1, [done(claim, sent)], 0, [0, 1, 3, 4])
-    assert broker.turn(turn).refused == []
-    deaf.tag = None
+    claim = hand.one()
+    deaf.queue = "far"
+    assert hand.settle(done(claim, sent)) == []
+    deaf.queue = None
 
 
-def in_shard_2(count: int) -> list[str]:
-    return [name for name in (f"child-{n}" for n in range(100)) if shard_of(name, 5) == 2][:count]
-
-
-def test_what_a_run_sends_waits_for_a_shard_that_is_away(broker: RedisBroker, deaf: Deaf, clock: ManualClock) -> None:
-    (name,) = in_shard_2(1)
-    send(broker, deaf, [job(name, delay_s=60)])
+def test_what_a_run_sends_waits_for_a_queue_that_is_away(broker: RedisBroker, deaf: Deaf, clock: ManualClock) -> None:
+    """Until then it is queued, and counts."""
+    send(broker, deaf, [job("child", queue="far", delay_s=60), job("near")])
     at = clock.now() + 60
-    assert broker.status("q", name) == "gone"
+    assert (broker.status("q", "near"), broker.status("far", "child")) == ("queued", "queued")
+    assert (numbers(broker, "far").length, numbers(broker, "far").fresh) == (1, 1)
     broker.reclaim()
-    assert broker.status("q", name) == "gone"  # it may be on its way
+    assert broker.inspect.find("far", "child") == []  # its sender may be about to deliver it
     clock.advance(10)
     broker.reclaim()
-    assert [(view.status, view.perform_at) for view in broker.inspect.find("q", name)] == [("delayed", at)]
+    assert [(view.status, view.perform_at) for view in broker.inspect.find("far", "child")] == [("delayed", at)]
+    assert (broker.status("far", "child"), numbers(broker, "far").length) == ("delayed", 1)
+
+
+def test_one_payload_of_what_is_on_its_way_is_queued(broker: RedisBroker, deaf: Deaf) -> None:
+    send(broker, deaf, [call("k", "one", queue="far"), call("k", "two", queue="far")])
+    assert [broker.status("far", "k", identity) for identity in ("one", "two", "three")] == ["queued", "queued", "gone"]
+
+
+def test_several_runs_of_a_turn_send_one_entry_to_a_queue(broker: RedisBroker, deaf: Deaf) -> None:
+    put(broker, *(f"run-{n}" for n in range(5)))
+    hand = ScriptedWorker(broker)
+    claims = hand.claim()
+    deaf.queue = "far"
+    assert hand.settle(*(done(claim, [call("k", claim.key, queue="far")]) for claim in claims)) == []
+    deaf.queue = None
+    assert deaf.do("HLEN", "{laneway:q:0}:outbox") == 1
+    assert hand.again().refused == []
+    assert places(broker, "k", "far") == {"queued": [claim.key for claim in claims]}
+    assert deaf.do("HLEN", "{laneway:q:0}:outbox") == 0
+
+
+def test_what_a_refused_run_sends_is_not_sent(broker: RedisBroker) -> None:
+    put(broker, "a", "b")
+    hand = ScriptedWorker(broker)
+    one, other = hand.claim()
+    broker.renew(hand.name, [], 2**53)
+    taken = hand.claim()
+    refused = hand.settle(
+        done(one, [job("child of one", queue="far")]),
+        *(done(claim, [job(f"child of {claim.key}", queue="far")]) for claim in taken),
+        done(other, [job("child of other", queue="far")]),
+    )
+    assert refused == ["a", "b"]
+    keys = [view.key for view in broker.inspect.listing("far", "queued").jobs]
+    assert keys == ["child of a", "child of b"]
 
 
 def test_what_cannot_be_stored_any_more_holds_nothing_up(
     broker: RedisBroker, clock: ManualClock, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    taken, free, other = in_shard_2(3)
     put(broker, "a")
     hand = ScriptedWorker(broker)
     claim = hand.one()
+    sent = [job("free", queue="far"), call("taken", "x", queue="far"), call("other", "y", queue="far")]
     with monkeypatch.context() as dying:
         dying.setattr(ClusterOutbox, "deliver", lambda *_: None)  # it dies before that
-        hand.settle(done(claim, [job(free), call(taken, "x"), call(other, "y")]))
-    put(broker, taken, body="plain")
+        hand.settle(done(claim, sent))
+    put(broker, "taken", body="plain", queue="far")
     clock.advance(10)
     with caplog.at_level(logging.ERROR, "laneway"):
         broker.reclaim()
-    assert f"The key '{taken}' of the queue q belongs to a plain job" in caplog.text
-    assert places(broker, taken) == {"queued": ["plain"]}
-    assert places(broker, other) == {"queued": ["y"]}
-    assert broker.status("q", free) == "queued"
+    assert "The key 'taken' of the queue far belongs to a plain job" in caplog.text
+    assert places(broker, "taken", "far") == {"queued": ["plain"]}
+    assert places(broker, "other", "far") == {"queued": ["y"]}
+    assert broker.status("far", "free") == "queued"
     caplog.clear()
     broker.reclaim()
     assert caplog.text == ""
 
 
-def test_a_conflict_is_found_before_anything_is_settled(broker: RedisBroker) -> None:
-    """Unless the run will not be settled anyway: what it has sent is not sent then."""
+@pytest.mark.parametrize("queue", ["q", "far"])
+def test_a_conflict_is_found_before_anything_is_settled(broker: RedisBroker, queue: str) -> None:
     put(broker, "a", "b")
+    put(broker, "taken", queue=queue)
     calls(broker, "k", "x")
     hand = ScriptedWorker(broker)
     claims = {claim.key: claim for claim in hand.claim()}
-    bad = [call("b", "not a plain one")]
-    with pytest.raises(EnqueueError, match="'b'"):
+    busy = len(claims)
+    bad = [job("child", queue="far"), call("taken", "not a plain one", queue=queue)]
+    with pytest.raises(EnqueueError, match="'taken'"):
         hand.settle(done(claims["a"], bad), done(claims["k"]))
-    assert (numbers(broker).busy, numbers(broker).processed) == (3, 0)
-    # When the job that has the key ends in the same turn, the key is free.
-    assert hand.settle(done(claims["a"], bad), done(claims["b"])) == []
+    assert (numbers(broker).busy, numbers(broker).processed) == (busy, 0)
+    assert broker.status("far", "child") == "gone"
+
+
+def test_the_key_of_a_job_that_ends_is_free(broker: RedisBroker) -> None:
+    put(broker, "a", "b")
+    hand = ScriptedWorker(broker)
+    one, other = hand.claim()
+    assert hand.settle(done(one, [call("b", "not a plain one")]), done(other)) == []
     assert places(broker, "b") == {"queued": ["not a plain one"]}
-    assert hand.settle(done(claims["a"], [job("child"), value("k", "of another kind than what runs")])) == ["a"]
-    assert broker.status("q", "child") == "gone"

@@ -1,6 +1,6 @@
 """Tests that a repeat repairs a broker verb on a Cluster whose connection was cut.
 
-A verb is many calls there. The connection is cut before, in the middle of and after each of them.
+A verb may be several calls there. The connection is cut before, in the middle of and after each of them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from laneway.errors import BrokerAwayError
 from laneway.events.event import copy_key
 from laneway.jobs.data import EventCopy, NewJob
 from laneway.jobs.settlement import buried, done, failed, released
-from laneway.testing.conformance.fixtures import ScriptedWorker, call, job, keys, numbers, places, put, value
+from laneway.testing.conformance.fixtures import ScriptedWorker, call, job, numbers, places, put, value
 from tests.support.redis_fixtures import Opener
 from tests.support.servers import RedisCluster
 
@@ -135,7 +135,7 @@ def test_enqueueing_is_cut(redis_cluster: RedisCluster, open_url: Opener, how: s
         scene.drain()
         assert scene.ran == Counter(new.body for new in JOBS)
         at += 1
-    assert at > 3
+    assert at > 1
 
 
 def outbox() -> list[NewJob]:
@@ -165,8 +165,7 @@ def settle_and_claim(scene: Scene, at: int, how: str, sends: bool) -> bool:
     turn = Turn(scene.hand.name, "q", scene.hand.seq + 1, settlements, 3)
     answer, was_cut = scene.repeat(lambda: scene.broker.turn(turn), at, how)
     assert answer.refused == []
-    # Once a shard has claimed something, a repeat claims from no other.
-    assert len(answer.claims) == 3 or (was_cut and how == "amid" and answer.claims)
+    assert len(answer.claims) == 3
     assert {claim.token for claim in answer.claims} == {answer.token}
     assert scene.broker.turn(turn) == answer
     scene.cut.inner.exchange(scene.cut.late)  # what was thought to be lost arrives after all
@@ -196,7 +195,7 @@ def test_a_turn_is_cut(redis_cluster: RedisCluster, open_url: Opener, how: str, 
         assert places(scene.broker, "plain-2") == {"dead": ["plain-2"]}
         assert keys_in_outboxes(scene) == 0
         at += 1
-    assert at > (6 if sends else 2)
+    assert at > (3 if sends else 0)
 
 
 @pytest.mark.parametrize("how", CUTS)
@@ -230,10 +229,9 @@ def leave_behind(scene: Scene) -> None:
         dying.setattr(ClusterOutbox, "deliver", lambda *_: None)  # it dies before that
         scene.broker.turn(turn)
     assert keys_in_outboxes(scene) > 0
-    assert keys(scene.broker.inspect.listing("q", "queued").jobs) == []
+    assert scene.broker.inspect.listing("far", "queued").jobs == []
 
 
 def keys_in_outboxes(scene: Scene) -> int:
-    layouts = scene.broker._layouts.read_all()
-    tags = [tag for layout in layouts for tag in layout.tags]
-    return sum(scene.cut.inner.do_all([("HLEN", f"{tag}:outbox") for tag in tags]))
+    roots = [layout.root for layout in scene.broker._layouts.read_all()]
+    return sum(scene.cut.inner.do_all([("HLEN", f"{root}:outbox") for root in roots]))

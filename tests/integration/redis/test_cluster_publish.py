@@ -1,4 +1,4 @@
-"""Tests of events on a Cluster, where one step cannot store copies in several shards.
+"""Tests of events on a Cluster, where one step cannot store copies in several queues.
 
 All copies of an event are first stored in one outbox and then delivered. If the publisher dies, a worker delivers
 them.
@@ -75,13 +75,13 @@ def work(broker: RedisBroker, ran: Counter[str]) -> None:
             assert hand.settle(*map(done, claims), queue=queue) == []
 
 
-def home(broker: RedisBroker, copy: NewJob) -> str:
-    return broker._layouts.get(copy.queue).tags_of_key(copy.key)[0]
+def left_in_outboxes(broker: RedisBroker) -> int:
+    return sum(broker._server.do_all([("HLEN", f"{layout.root}:outbox") for layout in broker._layouts.read_all()]))
 
 
 @pytest.mark.parametrize("how", CUTS)
-def test_publishing_is_cut_and_repeated(redis_cluster: RedisCluster, open_url: Opener, how: str) -> None:
-    """By whoever publishes, after others have run what was there; and what was thought to be lost arrives at last."""
+def test_publishing_is_cut(redis_cluster: RedisCluster, open_url: Opener, how: str) -> None:
+    """Every listener gets its copy once, or none gets one, also if what seemed to be lost arrives at last."""
     deaf, at, was_cut = Deaf(open_url(redis_cluster.url)), 0, True
     while was_cut:
         redis_cluster.flush()
@@ -93,7 +93,6 @@ def test_publishing_is_cut_and_repeated(redis_cluster: RedisCluster, open_url: O
             broker.enqueue(ALL)
         except BrokerAwayError:
             work(other, ran)
-            broker.enqueue(ALL)
         cut = broker._server
         assert isinstance(cut, CutOnce)
         was_cut = cut.at is None
@@ -101,10 +100,11 @@ def test_publishing_is_cut_and_repeated(redis_cluster: RedisCluster, open_url: O
         deaf.exchange(cut.late)
         sweep(other, clock)
         work(other, ran)
-        assert ran == Counter(copy.key for copy in ALL)
-        assert not other.inspect.undelivered(QUEUES)
+        assert ran in (Counter(), Counter(copy.key for copy in ALL))
+        assert left_in_outboxes(other) == 0
         at += 1
     assert at > 4
+    assert ran
 
 
 class CutOnce(Deaf):
@@ -119,48 +119,40 @@ class CutOnce(Deaf):
 
 
 def test_a_worker_delivers_what_a_publisher_left_behind(broker: RedisBroker, clock: ManualClock) -> None:
-    broker.declare("other", 1)
     publish_and_die(broker, [*copies("now"), *copies("later", delay_s=60.0)])
     at = clock.now() + 60
-    assert lengths(broker) == {}
-    assert [broker.inspect.undelivered([queue]) for queue in (*QUEUES, "other", "none")] == [
-        True,
-        True,
-        True,
-        False,
-        False,
-    ]
+    assert lengths(broker) == dict.fromkeys(QUEUES, 2), "they count in the queues that they are for"
     broker.reclaim()
-    assert lengths(broker) == {}, "whoever publishes may be about to deliver it"
+    assert left_in_outboxes(broker) == 3, "the publisher may be about to deliver them"
     sweep(broker, clock)
     assert lengths(broker) == dict.fromkeys(QUEUES, 2)
-    assert not broker.inspect.undelivered(QUEUES)
+    assert left_in_outboxes(broker) == 0
     assert [only(broker, copy.key, copy.queue).perform_at for copy in copies("later")] == [at] * 3
     assert broker.health.check() == []
 
 
-def test_others_need_not_wait_for_a_shard_that_is_away(broker: RedisBroker, deaf: Deaf, clock: ManualClock) -> None:
+def test_other_listeners_need_not_wait_for_a_queue_that_is_away(
+    broker: RedisBroker, deaf: Deaf, clock: ManualClock
+) -> None:
     event = copies("event")
-    deaf.tag = home(broker, event[1])
+    deaf.queue = event[1].queue
     broker.enqueue(event)
-    deaf.tag = None
-    assert lengths(broker) == {"audit": 1, "stock": 1}
+    deaf.queue = None
     ran = Counter[str]()
     work(broker, ran)
+    assert ran == Counter(copy.key for copy in (event[0], event[2]))
     sweep(broker, clock)
-    assert lengths(broker) == {"mail": 1}
     work(broker, ran)
     assert ran == Counter(copy.key for copy in event)
 
 
-def test_nobody_gets_a_copy_if_the_outbox_is_away(broker: RedisBroker, deaf: Deaf) -> None:
+def test_no_listener_gets_a_copy_if_the_outbox_is_away(broker: RedisBroker, deaf: Deaf) -> None:
     event = copies("event")
-    deaf.tag = home(broker, event[0])
+    deaf.queue = event[0].queue
     with pytest.raises(BrokerAwayError):
         broker.enqueue(event)
-    deaf.tag = None
+    deaf.queue = None
     assert lengths(broker) == {}
-    assert not broker.inspect.undelivered(QUEUES)
     broker.enqueue(event)
     assert lengths(broker) == dict.fromkeys(QUEUES, 1)
 
@@ -169,27 +161,23 @@ def test_what_was_stored_of_a_long_list_is_said(
     broker: RedisBroker, deaf: Deaf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("laneway.brokers.redis.enqueue.CHUNK", 3)
-    first, second = (next(copies(f"e{n}") for n in range(99) if is_at(broker, n, shard)) for shard in range(2))
-    deaf.tag = home(broker, second[0])
-    with pytest.raises(BrokerAwayError, match=f"4 of the 7 jobs were stored, those up to the key '{first[-1].key}'"):
-        broker.enqueue([*first, job("plain", queue="mail"), *second])
-    deaf.tag = None
-    assert lengths(broker) == {"audit": 1, "mail": 2, "stock": 1}
-
-
-def is_at(broker: RedisBroker, number: int, shard: int) -> bool:
-    return home(broker, copies(f"e{number}")[0]) == broker._layouts.get("audit").tags[shard]
+    first, second = copies("one"), copies("two", (QUEUES[1], QUEUES[2]))
+    deaf.queue = QUEUES[1]
+    with pytest.raises(BrokerAwayError, match="4 of the 6 jobs were stored") as caught:
+        broker.enqueue([*first, job("plain", queue=QUEUES[0]), *second])
+    assert caught.value.unstored == [4, 5]
+    deaf.queue = None
+    assert lengths(broker) == {QUEUES[0]: 2, QUEUES[1]: 1, QUEUES[2]: 1}
 
 
 def test_no_event_is_stored_beside_a_job_that_cannot_be(broker: RedisBroker) -> None:
     broker.enqueue([job("taken", queue="mail")])
-    with pytest.raises(EnqueueError) as caught:
+    with pytest.raises(EnqueueError, match="'taken'"):
         broker.enqueue([*copies("event"), call("taken", "a", queue="mail")])
-    assert caught.value.__notes__ == ["Of the events that were to be stored with them none was."]
     assert lengths(broker) == {"mail": 1}
 
 
-def test_a_copy_whose_key_somebody_else_has_holds_nothing_up(
+def test_a_copy_whose_key_another_job_has_holds_nothing_up(
     broker: RedisBroker, clock: ManualClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     """As on one server: what has the key stays, as if it were the copy."""
@@ -198,18 +186,5 @@ def test_a_copy_whose_key_somebody_else_has_holds_nothing_up(
     with caplog.at_level(logging.WARNING, "laneway"):
         broker.enqueue(event)
     assert lengths(broker) == dict.fromkeys(QUEUES, 1)
-    assert not broker.inspect.undelivered(QUEUES)
+    assert left_in_outboxes(broker) == 0
     assert caplog.text == ""
-
-
-def test_copies_are_remembered_by_their_key_alone(broker: RedisBroker, clock: ManualClock) -> None:
-    """Whatever they come in, so that a repeat may be divided otherwise."""
-    ran = Counter[str]()
-    broker.enqueue(ALL)
-    work(broker, ran)
-    broker.enqueue([copy for n, event in enumerate(EVENTS) for copy in copies(event, QUEUES[n % 2 :])])
-    work(broker, ran)
-    assert ran == Counter(copy.key for copy in ALL)
-    tag = home(broker, ALL[0])
-    marks = broker._server.do("ZRANGE", f"{tag}:delivered", 0, -1)
-    assert set(marks) == {f"\0{copy.key}".encode() for copy in ALL if home(broker, copy) == tag}

@@ -14,9 +14,7 @@ from laneway.ids import new_id
 from laneway.jobs.settlement import done
 from laneway.testing.conformance.events import QUEUES, copies, lengths
 from laneway.testing.conformance.fixtures import ScriptedWorker, keys
-from tests.integration.redis.test_cluster_enqueue_during_reshard import finish
 from tests.integration.redis.test_cluster_publish import publish_and_die, sweep
-from tests.integration.redis.test_reshard_turns import Watched, end_with
 from tests.support.redis_fixtures import Opener
 from tests.support.servers import RedisCluster, RedisServer
 
@@ -26,7 +24,7 @@ Open = Callable[[], RedisBroker]
 
 
 class Publisher(threading.Thread):
-    """Publishes until it is told to end, three at a time."""
+    """Publishes until the test ends it, three at a time."""
 
     def __init__(self, broker: RedisBroker) -> None:
         super().__init__()
@@ -72,7 +70,6 @@ def reshard_amid(publisher: RedisBroker, mover: RedisBroker) -> None:
         events = publishing.end()
     assert len(events) > before
     assert mover.inspect.queues() == {"audit": 1, "mail": 3, "stock": 2}
-    assert not mover.inspect.undelivered(QUEUES)
     hand, ran = ScriptedWorker(mover, new_id()), Counter[str]()
     for queue in QUEUES:
         while claims := hand.claim(1_000, queue=queue):
@@ -89,43 +86,17 @@ def test_on_a_cluster(redis_cluster: RedisCluster, open_url: Opener) -> None:
     reshard_amid(*(RedisBroker(open_url(redis_cluster.url)) for _ in range(2)))
 
 
-# -- a publisher that dies -----------------------------------------------------------------------------
-
-
-@pytest.fixture
-def publisher(redis_cluster: RedisCluster, open_url: Opener, clock: ManualClock) -> RedisBroker:
-    broker = RedisBroker(open_url(redis_cluster.url), clock=clock)
-    broker.declare("q", 2)
-    broker.declare("mail", 2)
-    return broker
-
-
-@pytest.fixture
-def mover(redis_cluster: RedisCluster, open_url: Opener, clock: ManualClock) -> RedisBroker:
-    return RedisBroker(Watched(open_url(redis_cluster.url)), clock=clock)
-
-
-EVENT = copies("event", ["q", "mail"])
-
-
-def test_what_it_left_in_a_shard_holds_that_up_until_it_is_delivered(
-    publisher: RedisBroker, mover: RedisBroker, clock: ManualClock
+def test_what_a_publisher_left_behind_is_stored_once_after_a_resharding(
+    redis_cluster: RedisCluster, open_url: Opener, clock: ManualClock
 ) -> None:
-    publish_and_die(publisher, EVENT)
-    assert not mover.shards.reshard("q", 3).done
+    """The outbox belongs to the queue, whatever its shards are."""
+    publisher, mover = (RedisBroker(open_url(redis_cluster.url), clock=clock) for _ in range(2))
+    for queue in ("q", "mail"):
+        publisher.declare(queue, 2)
+    publish_and_die(publisher, copies("event", ["q", "mail"]))
+    for queue, shards in (("q", 3), ("mail", 7)):
+        while not mover.shards.reshard(queue, shards).done:
+            pass
     sweep(mover, clock)
-    finish(mover, "q", 3)
     assert lengths(mover) == {"q": 1, "mail": 1}
-
-
-def test_what_it_leaves_while_the_shards_are_being_left_lies_in_the_new_ones(
-    publisher: RedisBroker, mover: RedisBroker, clock: ManualClock
-) -> None:
-    mover.shards.reshard("mail", 3)
-    end_with(mover, 3, lambda: publish_and_die(publisher, EVENT))
-    assert mover.inspect.queues()["q"] == 3
     assert mover.health.check() == []
-    assert mover.inspect.undelivered(["q"])
-    sweep(mover, clock)
-    assert lengths(mover) == {"q": 1, "mail": 1}
-    assert not mover.inspect.undelivered(["q"])

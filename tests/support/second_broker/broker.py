@@ -315,9 +315,6 @@ class SecondBroker(MemorySubscriptions):
         with self._changed:
             return queue in self._queues
 
-    def undelivered(self, queues: Collection[str]) -> bool:
-        return False
-
     def stats(self) -> list[QueueStats]:
         with self._changed:
             return [looking.stats(self._queues[name], self._clock.now()) for name in sorted(self._queues)]

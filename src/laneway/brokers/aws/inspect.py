@@ -11,7 +11,7 @@ moving job in its next place. A job in none of them is in its SQS queue or, if i
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from heapq import merge, nlargest, nsmallest
 from itertools import islice
 
@@ -277,10 +277,6 @@ class AWSInspect:
     def lags(self, queue: str) -> dict[int, float]:
         """Empty: SQS queues have no shards."""
         return {}
-
-    def undelivered(self, queues: Collection[str]) -> bool:
-        """Never: a worker sends the jobs of a run before it deletes the run's message."""
-        return False
 
     # -- workers ---------------------------------------------------------------------------------------
 

@@ -2,21 +2,17 @@
 
 `settings` parses URLs without redis-py, which is loaded only with the broker.
 
-- `broker`: RedisBroker: the verbs on one server or a Cluster, and the leases of workers
+- `broker`: RedisBroker: its verbs, and the leases of workers
 - `settings`: parses redis: URLs without loading redis-py
-- `enqueue`: stores jobs on one server, in atomic chunks; keeps the copies of an event together
-- `turn`: settles and claims on one server in one script call
-- `cluster_enqueue`: stores jobs on a Cluster, shard by shard; remembers delivered jobs
-- `cluster_turn`: settles and claims on a Cluster in two steps per shard; chooses the jobs to claim
-- `outbox`: keeps the jobs of a run, or the copies of an event, on a Cluster until they are delivered
-- `wakeup`: wakes workers that wait for a queue
+- `enqueue`: stores jobs in atomic chunks; keeps the copies of an event together
+- `turn`: settles and claims in one script call
+- `outbox`: on a Cluster, delivers what runs and publishers send to other queues
 - `inspect`: status, find, stats, lags, workers, and pages of jobs
 - `operate`: cancel, reschedule, run now, bury, delete, revive, pause
 - `subscriptions`: stores which queue gets the events of which topic
 - `reshard`: changes a queue's shard count, a step at a time
-- `transfer`: moves keys from one shard to another through any crash
 - `repair`: checks the servers' settings and the stored data, and repairs the data
-- `layout`: caches each queue's shards; refreshes them when a script reports that they are stale
+- `layout`: caches each queue's shards; reads them again when a script reports that they are stale
 - `keys`: the names of the Redis keys
 - `codec`: encodes script arguments and decodes script replies
 - `script`: loads a Lua script with its parts

@@ -2,8 +2,8 @@
 
 Any number of processes and machines may share a server. The verbs run Lua scripts. A script is one step on the
 server, uses the server's clock, and may be repeated after its answer was lost. Keys and their formats are described
-in scripts/parts/jobs.lua. Idle workers are woken (`wakeup`). A woken worker may die before it claims, so every
-waiting worker also looks by itself every `LOOK_S`.
+in scripts/parts/jobs.lua. A script that stores a job wakes one waiting worker, by an element in a list. The woken
+worker may die before it claims, so every waiting worker also looks by itself every `LOOK_S`.
 """
 
 from __future__ import annotations
@@ -17,25 +17,23 @@ import redis
 
 from ...clock import Clock
 from ...errors import ConfigError
-from ...jobs.data import NewJob, StartedRun, Status, WorkerView
+from ...jobs.data import NewJob, StartedRun, WorkerView
 from ...urls import Url
 from ..shared import REMEMBER_DEAD_S, check_jobs, check_shards
-from . import inspect, operate
+from . import operate
 from .client.cluster import ClusterServer
 from .client.server import RedisClient, Server
-from .cluster_enqueue import ClusterJobWriter
-from .cluster_turn import ClusterTurns
 from .enqueue import JobWriter
+from .inspect import RedisInspect
 from .keys import Keys
 from .layout import Layout, Layouts
-from .outbox import ClusterEnqueuer, ClusterOutbox
+from .outbox import ClusterOutbox
 from .repair import RedisHealth
 from .reshard import RedisShards
 from .script import load
 from .settings import CAPABILITIES, RedisSettings, check_pool
 from .subscriptions import RedisEvents
-from .turn import ServerTurns, dead
-from .wakeup import wake_all
+from .turn import Turns, dead
 
 #: Idle workers are woken. A woken worker may die before it claims, so every waiting worker also looks this often.
 LOOK_S = 2.0
@@ -50,20 +48,13 @@ class RedisBroker:
         self._server = server
         self._keys = Keys(prefix)
         self._layouts = Layouts(server, self._keys, clock)
-        self._storing: JobWriter | ClusterEnqueuer
-        turns: ServerTurns | ClusterTurns
-        self._outbox: ClusterOutbox | None = None
-        if server.is_cluster:
-            storing = ClusterJobWriter(self._layouts)
-            self._outbox = ClusterOutbox(self._layouts, storing)
-            self._storing = ClusterEnqueuer(self._layouts, storing, self._outbox)
-            turns = ClusterTurns(self._layouts, storing, self._outbox)
-        else:
-            self._storing = JobWriter(self._layouts)
-            turns = ServerTurns(self._layouts, self._storing)
-        self.turn = turns.turn
+        writer = JobWriter(self._layouts)
+        self._outbox = ClusterOutbox(self._layouts, writer) if server.is_cluster else None
+        self._store = writer.enqueue if self._outbox is None else self._outbox.enqueue
+        self.turn = Turns(self._layouts, writer, self._outbox).turn
         self._nudges = 0
-        self.inspect = inspect.RedisInspect(self._layouts, self._outbox)
+        self.inspect = RedisInspect(self._layouts, self._outbox)
+        self.status = self.inspect.status
         self.operate = operate.RedisOperate(self._layouts, self.inspect)
         self.events = RedisEvents(self._layouts)
         self.shards = RedisShards(self._layouts)
@@ -95,14 +86,12 @@ class RedisBroker:
 
     def declare(self, queue: str, shards: int) -> int:
         check_shards(queue, shards)
-        self._layouts.forget(queue)  # the cached layout may name shards that are gone, and must not be opened
-        layout = self._layouts.declare(queue, shards)
-        self._layouts.open(layout)
-        return layout.shards
+        self._layouts.forget(queue)  # the cached layout may be outdated
+        return self._layouts.declare(queue, shards).shards
 
     def enqueue(self, jobs: Sequence[NewJob]) -> None:
         check_jobs(jobs)
-        self._storing.enqueue(jobs)
+        self._store(jobs)
 
     # -- a worker's verbs ------------------------------------------------------------------------------
 
@@ -114,42 +103,39 @@ class RedisBroker:
     def wait(self, queues: Collection[str], timeout_s: float) -> set[str]:
         deadline = time.monotonic() + timeout_s
         nudges = self._nudges
-        dues = {self._keys.due_wakeup_list(queue).encode(): queue for queue in queues}
-        bells: list[bytes | str] = [*dues, *map(self._keys.wakeup_list, queues)]
+        lists: list[bytes | str] = []
+        with_due: dict[bytes, str] = {}
+        for queue in queues:
+            look, due = self._keys.wakeup_lists(queue)
+            with_due[due.encode()] = queue
+            lists += [due, look]
         while True:
             ready, soonest = self._look(queues)
             left = deadline - time.monotonic()
             if ready or left <= 0 or nudges != self._nudges:
                 return ready
-            if not bells:
+            if not lists:
                 return set()
-            rung = self._server.wait(bells, min(left, soonest, LOOK_S), lambda: nudges != self._nudges)
-            if rung in dues:
-                return {dues[rung]}
+            popped = self._server.wait(lists, min(left, soonest, LOOK_S), lambda: nudges != self._nudges)
+            if popped and popped <= with_due.keys():
+                return {with_due[each] for each in popped}
 
     def _look(self, queues: Collection[str]) -> tuple[set[str], float]:
         """The queues that have a job due, and the seconds until the next job is due."""
         wanted = self._layouts.known(queues)
-        if not wanted:
-            return set(), LOOK_S
-        home = {tag: layout for layout in wanted for tag in layout.tags}
-        # On a Cluster no script can remove the element of a wakeup list. The worker that takes it looks without effect.
-        bells = None if self._server.is_cluster else [self._keys.wakeup_list(layout.queue) for layout in wanted]
-        groups = self._layouts.together(home)
-        args = [self._layouts.args(bells=bells)]
-        # If the process that began to reshard a queue has died, the queue's shards may not be marked yet.
-        ready, soonest = {layout.queue for layout in wanted if layout.record.resharding}, LOOK_S
-        answers = self._server.run_all([(load("peek"), group, args) for group in groups])
-        for group, answer in zip(groups, answers, strict=True):
+        ready: set[str] = set()
+        soonest = LOOK_S
+        calls = self._layouts.together("peek", wanted, lambda _: self._layouts.args())
+        by_root = {layout.root: layout for layout in wanted}
+        for (_, roots, _), answer in zip(calls, self._server.run_all(calls), strict=True):
             now = float(answer[-1])
-            for tag, due in zip(group, answer[:-1], strict=True):
+            for root, due in zip(roots, answer[:-1], strict=True):
                 if due == b"stale":
-                    self._layouts.refresh(home[tag])
-                    ready.discard(home[tag].queue)
+                    self._layouts.refresh(by_root[str(root)])
                     soonest = 0.0
                 elif due:
                     if float(due) <= now:
-                        ready.add(home[tag].queue)
+                        ready.add(by_root[str(root)].queue)
                     soonest = min(soonest, float(due) - now)
         return ready, max(soonest, 0.0)
 
@@ -163,7 +149,7 @@ class RedisBroker:
         if before:
             self._give_back([worker], before=before, held=list(held))
         if self._outbox is not None:
-            self._outbox.delivered.send_marks()
+            self._outbox.report_removed()
 
     def leave(self, worker: str, died: Collection[StartedRun] = ()) -> int:
         # The worker is dead from here on. If this process ends in between, the next worker that reclaims counts the
@@ -186,8 +172,7 @@ class RedisBroker:
     def declare_dead(self, worker: str, counter: int) -> bool:
         if not self._end_lease(worker, counter):
             return False
-        tags = [tag for layout in self._layouts.read_all() for tag in layout.all_tags]
-        self._server.do_all([("HDEL", f"{tag}:meta", f"w:{worker}") for tag in tags])
+        self._server.do_all([("HDEL", f"{layout.root}:meta", f"w:{worker}") for layout in self._layouts.read_all()])
         return True
 
     def _end_lease(self, worker: str, counter: int | None, died: Collection[StartedRun] = ()) -> bool:
@@ -204,16 +189,15 @@ class RedisBroker:
         self._forget([worker for worker, at in ended.items() if at < now - REMEMBER_DEAD_S])
         if self._outbox is not None:
             self._outbox.sweep(now)
-            self._outbox.delivered.send_marks()
+            self._outbox.report_removed()
         return count
 
     def _forgotten(self, ended: Collection[str]) -> list[str]:
-        """Workers that shards know but that have no lease and are not known as dead.
+        """Workers that queues know but that have no lease and are not known as dead.
 
-        They were admitted to a shard at the moment they left.
+        They were admitted to a queue at the moment they left.
         """
-        tags = [tag for layout in self._layouts.read_all() for tag in layout.all_tags]
-        fields = self._server.do_all([("HKEYS", f"{tag}:meta") for tag in tags])
+        fields = self._server.do_all([("HKEYS", f"{layout.root}:meta") for layout in self._layouts.read_all()])
         known = {field[2:].decode() for found in fields for field in found if field.startswith(b"w:")}
         # The leases are read last: a worker that is admitted later has a lease.
         return sorted(known - {worker.decode() for worker in self._server.do("HKEYS", self._keys.leases)} - set(ended))
@@ -226,22 +210,15 @@ class RedisBroker:
         return [run for died in left if died is not None for run in _read_died(died)]
 
     def _give_back(self, workers: Sequence[str], died: Collection[StartedRun] = (), **how: Any) -> int:
-        layouts = self._layouts.read_all()
-        home = {tag: layout for layout in layouts for tag in layout.all_tags}
-        by_name: dict[str, Layout] = {layout.queue: layout for layout in layouts}
-        told = [run for run in dict.fromkeys(died) if run.queue in by_name]
-        deaths = [(tag, run) for run in told for tag in by_name[run.queue].tags_of_key(run.key)]
-        groups = self._layouts.together(home)
-        calls = []
-        for group in groups:
-            here = [(group.index(tag) + 1, run.key, run.token, run.identity) for tag, run in deaths if tag in group]
-            bells = None if self._server.is_cluster else [self._keys.wakeup_list(home[tag].queue) for tag in group]
-            args = self._layouts.args(workers=workers, died=here, bells=bells, **how)
-            calls.append((load("give_back"), group, [args]))
-        counts = [int(count) for count in self._server.run_all(calls)]
-        if self._server.is_cluster:
-            wake_all(self._layouts, {home[tag].queue for (tag,), count in zip(groups, counts, strict=True) if count})
-        return sum(counts)
+        runs = list(dict.fromkeys(died))
+
+        def args(group: list[Layout]) -> bytes:
+            places = {layout.queue: n for n, layout in enumerate(group, 1)}
+            here = [(places[run.queue], run.key, run.token, run.identity) for run in runs if run.queue in places]
+            return self._layouts.args(workers=workers, died=here, **how)
+
+        calls = self._layouts.together("give_back", self._layouts.read_all(), args)
+        return sum(int(count) for count in self._server.run_all(calls))
 
     def _forget(self, workers: Sequence[str]) -> None:
         if workers:
@@ -262,9 +239,6 @@ class RedisBroker:
 
     # -- a handle's verbs ------------------------------------------------------------------------------
 
-    def status(self, queue: str, key: str, identity: str | None = None) -> Status:
-        return inspect.status(self._layouts, queue, key, identity)
-
     def cancel(self, queue: str, key: str, identity: str | None = None) -> bool:
         return operate.cancel(self._layouts, queue, key, identity)
 
@@ -282,7 +256,7 @@ class RedisBroker:
     def close(self) -> None:
         """Close all connections; the next call opens new ones."""
         if self._outbox is not None:
-            self._outbox.delivered.send_marks()
+            self._outbox.report_removed()
         self.nudge()
         self._server.close()
 

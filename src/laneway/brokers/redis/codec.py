@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
+from zlib import crc32
 
 import msgspec
 
@@ -32,7 +33,7 @@ class RecordPayload(msgspec.Struct, array_like=True, gc=False):
     expires: float | bool = False
 
     def payload(self, kind: Kind, handed_out: int = 0) -> Payload:
-        """The payload as others see it: without the score of a head, which is nobody's business."""
+        """The payload as workers and operators see it: without the score of a head."""
         if kind is not Kind.KEYED:
             return Payload(self.body, self.score, self.identity)
         score = self.perform_at if self.score == HEAD else self.score
@@ -127,8 +128,8 @@ def headers_of(stored: str | bool) -> Headers | None:
     return _read_headers(stored) if isinstance(stored, str) else None
 
 
-def claim_of(queue: str, epoch: int, shard: int, key: bytes, blob: bytes) -> Claim:
-    """A claim as a worker gets it; its `ref` is the epoch of the shard that it lies in."""
+def claim_of(queue: str, epoch: int, shards: int, key: bytes, blob: bytes) -> Claim:
+    """A claim as a worker gets it; its `ref` is the epoch of the queue's shards."""
     # Token, worker, place, and the job's record as it was before it was handed out.
     start = blob.index(b"\0", 7) + 5
     state, at = _stamp(blob, start)
@@ -163,7 +164,7 @@ def claim_of(queue: str, epoch: int, shard: int, key: bytes, blob: bytes) -> Cla
         record.error if isinstance(record.error, str) else None,
         None if kind is _KEYED else headers,
         kind,
-        shard,
+        crc32(key) % shards,
         record.priority,
     )
 
@@ -187,12 +188,12 @@ def simple_record(job: NewJob) -> bytes | None:
     return _pack((job.body, job.identity, False, True))
 
 
-def new_job(job: NewJob, tag: int, old: int | None, arrival: int | None = None) -> Sequence[object]:
+def new_job(job: NewJob, queue: int, shard: int) -> Sequence[object]:
     """A new job as scripts take it; see scripts/parts/adding.lua."""
     quiet = job.quiet
     return (
-        tag,
-        old,
+        queue,
+        shard,
         +job.kind,  # as a number: asking an enum for its value takes longer than all the rest
         job.key,
         job.body,
@@ -205,5 +206,4 @@ def new_job(job: NewJob, tag: int, old: int | None, arrival: int | None = None) 
         job.expires,
         _write_headers(job.headers).decode() if job.headers else None,
         None if quiet is None else (quiet.grace_s, quiet.max_wait_s, quiet.max_size),
-        arrival,
     )

@@ -1,9 +1,10 @@
-"""JobWriter: stores new jobs on one server: in order, in atomic chunks, once however often a call is repeated.
+"""JobWriter: stores new jobs: in order, in atomic chunks, once however often a call is repeated.
 
-Each call carries the name of a sender and a number (SenderNumbers), by which Redis recognises a repeat. A forked
-process drops its parent's names: otherwise the parent's next calls would look like repeats of the child's. The
-copies of one event are never divided between chunks (`split_keeping_events`). An event with more copies than a chunk
-holds is a chunk of its own. The server does nothing else while it stores a chunk, so an event's copies are limited.
+One script stores the jobs of any queues of a server, and on a Cluster those of one queue. Each call carries the name of
+a sender and a number (SenderNumbers), by which Redis recognises a repeat. A forked process drops its parent's names:
+otherwise the parent's next calls would look like repeats of the child's. The copies of one event are never divided
+between chunks (`chunks_of`). An event with more copies than a chunk holds is a chunk of its own. The server does
+nothing else while it stores a chunk, so an event's copies are limited.
 """
 
 from __future__ import annotations
@@ -13,7 +14,6 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Iterator, Sequence
-from itertools import chain
 from typing import Any
 
 from ...errors import BrokerAwayError, BrokerError, EnqueueError
@@ -31,34 +31,42 @@ MOST_COPIES = 10_000
 MOST_CHARS = 100_000_000
 
 
-def split_keeping_events(jobs: Sequence[NewJob], most: int, chars: int) -> list[Sequence[NewJob]]:
-    """Jobs in portions of at most `most` jobs; a portion with more than `chars` characters is full.
-
-    The copies of one event are never divided between portions.
-    """
-    portions: list[Sequence[NewJob]] = []
-    portion: list[NewJob] = []
-    size = 0
-    for unit in _units(jobs):
-        if portion and (len(portion) + len(unit) > most or size > chars):
-            portions.append(portion)
-            portion, size = [], 0
-        portion += unit
-        size += sum(len(job.body) for job in unit)
-    return [*portions, portion] if portion else portions
+# -- chunks --------------------------------------------------------------------------------------------
 
 
-def _units(jobs: Sequence[NewJob]) -> list[list[NewJob]]:
-    """Groups of jobs that must be stored together, each at the position of its first job."""
+def chunks_of(jobs: Sequence[NewJob]) -> list[Sequence[NewJob]]:
+    """Jobs in chunks. Each chunk is stored in one step."""
+    if any(job.event_id for job in jobs):
+        return _chunks_of_events(jobs)
+    chunks, first, chars = [], 0, 0
+    for n, job in enumerate(jobs):
+        if n - first == CHUNK or (chars > CHUNK_CHARS and n > first):
+            chunks.append(jobs[first:n])
+            first, chars = n, 0
+        chars += len(job.body)
+    return [*chunks, jobs[first:]] if len(jobs) > first else chunks
+
+
+def _chunks_of_events(jobs: Sequence[NewJob]) -> list[Sequence[NewJob]]:
+    """The copies of one event are never divided between chunks; they come where the first of them is."""
     units: dict[str | int, list[NewJob]] = {}
     for number, job in enumerate(jobs):
         units.setdefault(job.event_id or number, []).append(job)
     for unit in units.values():
-        _check(unit)
-    return list(units.values())
+        _check_event(unit)
+    chunks: list[Sequence[NewJob]] = []
+    chunk: list[NewJob] = []
+    size = 0
+    for unit in units.values():
+        if chunk and (len(chunk) + len(unit) > CHUNK or size > CHUNK_CHARS):
+            chunks.append(chunk)
+            chunk, size = [], 0
+        chunk += unit
+        size += sum(len(job.body) for job in unit)
+    return [*chunks, chunk] if chunk else chunks
 
 
-def _check(copies: Sequence[NewJob]) -> None:
+def _check_event(copies: Sequence[NewJob]) -> None:
     chars = sum(len(job.body) for job in copies) if len(copies) > 1 else 0
     if len(copies) > MOST_COPIES or chars > MOST_CHARS:
         raise EnqueueError(
@@ -66,6 +74,23 @@ def _check(copies: Sequence[NewJob]) -> None:
             f"event are stored in one step, so that it may have {MOST_COPIES:,} of {MOST_CHARS:,}: publish less of it, "
             "such as where the rest is found, or have fewer queues subscribe."
         )
+
+
+def partly_stored(
+    error: EnqueueError | BrokerError, stored: Sequence[NewJob], jobs: Sequence[NewJob]
+) -> EnqueueError | BrokerError:
+    """The error for a list of jobs that needed several steps, of which only some were taken."""
+    numbers = {id(job) for job in stored}
+    left = [n for n, job in enumerate(jobs) if id(job) not in numbers]
+    unsure = "the next ones may or may not have been" if isinstance(error, BrokerAwayError) else "the others were not"
+    upto = f", those up to the key {stored[-1].key!r} of the queue {stored[-1].queue}" if stored else ""
+    text = f"{len(stored):,} of the {len(jobs):,} jobs were stored{upto}; {unsure}: {error}"
+    partial = EnqueueError(text, place=error.place) if isinstance(error, EnqueueError) else type(error)(text)
+    partial.unstored = left
+    return partial
+
+
+# -- senders -------------------------------------------------------------------------------------------
 
 
 class SenderNumbers:
@@ -109,196 +134,183 @@ def _forget_all() -> None:
 os.register_at_fork(after_in_child=_forget_all)
 
 
-class TagList:
-    """The tags of one call, each once, in the order in which they were first used."""
+# -- arguments -----------------------------------------------------------------------------------------
 
-    def __init__(self, *names: str) -> None:
-        self.names = list(names)
-        self._places = {name: n for n, name in enumerate(names, 1)}
 
-    def place(self, name: str) -> int:
-        """The number of a tag in the script's KEYS, from 1. Adds the tag if it is new."""
-        place = self._places.get(name)
+class TargetQueues:
+    """The queues of one call, each once, in the order in which they were first used."""
+
+    def __init__(self, layouts: Layouts, used: dict[str, Layout]) -> None:
+        self._known = layouts
+        #: The layouts by which the call is made. They are read again if the call proves stale.
+        self._used = used
+        self._places: dict[str, int] = {}
+        self.roots: list[str] = []
+        #: The names of the layouts by which shards of new jobs were chosen; empty for a queue that gets no jobs.
+        self.layouts: list[str] = []
+
+    def layout(self, queue: str) -> Layout:
+        """The layout of a queue. Creates a queue that was never declared."""
+        layout = self._used.get(queue)
+        if layout is None:
+            layout = self._used[queue] = self._known.declare(queue, DEFAULT_SHARDS)
+        return layout
+
+    def place(self, layout: Layout, *, gets_jobs: bool = True) -> int:
+        """The number of a queue in the script's KEYS, from 1."""
+        place = self._places.get(layout.queue)
         if place is None:
-            self.names.append(name)
-            place = self._places[name] = len(self.names)
+            self.roots.append(layout.root)
+            self.layouts.append("")
+            place = self._places[layout.queue] = len(self.roots)
+        if gets_jobs:
+            self.layouts[place - 1] = layout.newest
         return place
+
+    def encode(self, jobs: Sequence[NewJob]) -> list[Sequence[object]]:
+        """New jobs as arguments of a script."""
+        news = []
+        for job in jobs:
+            layout = self.layout(job.queue)
+            news.append(new_job(job, self.place(layout), shard_of(job.key, layout.newest_shards)))
+        return news
 
 
 class JobColumns:
-    """Simple jobs of one tag; see scripts/parts/simple.lua."""
+    """Simple jobs of one queue; see scripts/parts/simple.lua."""
 
-    __slots__ = ("keys", "numbers", "records")
+    __slots__ = ("keys", "numbers", "records", "shards")
 
     def __init__(self) -> None:
         self.keys: list[str] = []
         self.records: list[bytes] = []
+        self.shards: list[int] = []
         #: The numbers of these jobs among the jobs of the call.
         self.numbers: list[int] = []
 
-    def add(self, job: NewJob, number: int, kind: Kind) -> bool:
-        """Add a job; False if it is not simple, or of another kind."""
-        record = simple_record(job)
-        if record is None or job.kind is not kind:
-            return False
-        self.keys.append(job.key)
-        self.records.append(record)
-        self.numbers.append(number)
-        return True
-
-    def differ(self) -> bool:
-        """Whether no key occurs twice."""
-        return len(set(self.keys)) == len(self.keys)
-
-    def encode(self) -> tuple[list[str], list[int], list[int]]:
-        return self.keys, list(map(len, self.records)), self.numbers
+    def encode(self) -> tuple[list[str], list[int], list[int], list[int]]:
+        return self.keys, list(map(len, self.records)), self.shards, self.numbers
 
     @property
     def text(self) -> bytes:
         return b"".join(self.records)
 
 
-def column_args(columns: Sequence[JobColumns], kind: Kind) -> dict[str, object]:
-    """Simple jobs as arguments of the script."""
-    return {"simple": [each.encode() for each in columns], "kind": +kind}
+def _columns_of(jobs: Sequence[NewJob], queues: TargetQueues) -> list[JobColumns] | None:
+    """Jobs as columns by queue; None unless all are simple. This is the fast path of enqueue_many."""
+    columns: dict[str, JobColumns] = {}
+    kind, queue, shards = jobs[0].kind, None, 0
+    for number, job in enumerate(jobs):
+        record = simple_record(job)
+        if record is None or job.kind is not kind:
+            return None
+        if job.queue != queue:
+            queue = job.queue
+            layout = queues.layout(queue)
+            if layout.resharding:
+                return None
+            shards = layout.shards
+            queues.place(layout)
+            column = columns.setdefault(queue, JobColumns())
+        column.keys.append(job.key)
+        column.records.append(record)
+        column.shards.append(shard_of(job.key, shards))
+        column.numbers.append(number)
+    found = list(columns.values())
+    return found if all(len(set(each.keys)) == len(each.keys) for each in found) else None
+
+
+# -- the verb ------------------------------------------------------------------------------------------
 
 
 class JobWriter:
-    """Stores the jobs of the verb `enqueue`, and encodes the jobs that a run has sent."""
+    """Stores the jobs of the verb `enqueue`."""
 
     def __init__(self, layouts: Layouts) -> None:
         self._layouts = layouts
         self._senders = SenderNumbers()
-        #: The wakeup list of each tag that a job was put into.
-        self._bells: dict[str, str] = {}
 
     def enqueue(self, jobs: Sequence[NewJob]) -> None:
         if len(jobs) == 1:
             self._store(jobs)
             return
-        chunks = chunks_of(jobs)
-        if len(chunks) == 1:
-            self._store(chunks[0])
+        parts = self._parts(jobs)
+        if len(parts) > 1:
+            for part in parts:
+                self.check(part)
+        chunks = [chunks_of(part) for part in parts]
+        if len(chunks) == 1 and len(chunks[0]) == 1:
+            self._store(chunks[0][0])
             return
-        stored = 0
+        stored: list[NewJob] = []
+        try:
+            for some in chunks:
+                for chunk in self._store_all(some):
+                    stored += chunk
+        except (EnqueueError, BrokerError) as error:
+            raise partly_stored(error, stored, jobs) from error
+
+    def _parts(self, jobs: Sequence[NewJob]) -> list[Sequence[NewJob]]:
+        """Jobs as one script may store them: all of them, or on a Cluster those of one queue."""
+        if not self._layouts.server.is_cluster:
+            return [jobs] if jobs else []
+        parts: dict[str, list[NewJob]] = {}
+        for job in jobs:
+            parts.setdefault(job.queue, []).append(job)
+        return list(parts.values())
+
+    def check(self, jobs: Sequence[NewJob]) -> None:
+        """Raise EnqueueError if a key of these jobs of one queue belongs to a job of another kind."""
+        unsure = [job for job in jobs if job.kind is not Kind.PLAIN]
+        for first in range(0, len(unsure), CHUNK):
+            self._run(unsure[first : first + CHUNK], check=True)
+
+    def _store(self, jobs: Sequence[NewJob]) -> None:
+        name, seq = self._senders.take()
+        self._run(jobs, sender=name, seq=seq)
+        self._senders.give(name, seq)
+
+    def _run(self, jobs: Sequence[NewJob], **how: object) -> None:
+        for _ in range(TRIES):
+            used = dict[str, Layout]()
+            answer: list[Any] = self._layouts.server.run(*self.call(jobs, used, **how))
+            if answer[0] == b"kind":
+                raise another_kind(jobs[answer[1] - 1], Kind(answer[2]))
+            if answer[0] != b"stale":
+                return
+            for layout in used.values():
+                self._layouts.refresh(layout)
+        raise outdated(jobs[0].queue)
+
+    def _store_all(self, chunks: Sequence[Sequence[NewJob]]) -> Iterator[Sequence[NewJob]]:
+        """Store chunks, one after the other, and yield each that is stored."""
         # One sender for each call: of several calls under way, a later one may succeed and an earlier one fail.
         senders = deque[tuple[str, int]]()
-        try:
-            for chunk, answer in zip(chunks, self._layouts.server.run_each(self._calls(chunks, senders)), strict=True):
-                self._senders.give(*senders.popleft())
-                if answer[0] == b"kind":
-                    raise another_kind(chunk[answer[1] - 1], Kind(answer[2]))
-                if answer[0] == b"stale":
-                    self._store(chunk)
-                stored += len(chunk)
-        except (EnqueueError, BrokerError) as error:
-            raise partly_stored(error, stored, [*chain(*chunks)]) from error
+        for chunk, answer in zip(chunks, self._layouts.server.run_each(self._calls(chunks, senders)), strict=True):
+            name, seq = senders.popleft()
+            if answer[0] == b"kind":
+                raise another_kind(chunk[answer[1] - 1], Kind(answer[2]))
+            if answer[0] == b"stale":
+                self._run(chunk, sender=name, seq=seq)
+            self._senders.give(name, seq)
+            yield chunk
 
     def _calls(self, chunks: Sequence[Sequence[NewJob]], senders: deque[tuple[str, int]]) -> Iterator[Call]:
         after = None
         for chunk in chunks:
             name, seq = self._senders.take()
             senders.append((name, seq))
-            call = self._call(chunk, {}, name, seq, after)
+            call = self.call(chunk, {}, sender=name, seq=seq, after=after)
             after = str(call[1][0]), name, seq
             yield call
 
-    def _store(self, jobs: Sequence[NewJob]) -> None:
-        name, seq = self._senders.take()
-        for _ in range(TRIES):
-            used = dict[str, Layout]()
-            answer: list[Any] = self._layouts.server.run(*self._call(jobs, used, name, seq))
-            if answer[0] == b"stale":
-                for layout in used.values():
-                    self._layouts.refresh(layout)
-                continue
-            self._senders.give(name, seq)
-            if answer[0] == b"kind":
-                raise another_kind(jobs[answer[1] - 1], Kind(answer[2]))
-            return
-        raise outdated(jobs[0].queue)
-
-    def _call(
-        self,
-        jobs: Sequence[NewJob],
-        used: dict[str, Layout],
-        name: str,
-        seq: int,
-        after: tuple[str, str, int] | None = None,
-    ) -> Call:
-        tags = TagList()
-        columns = self._columns(jobs, tags, used)
+    def call(self, jobs: Sequence[NewJob], used: dict[str, Layout], **how: object) -> Call:
+        """The call that stores jobs; `how`: see scripts/enqueue.lua. Notes in `used` the layouts that it relies on."""
+        queues = TargetQueues(self._layouts, used)
+        columns = None if "sender" not in how else _columns_of(jobs, queues)
         if columns is None:
-            told: dict[str, object] = {"jobs": self.encode(jobs, tags, used)}
+            how["jobs"] = queues.encode(jobs)
         else:
-            told = column_args(columns, jobs[0].kind)
-        if after is not None:
-            told["after"] = after
-        args = self._layouts.args(**told, sender=name, seq=seq, bells=self.wakeup_keys(tags))
-        return load("enqueue"), tags.names, [args, *(each.text for each in columns or ())]
-
-    def _columns(self, jobs: Sequence[NewJob], tags: TagList, used: dict[str, Layout]) -> list[JobColumns] | None:
-        """Jobs as columns by tag; None unless all are simple. This is the fast path of enqueue_many."""
-        columns: dict[str, JobColumns] = {}
-        kind, queue, layout = jobs[0].kind, None, None
-        for number, job in enumerate(jobs):
-            if job.queue != queue or layout is None:
-                queue = job.queue
-                layout = used[queue] = used.get(queue) or self._layouts.declare(queue, DEFAULT_SHARDS)
-                if layout.record.resharding:
-                    return None
-            tag = layout.tags[shard_of(job.key, layout.shards)]
-            there = columns.get(tag)
-            if there is None:
-                there = columns[tag] = JobColumns()
-            if not there.add(job, number, kind):
-                return None
-        if not all(each.differ() for each in columns.values()):
-            return None
-        for tag in columns:
-            tags.place(tag)
-        return list(columns.values())
-
-    def wakeup_keys(self, tags: TagList) -> list[str]:
-        """The wakeup list of each tag."""
-        for tag in tags.names:
-            if tag not in self._bells:
-                self._bells[tag] = self._layouts.keys.wakeup_list(tag.split(":")[1])
-        return [self._bells[tag] for tag in tags.names]
-
-    def encode(self, jobs: Sequence[NewJob], tags: TagList, used: dict[str, Layout]) -> list[Sequence[object]]:
-        """New jobs as arguments of a script. Creates queues that were never declared."""
-        news = []
-        for job in jobs:
-            layout = used.get(job.queue)
-            if layout is None:
-                layout = used[job.queue] = self._layouts.declare(job.queue, DEFAULT_SHARDS)
-            if layout.record.resharding:
-                old, tag = layout.tags_of_key(job.key)
-                news.append(new_job(job, tags.place(tag), tags.place(old)))
-            else:
-                news.append(new_job(job, tags.place(layout.tags[shard_of(job.key, layout.shards)]), None))
-        return news
-
-
-def chunks_of(jobs: Sequence[NewJob]) -> list[Sequence[NewJob]]:
-    """Jobs in chunks. Each chunk is stored in one step."""
-    if any(job.event_id for job in jobs):
-        return split_keeping_events(jobs, CHUNK, CHUNK_CHARS)
-    chunks, first, chars = [], 0, 0
-    for n, job in enumerate(jobs):
-        if n - first == CHUNK or (chars > CHUNK_CHARS and n > first):
-            chunks.append(jobs[first:n])
-            first, chars = n, 0
-        chars += len(job.body)
-    return [*chunks, jobs[first:]] if len(jobs) > first else chunks
-
-
-def partly_stored(error: EnqueueError | BrokerError, stored: int, jobs: Sequence[NewJob]) -> EnqueueError | BrokerError:
-    """The error for a list of jobs that needed several steps, of which only some were taken."""
-    unsure = "the next ones may or may not have been" if isinstance(error, BrokerAwayError) else "the others were not"
-    upto = f", those up to the key {jobs[stored - 1].key!r}" if stored else ""
-    text = f"{stored:,} of the {len(jobs):,} jobs were stored{upto}; {unsure}: {error}"
-    told = EnqueueError(text, place=error.place) if isinstance(error, EnqueueError) else type(error)(text)
-    told.unstored = list(range(stored, len(jobs)))
-    return told
+            how |= {"simple": [each.encode() for each in columns], "kind": +jobs[0].kind}
+        args = self._layouts.args(**how, layouts=queues.layouts)
+        return load("enqueue"), queues.roots, [args, *(each.text for each in columns or ())]

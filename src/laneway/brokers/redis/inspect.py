@@ -1,10 +1,10 @@
 """Status, find, stats, lags, workers, and pages of jobs. Changes no job.
 
-Each script call concerns one shard, so the code is the same for one server and a Cluster. While a queue is being
-resharded, a key is in one of two shards; the old shard is asked first, so that no key is missed.
+A page takes a bounded number of calls, each of which looks at a bounded number of jobs. It is not a snapshot, but a job
+that was there all the time is shown once. A queue sorts its keys when a page by key is first requested, which takes
+several calls.
 
-A page merges the next jobs of each shard, a bounded number per call. It is not a snapshot, but a job that was there
-all the time is shown once. Shards sort their keys when a page by key is first requested, which takes several calls.
+On a Cluster jobs may be on their way to a queue (`outbox`). They count, and their status is `queued`.
 
 No index leads from an identity to its payload: every payload would pay for it. A script searches a few payloads. If
 a key has more, `ask` searches them page by page, so that no other client waits for long.
@@ -14,20 +14,20 @@ from __future__ import annotations
 
 import math
 import struct
-from collections import deque
-from collections.abc import Callable, Collection, Sequence
+from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
 from ...broker import Listing, Order, Page
 from ...jobs.data import JobView, QueueStats, Status, WorkerView
+from ...jobs.shards import shard_of
 from ..page_cursor import Position, check_order, check_start, read_position, write_position
 from ..shared import SHOWN, SHOWN_IN_LISTING
-from .client.errors import StaleLayoutError, ensure_current
 from .client.server import RedisClient
 from .codec import ViewRecord
-from .layout import Layout, Layouts
+from .layout import Layouts
 from .outbox import ClusterOutbox
 from .script import load
 
@@ -35,12 +35,11 @@ from .script import load
 FEW, MANY, CHARS = 16, 1_000, 4_000_000
 
 
-def ask(layouts: Layouts, script: str, tag: str, *, identity: str | None, **args: object) -> list[Any]:
-    """A script's answer about one payload of a job in one shard, or, if `identity` is None, about the whole job."""
+def ask(layouts: Layouts, script: str, queue: str, *, identity: str | None, **args: object) -> list[Any]:
+    """A script's answer about one payload of a job or, if `identity` is None, about the whole job."""
     found: list[bytes] = []
-    packed = layouts.args(identity=identity, **args)
     while True:
-        answer: list[Any] = ensure_current(layouts.server.run(load(script), [tag], [packed, *found]))
+        answer = layouts.ask(script, queue, *found, identity=identity, **args)
         if answer[0] != b"search" or identity is None:
             return answer
         found += [answer[1], _search(layouts.server, answer[1], identity.encode())]
@@ -62,39 +61,16 @@ SHOWN_BYTES = 32_000_000
 
 _read_views = msgspec.msgpack.Decoder(list[ViewRecord]).decode
 _read_status = msgspec.msgpack.Decoder[Status](Status).decode
-_read_lag = msgspec.msgpack.Decoder(float | bool).decode
+_read_lags = msgspec.msgpack.Decoder(list[float]).decode
 _read_worker = msgspec.json.Decoder(WorkerView).decode
 _read_shards = msgspec.json.Decoder(dict[str, list[int]]).decode
-
-#: If a key is found in two shards, the status with the lowest rank counts.
-_RANKS: dict[Status, int] = {"running": 0, "delayed": 1, "queued": 1, "dead": 2, "cancelled": 3, "gone": 4}
-
-
-# -- one job -------------------------------------------------------------------------------------------
-
-
-def status(layouts: Layouts, queue: str, key: str, identity: str | None) -> Status:
-    """The status of a job, or of one payload of it."""
-
-    def step(layout: Layout) -> Status:
-        moving = layout.record.resharding > 0
-        found = [
-            ask(layouts, "status", tag, identity=identity, key=key, moving=moving)[1] for tag in layout.tags_of_key(key)
-        ]
-        return min(map(_read_status, found), key=_RANKS.__getitem__)
-
-    return layouts.attempt(queue, step)
-
-
-def _ask(layouts: Layouts, layout: Layout, script: str, tag: str, **args: object) -> Any:
-    return layouts.ask(script, tag, moving=layout.record.resharding > 0, **args)[1]
 
 
 # -- numbers -------------------------------------------------------------------------------------------
 
 
-class _ShardStats(msgspec.Struct, array_like=True):
-    """The counts of one shard."""
+class _StoredStats(msgspec.Struct, array_like=True):
+    """The numbers of a queue; see scripts/stats.lua."""
 
     length: int
     delayed: int
@@ -103,55 +79,42 @@ class _ShardStats(msgspec.Struct, array_like=True):
     busy: int
     processed: int
     failed: int
-    lag: float | bool
+    lag: float
+    paused: bool
+
+    def view(self, queue: str, shards: int, on_their_way: int) -> QueueStats:
+        return QueueStats(
+            queue=queue,
+            shards=shards,
+            length=self.length + on_their_way,
+            delayed=self.delayed,
+            fresh=self.length + on_their_way - self.retries,
+            retries=self.retries,
+            dead=self.dead,
+            busy=self.busy,
+            processed=self.processed,
+            failed=self.failed,
+            lag=float(self.lag),
+            paused=self.paused,
+        )
 
 
-_read_numbers = msgspec.msgpack.Decoder(_ShardStats).decode
+_read_stats = msgspec.msgpack.Decoder(_StoredStats).decode
 
 
-def _sum(layout: Layout, answers: Sequence[Any]) -> QueueStats:
-    parts = [_read_numbers(ensure_current(answer)[1]) for answer in answers]
-
-    def total(number: Callable[[_ShardStats], float]) -> int:
-        return int(sum(map(number, parts)))
-
-    length, retries = total(lambda part: part.length), total(lambda part: part.retries)
-    return QueueStats(
-        queue=layout.queue,
-        shards=layout.shards,
-        length=length,
-        delayed=total(lambda part: part.delayed),
-        fresh=length - retries,
-        retries=retries,
-        dead=total(lambda part: part.dead),
-        busy=total(lambda part: part.busy),
-        processed=layout.record.processed + total(lambda part: part.processed),
-        failed=layout.record.failed + total(lambda part: part.failed),
-        lag=max(float(part.lag) for part in parts),
-        paused=layout.record.paused,
-    )
-
-
-def _ask_all(layouts: Layouts, known: Sequence[Layout], script: str) -> list[Any]:
-    """A script's answers for all shards of some queues."""
-    calls = []
-    for layout in known:
-        args = [layouts.args(moving=layout.record.resharding > 0)]
-        calls += [(load(script), [tag], args) for tag in layout.all_tags]
-    return layouts.server.run_all(calls)
-
-
-def _busy(layouts: Layouts, names: Sequence[str]) -> dict[str, int]:
+def _busy(layouts: Layouts, names: Sequence[str]) -> Counter[str]:
     """How many jobs each worker holds, in all queues."""
-    args = [layouts.args(workers=names)]
-    tags = [tag for layout in layouts.read_all() for tag in layout.all_tags] if names else []
-    answers = layouts.server.run_all([(load("busy"), [tag], args) for tag in tags])
-    return {name: sum(answer[n] for answer in answers) for n, name in enumerate(names)}
+    busy: Counter[str] = Counter()
+    for answer in layouts.ask_all("busy", layouts.read_all(), workers=names) if names else ():
+        busy.update(dict(zip(names, answer, strict=True)))
+    return busy
 
 
 def _pairs(answer: Sequence[bytes]) -> dict[str, bytes]:
     return {answer[i].decode(): answer[i + 1] for i in range(0, len(answer), 2)}
 
+
+# -- pages ---------------------------------------------------------------------------------------------
 
 #: The limits of one call of the script: jobs looked at, jobs shown, and the bytes of their payloads.
 CANDIDATES = 1_000
@@ -160,10 +123,6 @@ BYTES = 2_000_000
 
 #: The largest integer and float in a position. Lua has no larger ones.
 _LAST, _LARGEST = 2**53, 1.7e308
-
-
-#: A job and its position.
-Found = tuple[Position, JobView]
 
 
 class PageRequest(msgspec.Struct):
@@ -179,12 +138,9 @@ class PageRequest(msgspec.Struct):
     def position(self, view: ViewRecord) -> Position:
         """The position of a job."""
         if self.order == "key":
-            return view.key, 0.0, 0, view.key  # a key found in two shards has one position
+            return view.key, 0.0, 0, view.key
         at = view.perform_at if view.buried_at is None else view.buried_at
         return view.retry_count if self.order == "retry_count" else at, at, view.seq, view.key
-
-    def precedes(self, one: Position, other: Position) -> bool:
-        return one > other if self.reverse else one < other
 
 
 class _PageReply(msgspec.Struct, array_like=True):
@@ -211,103 +167,53 @@ def _begin(order: Order, reverse: bool, start: float | str | None, after: Positi
     return edge if after is None else min(edge, after) if reverse else max(edge, after)
 
 
-def _merged(found: list[Found], more: list[Found], request: PageRequest) -> list[Found]:
-    """Two pages merged into one: each key once, in order, and no more jobs than requested."""
-    keys = {view.key for _, view in found}
-    found += [each for each in more if each[1].key not in keys]
-    return sorted(found, key=lambda each: each[0], reverse=request.reverse)[: request.limit]
-
-
-class _ShardPages:
-    """The jobs of one shard that were read but are not on the page yet."""
-
-    def __init__(self, tag: str) -> None:
-        self.tag = tag
-        self.views: deque[tuple[Position, ViewRecord]] = deque()
-        #: Every job up to this position has been read; None: no job.
-        self.reached: Position | None = None
-        self.ended = False
-
-    def take(self, part: _PageReply, request: PageRequest) -> None:
-        self.views.extend((request.position(view), view) for view in part.views)
-        if isinstance(part.reached, bool):
-            self.ended = not part.reached
-        else:
-            self.reached = part.reached
-
-
-def _first(layouts: Layouts, layout: Layout, tags: Sequence[str], request: PageRequest) -> list[Found]:
-    """The first jobs of some shards, in order."""
-    lanes = [_ShardPages(tag) for tag in tags]
-    found: list[Found] = []
-    keys: set[str] = set()
-    while len(found) < request.limit:
-        best = _best(lanes, request)
-        hungry = [lane for lane in lanes if _may_precede(lane, best, request)]
-        if hungry:
-            _feed(layouts, layout, lanes, hungry, request, request.limit - len(found))
-        elif best is None:
-            break
-        else:
-            position, view = best.views.popleft()
-            if view.key not in keys:  # else it was moved between two reads
-                keys.add(view.key)
-                found.append((position, view.job_view(layout.queue, layout.shard(best.tag))))
-    return found
-
-
-def _best(lanes: Sequence[_ShardPages], request: PageRequest) -> _ShardPages | None:
-    """The lane whose next job comes first."""
-    best: _ShardPages | None = None
-    for lane in lanes:
-        if lane.views and (best is None or request.precedes(lane.views[0][0], best.views[0][0])):
-            best = lane
-    return best
-
-
-def _may_precede(lane: _ShardPages, best: _ShardPages | None, request: PageRequest) -> bool:
-    """Whether a lane must be read further before the next job of the page is known."""
-    if lane.views or lane.ended:
-        return False
-    return best is None or lane.reached is None or request.precedes(lane.reached, best.views[0][0])
-
-
-def _feed(
-    layouts: Layouts,
-    layout: Layout,
-    lanes: Sequence[_ShardPages],
-    hungry: Sequence[_ShardPages],
-    request: PageRequest,
-    wanted: int,
-) -> None:
-    """Read further in the hungry lanes, as many jobs of each as the page is likely to need."""
-    share = wanted / len(lanes)
-    count = min(wanted, math.ceil(share + 3 * math.sqrt(share)), MOST)
-    calls = []
-    for lane in hungry:
-        place = request.place if lane.reached is None else lane.reached
-        args = layouts.args(
+def _page(layouts: Layouts, queue: str, request: PageRequest) -> Page:
+    found: dict[str, tuple[Position, JobView]] = {}  # by key: a job may be moved between two calls, and be met again
+    place: Position | bool | None = request.place
+    while len(found) < request.limit and place is not False:
+        _, part, shards = layouts.ask(
+            "listing",
+            queue,
             which=request.which,
             order=request.order,
             reverse=request.reverse,
             place=place,
-            count=count,
+            count=min(request.limit - len(found), MOST),
             payloads=SHOWN_IN_LISTING,
             bytes=BYTES,
             candidates=CANDIDATES,
-            moving=layout.record.resharding > 0,
         )
-        calls.append((load("listing"), [lane.tag], [args]))
-    for lane, answer in zip(hungry, layouts.server.run_all(calls), strict=True):
-        lane.take(_read_part(ensure_current(answer)[1]), request)
+        reply = _read_part(part)
+        for view in reply.views:
+            found.setdefault(view.key, (request.position(view), view.job_view(queue, shard_of(view.key, shards))))
+        if reply.reached is not True:
+            place = reply.reached
+    rows = list(found.values())
+    last = write_position(request.order, rows[-1][0]) if rows and len(rows) == request.limit else None
+    return Page([view for _, view in rows], last)
+
+
+# -- the tier ------------------------------------------------------------------------------------------
 
 
 class RedisInspect:
-    """The inspect tier."""
+    """The inspect tier, and the verb `status`."""
 
     def __init__(self, layouts: Layouts, outbox: ClusterOutbox | None) -> None:
         self._layouts = layouts
         self._outbox = outbox
+
+    def status(self, queue: str, key: str, identity: str | None = None) -> Status:
+        status = self._stored_status(queue, key, identity)
+        if status != "gone" or self._outbox is None:
+            return status
+        if any(identity in (None, job.identity) for job in self._outbox.find(queue, key)):
+            return "queued"
+        return self._stored_status(queue, key, identity)  # it may have been delivered in between
+
+    def _stored_status(self, queue: str, key: str, identity: str | None) -> Status:
+        status: Status = _read_status(ask(self._layouts, "status", queue, identity=identity, key=key)[1])
+        return status
 
     def queues(self) -> dict[str, int]:
         return {layout.queue: layout.shards for layout in self._layouts.read_all()}
@@ -316,31 +222,18 @@ class RedisInspect:
         return queue in self.queues()
 
     def stats(self) -> list[QueueStats]:
-        known = self._layouts.read_all()
-        answers = iter(_ask_all(self._layouts, known, "stats"))
-        said = {layout.queue: [next(answers) for _ in layout.all_tags] for layout in known}
-
-        def again(layout: Layout) -> QueueStats:
-            return _sum(layout, _ask_all(self._layouts, [layout], "stats"))
-
-        found = []
-        for layout in known:
-            try:
-                found.append(_sum(layout, said[layout.queue]))
-            except StaleLayoutError:
-                found.append(self._layouts.attempt(layout.queue, again))
-        return found
+        # First: a job that is delivered in between is found in its queue.
+        on_their_way: Counter[str] = Counter() if self._outbox is None else self._outbox.waiting()
+        layouts = self._layouts.read_all()
+        return [
+            _read_stats(answer[1]).view(layout.queue, layout.shards, on_their_way[layout.queue])
+            for layout, answer in zip(layouts, self._layouts.ask_all("stats", layouts), strict=True)
+            if answer[0] == b"ok"  # else the server was emptied in between
+        ]
 
     def lags(self, queue: str) -> dict[int, float]:
-        def step(layout: Layout) -> dict[int, float]:
-            found: dict[int, float] = {}
-            for tag, answer in zip(layout.all_tags, _ask_all(self._layouts, [layout], "lags"), strict=True):
-                shard, lag = layout.shard(tag), _read_lag(ensure_current(answer)[1])
-                if not isinstance(lag, bool) and shard < layout.shards:
-                    found[shard] = max(lag, found.get(shard, 0.0))
-            return dict(sorted(found.items()))
-
-        return self._layouts.attempt(queue, step)
+        lags = _read_lags(self._layouts.ask("lags", queue)[1])
+        return dict(sorted((int(shard), late) for shard, late in zip(lags[::2], lags[1::2], strict=True)))
 
     def workers(self) -> list[WorkerView]:
         keys = self._layouts.keys
@@ -359,17 +252,8 @@ class RedisInspect:
         return sorted(found.values(), key=lambda view: (view.started_at, view.id))
 
     def find(self, queue: str, key: str) -> list[JobView]:
-        def step(layout: Layout) -> list[JobView]:
-            found: dict[int, JobView] = {}
-            for tag in layout.tags_of_key(key):
-                views = _read_views(
-                    _ask(self._layouts, layout, "find", tag, key=key, payloads=SHOWN, bytes=SHOWN_BYTES)
-                )
-                for view in views:
-                    found.setdefault(_RANKS[view.status], view.job_view(queue, layout.shard(tag)))
-            return [found[rank] for rank in sorted(found)]
-
-        return self._layouts.attempt(queue, step)
+        _, views, shards = self._layouts.ask("find", queue, key=key, payloads=SHOWN, bytes=SHOWN_BYTES)
+        return [view.job_view(queue, shard_of(key, shards)) for view in _read_views(views)]
 
     def listing(
         self,
@@ -385,17 +269,4 @@ class RedisInspect:
         order = check_order(which, order)
         check_start(order, start)
         place = _begin(order, reverse, start, None if after is None else read_position(order, after))
-        request = PageRequest(which, order, reverse, place, limit)
-
-        def step(layout: Layout) -> Page:
-            found = _first(self._layouts, layout, layout.tags, request)
-            if layout.next_tags:
-                # The new shards are read last, so a job that moves in the meantime is found there.
-                found = _merged(found, _first(self._layouts, layout, layout.next_tags, request), request)
-            last = write_position(order, found[-1][0]) if found and len(found) == limit else None
-            return Page([view for _, view in found], last)
-
-        return self._layouts.attempt(queue, step)
-
-    def undelivered(self, queues: Collection[str]) -> bool:
-        return self._outbox is not None and self._outbox.holds(queues)
+        return _page(self._layouts, queue, PageRequest(which, order, reverse, place, limit))

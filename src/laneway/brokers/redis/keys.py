@@ -1,7 +1,7 @@
 """Keys: the names of all Redis keys of a prefix. Knows nothing of their contents.
 
-The keys of one shard share a hash tag, and so do the keys that concern all queues: on a Cluster each of these sets
-is in one slot. Shards of different epochs never share a key. scripts/parts/jobs.lua describes the contents.
+The keys of one queue share a hash tag, and so do the keys that concern all queues: on a Cluster each of these sets is
+in one slot. scripts/parts/jobs.lua describes the contents of a queue's keys.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ _PREFIX = re.compile(r"[A-Za-z0-9_.-]{1,80}")
 
 @dataclass(frozen=True, slots=True)
 class Keys:
-    """The keys of one prefix. Those of one shard share a hash tag, and so do those that are about all queues."""
+    """The keys of one prefix."""
 
     prefix: str
 
     def __post_init__(self) -> None:
-        if not _PREFIX.fullmatch(self.prefix):  # it stands in hash tags
+        if not _PREFIX.fullmatch(self.prefix):  # it is part of hash tags
             raise ConfigError(f"prefix must be 1 to 80 letters, digits, '_', '-' or '.', not {self.prefix!r}.")
 
     @property
     def queues(self) -> str:
-        """Hash: the record of each queue."""
+        """Set: the names of all queues."""
         return f"{{{self.prefix}}}:queues"
 
     @property
@@ -51,21 +51,18 @@ class Keys:
 
     @property
     def topics(self) -> str:
-        """Set: the topics that somebody has subscribed to."""
+        """Set: the topics that have a subscription."""
         return f"{{{self.prefix}}}:topics"
 
     def topic(self, topic: str) -> str:
-        """Hash: the filter of each queue that has subscribed to a topic; empty if it wants everything."""
+        """Hash: the filter of each queue that has subscribed to a topic; empty if the queue gets every event."""
         return f"{{{self.prefix}}}:topic:{topic}"
 
-    def wakeup_list(self, queue: str) -> str:
-        """List: rung when something is put into a queue; it never holds more than one element."""
-        return f"{{{self.prefix}}}:bell:{queue}"
+    def root(self, queue: str) -> str:
+        """What every key of a queue begins with. The 0 is the number of a partition: a queue has one."""
+        return f"{{{self.prefix}:{queue}:0}}"
 
-    def due_wakeup_list(self, queue: str) -> str:
-        """List: rung instead by scripts that know that something is due."""
-        return f"{self.wakeup_list(queue)}:due"
-
-    def tag(self, queue: str, epoch: int, shard: int) -> str:
-        """What every key of one shard begins with. Shards of different epochs never share a key."""
-        return f"{{{self.prefix}:{queue}:{epoch}:{shard}}}"
+    def wakeup_lists(self, queue: str) -> tuple[str, str]:
+        """Lists of one element that wakes a worker: to look at a queue, and to take a job that is due."""
+        root = self.root(queue)
+        return f"{root}:bell", f"{root}:bell:due"

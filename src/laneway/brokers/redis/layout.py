@@ -1,91 +1,58 @@
-"""Layouts: caches the shards of each queue, and refreshes them when they prove stale.
+"""Layouts: the shards of each queue, cached until a script reports that they are outdated.
 
-Another process may reshard a queue, so the cache may be outdated. Scripts refuse to touch a shard that is not open.
-The caller then gets a StaleLayoutError and reads the layout again (`Layouts.attempt`, `Layouts.refresh`). A refresh
-also opens shards that a dead process left unopened, and finishes the transfer of keys that it left under way. If the
-server was emptied, a refresh declares the queue again with the same shard count.
+Another process may reshard a queue, so the cache may be outdated. A client names the shards of new jobs, and the layout
+by which it chose them. If that is not the queue's layout, the script does nothing and replies `stale`. The caller then
+gets a StaleLayoutError and reads the layout again (`Layouts.attempt`, `Layouts.refresh`). Reading changes nothing,
+except that a queue which is gone, because the server was emptied, is declared again with the same shard count.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
-from contextlib import suppress
-from functools import cached_property
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, TypeVar
 
 import msgspec
 
 from ...clock import Clock
 from ...errors import BrokerError, BrokerRefusedError
-from ...jobs.shards import shard_of
 from ..shared import unknown_queue
-from . import transfer
 from .client.errors import StaleLayoutError, ensure_current
-from .client.server import RedisClient
+from .client.server import Call, RedisClient
 from .keys import Keys
 from .script import load
 
 _T = TypeVar("_T")
 
-#: How often a call is tried when another process pauses or reshards the queue in the meantime.
+#: How often a call is tried when another process reshards the queue in the meantime.
 TRIES = 20
 
-
-class QueueRecord(msgspec.Struct, array_like=True):
-    """The stored record of a queue."""
-
-    shards: int
-    epoch: int
-    #: The new shard count while the queue is being resharded; else 0.
-    resharding: int = 0
-    paused: bool = False
-    #: How many jobs there were to move when the resharding began, graves included; -1 until they are counted.
-    to_move: int = 0
-    #: How many of those have been moved.
-    moved: int = 0
-    #: How many shards of the previous epoch may still be open.
-    closing: int = 0
-    #: The counts of the shards of former epochs.
-    processed: int = 0
-    failed: int = 0
-
-
-_read_record = msgspec.msgpack.Decoder(QueueRecord).decode
+_FIELDS = ("layout", "next", "to_move", "moved")
 
 
 class Layout:
-    """A queue's shards as tags. A tag is the common prefix of a shard's Redis keys."""
+    """The shards of a queue, as its `:meta` names them."""
 
-    def __init__(self, keys: Keys, queue: str, record: QueueRecord) -> None:
-        self.keys = keys
+    __slots__ = ("epoch", "moved", "name", "newest", "queue", "resharding", "root", "shards", "to_move")
+
+    def __init__(self, queue: str, root: str, stored: Sequence[bytes | None]) -> None:
         self.queue = queue
-        self.record = record
-        self.shards = record.shards
-        self.epoch = record.epoch
-        self.tags = [keys.tag(queue, record.epoch, shard) for shard in range(record.shards)]
-
-    @cached_property
-    def next_tags(self) -> list[str]:
-        """The tags of the new shards while the queue is being resharded; else none."""
-        return [self.keys.tag(self.queue, self.epoch + 1, shard) for shard in range(self.record.resharding)]
+        self.root = root
+        name, following, to_move, moved = stored
+        assert name is not None
+        self.name = name.decode()
+        epoch, shards = self.name.split("/")
+        self.epoch, self.shards = int(epoch), int(shards)
+        #: The name of the layout that new jobs go into: while the queue is being resharded, the next one.
+        self.newest = self.name if following is None else following.decode()
+        #: The new shard count while the queue is being resharded; else 0.
+        self.resharding = 0 if following is None else int(self.newest.split("/")[1])
+        #: How many jobs there were to move when the resharding began, and how many have been moved.
+        self.to_move, self.moved = int(to_move or 0), int(moved or 0)
 
     @property
-    def all_tags(self) -> list[str]:
-        return self.tags + self.next_tags
-
-    def tags_of_key(self, key: str) -> list[str]:
-        """The shards where a key may be, in the order to ask them: a key stays in its old shard until it is moved."""
-        homes = [self.tags[shard_of(key, self.shards)]]
-        if self.record.resharding:
-            homes.append(self.next_tag_of_key(key))
-        return homes
-
-    def next_tag_of_key(self, key: str) -> str:
-        """The shard of a key after the queue has been resharded."""
-        return self.next_tags[shard_of(key, self.record.resharding)]
-
-    def shard(self, tag: str) -> int:
-        return int(tag[tag.rindex(":") + 1 : -1])
+    def newest_shards(self) -> int:
+        """How many shards new jobs are spread over."""
+        return self.resharding or self.shards
 
 
 class Layouts:
@@ -104,62 +71,47 @@ class Layouts:
         return msgspec.msgpack.encode(args)
 
     def declare(self, queue: str, shards: int) -> Layout:
-        """Create a queue if it does not exist."""
-        known = self._known.get(queue)
-        if known is not None:
-            return known
-        stored = self.server.run(load("declare"), [self.keys.queues], [self.args(queue=queue, shards=shards)])
-        return self.remember(queue, stored)
+        """The layout of a queue. Creates the queue if it does not exist."""
+        found = self._known.get(queue) or self._read([queue])[0]
+        if found is None:
+            self.server.run(load("name"), [self.keys.queues], [self.args(queue=queue)])
+            stored = self.server.run(load("declare"), [self.keys.root(queue)], [self.args(shards=shards)])
+            found = self._known[queue] = Layout(queue, self.keys.root(queue), stored)
+        return found
 
     def get(self, queue: str) -> Layout:
-        """The layout of an existing queue; raises BrokerError if there is no such queue."""
-        known = self._known.get(queue)
-        if known is not None:
-            return known
-        stored = self.server.do("HGET", self.keys.queues, queue)
-        if stored is None:
+        """The layout of an existing queue; raises NoQueueError if there is no such queue."""
+        found = self._known.get(queue) or self._read([queue])[0]
+        if found is None:
             raise unknown_queue(queue)
-        return self.remember(queue, stored)
+        return found
 
     def known(self, queues: Collection[str]) -> list[Layout]:
         """The layouts of those of the queues that exist."""
-        unknown = [queue for queue in queues if queue not in self._known]
-        if unknown:
-            for queue, stored in zip(unknown, self.server.do("HMGET", self.keys.queues, *unknown), strict=True):
-                if stored is not None:
-                    self.remember(queue, stored)
+        self._read([queue for queue in queues if queue not in self._known])
         return [layout for queue in queues if (layout := self._known.get(queue)) is not None]
 
     def read_all(self) -> list[Layout]:
         """The layouts of all queues, sorted by name, as they are stored now."""
-        stored = self.server.do("HGETALL", self.keys.queues)
-        records = {stored[i].decode(): stored[i + 1] for i in range(0, len(stored), 2)}
+        names = sorted(name.decode() for name in self.server.do("SMEMBERS", self.keys.queues))
         self._known = {}
-        return [self.remember(queue, records[queue]) for queue in sorted(records)]
+        return [layout for layout in self._read(names) if layout is not None]
+
+    def _read(self, queues: Sequence[str]) -> list[Layout | None]:
+        roots = [self.keys.root(queue) for queue in queues]
+        rows = self.server.do_all([("HMGET", f"{root}:meta", *_FIELDS) for root in roots])
+        found = [Layout(*each) if each[2][0] else None for each in zip(queues, roots, rows, strict=True)]
+        self._known |= {layout.queue: layout for layout in found if layout is not None}
+        return found
 
     def forget(self, queue: str) -> None:
         """Drop a queue from the cache, so that it is read again when it is next needed."""
         self._known.pop(queue, None)
 
-    def remember(self, queue: str, stored: bytes) -> Layout:
-        """Cache a queue's record as it was just read."""
-        layout = self._known[queue] = Layout(self.keys, queue, _read_record(stored))
-        return layout
-
-    def open(self, layout: Layout, *, tell: bool = False) -> None:
-        """Open the shards of a queue that no process has opened, or that a process left unopened when it died.
-
-        With `tell`, it also tells shards that are open already whether the queue is paused.
-        """
-        args = [self.args(paused=layout.record.paused, tell=tell)]
-        self.server.run_all([(load("open"), [tag], args) for tag in layout.all_tags])
-
-    def together(self, tags: Iterable[str]) -> list[list[str]]:
-        """Groups of tags that one script may touch at once: all tags, or on a Cluster each tag alone."""
-        names = list(tags)
-        if self.server.is_cluster:
-            return [[name] for name in names]
-        return [names] if names else []
+    def refresh(self, layout: Layout) -> None:
+        """Read a layout again that proved outdated."""
+        self.forget(layout.queue)
+        self.declare(layout.queue, layout.shards)
 
     def attempt(self, queue: str, step: Callable[[Layout], _T]) -> _T:
         """What `step` returns for the layout of an existing queue. Repeats `step` if the layout was outdated."""
@@ -171,28 +123,24 @@ class Layouts:
                 self.refresh(layout)
         raise outdated(queue)
 
-    def refresh(self, layout: Layout) -> None:
-        """Read a layout again that proved outdated, and open shards that are not open.
+    def ask(self, script: str, queue: str, *texts: bytes, **args: object) -> list[Any]:
+        """A script's answer about one queue. Raises NoQueueError if there is no such queue."""
 
-        If the queue is gone, because the server was emptied, it is created again with the same shard count.
+        def step(layout: Layout) -> list[Any]:
+            answer: list[Any] = self.server.run(load(script), [layout.root], [self.args(**args), *texts])
+            return ensure_current(answer)
 
-        If the layout was not outdated, the key that was asked for is on its way from one shard to another. The process
-        that was moving it may have died, so this finishes the move.
-        """
-        self.forget(layout.queue)
-        found = self.declare(layout.queue, layout.shards)
-        self.open(found)
-        if found.record.resharding and (found.epoch, found.next_tags) == (layout.epoch, layout.next_tags):
-            on_their_way = self.server.do_all([("EXISTS", f"{tag}:leaving") for tag in found.tags])
-            for tag, is_left in zip(found.tags, on_their_way, strict=True):
-                if is_left:
-                    with suppress(StaleLayoutError):  # another process has finished the resharding
-                        transfer.transfer_keys(self, tag, found.next_tag_of_key, leaving_only=True)
+        return self.attempt(queue, step)
 
-    def ask(self, script: str, tag: str, **args: object) -> list[Any]:
-        """A script's answer about one shard."""
-        answer: list[Any] = self.server.run(load(script), [tag], [self.args(**args)])
-        return ensure_current(answer)
+    def ask_all(self, script: str, layouts: Iterable[Layout], **args: object) -> list[Any]:
+        """A script's answers about several queues, without a check whether they still exist."""
+        packed = [self.args(**args)]
+        return self.server.run_all([(load(script), [layout.root], packed) for layout in layouts])
+
+    def together(self, script: str, layouts: Sequence[Layout], args: Callable[[list[Layout]], bytes]) -> list[Call]:
+        """Calls of a script about many queues: one call for all of them, or on a Cluster one for each."""
+        groups = [[layout] for layout in layouts] if self.server.is_cluster else [list(layouts)] if layouts else []
+        return [(load(script), [layout.root for layout in group], [args(group)]) for group in groups]
 
 
 def outdated(queue: str) -> BrokerError:

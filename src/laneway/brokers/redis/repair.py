@@ -3,9 +3,9 @@
 `problems` only reads a server's settings. It uses INFO, which managed services allow. CONFIG, which many forbid, is
 asked only for settings that INFO lacks.
 
-`check` and `repair` read every shard in pages, by Redis' cursors, then all key names, to find payloads without a
+`check` and `repair` read every queue in pages, by Redis' cursors, then all key names, to find payloads without a
 job. That takes a while if there are many jobs, but blocks no worker. A finding holds for the moment of its page. Of
-a queue that is being resharded only the claims are checked, because its jobs are moving. A repair discards no
+a queue that is being resharded only the claims are checked, because its entries are moving. A repair discards no
 payload: a payload without a job goes to the morgue.
 """
 
@@ -23,12 +23,10 @@ from ...broker import AutoCreateNote, Duty, Finding
 from ...errors import BrokerAwayError, BrokerError, BrokerRefusedError
 from ...jobs.shards import shard_of
 from ..shared import CLAIMS_OF_THE_DEAD, being_resharded, mendable
-from . import reshard, transfer
 from .client.errors import StaleLayoutError, ensure_current
 from .client.server import RedisClient, Server
 from .layout import Layout, Layouts
 from .script import load
-from .wakeup import wakeup_keys_for
 
 if TYPE_CHECKING:
     from ...app import Laneway
@@ -184,19 +182,24 @@ def _numbers(version: str) -> tuple[int, ...]:
     return (int(found[1]), int(found[2])) if found else ()
 
 
-#: How many entries of the list of fresh jobs are read at once, and at most how many are looked up one by one.
+#: How many entries of a list of fresh jobs are read at once, and at most how many are looked up one by one.
 _SURVEY_PAGE, _MOST = 5_000, 100
-_INDICES = (":keys", ":failed", ":failures", ":fkeys", ":aside", ":dead", ":dkeys", ":due")
+#: How many keys are repaired in one step, and the COUNT of one SCAN.
+_REPAIR_PAGE, _NAMES = 500, 5_000
+_INDICES = (":keys", ":failed", ":failures", ":fkeys", ":aside", ":dead", ":dkeys")
+_FOUND = "Its job was gone; it was found by laneway check --repair."
 _read_levels = msgspec.msgpack.Decoder(list[int]).decode
+
+_T = TypeVar("_T")
+#: Gives back the claims of workers. Returns the number of claims.
+GiveBack = Callable[[Sequence[str]], int]
 
 
 @dataclass
-class ShardSurvey:
-    """The findings in one shard."""
+class QueueSurvey:
+    """The findings in one queue."""
 
-    tag: str
-    #: Keys that are queued or dead in the shard, and are not running.
-    keys: set[str] = field(default_factory=set)
+    layout: Layout
     #: Keys whose job, or grave, is missing from an index or has a wrong count of payloads.
     jobs: set[str] = field(default_factory=set)
     graves: set[str] = field(default_factory=set)
@@ -209,98 +212,22 @@ class ShardSurvey:
     claims: set[tuple[str, str, str]] = field(default_factory=set)
     #: Keys of claims that are missing from their worker's list.
     unlisted: set[str] = field(default_factory=set)
-    #: How many keys were taken out of the shard and may not have arrived in another one.
-    leaving: int = 0
-
-
-def survey(layouts: Layouts, tag: str) -> ShardSurvey:
-    """Look through a shard. Raises StaleLayoutError if its keys are being moved, or if the shard is not open."""
-    found = survey_claims(layouts, tag)
-    fresh_jobs: set[bytes] = set()
-    for what, text in _walk(layouts, tag, ":jobs"):
-        if what == b"ready":
-            fresh_jobs.add(text)
-        else:
-            {b"key": found.keys, b"job": found.jobs, b"hollow": found.hollow}[what].add(text.decode())
-    found.jobs |= _not_in_list(layouts, tag, fresh_jobs)
-    for what, text in _walk(layouts, tag, ":morgue"):
-        graves = {b"key": found.keys, b"grave": found.graves, b"hollow grave": found.hollow_graves}
-        graves[what].add(text.decode())
-    for index in (*_INDICES, *_levels(layouts, tag)):
-        found.strays |= {(index, text) for _, text in _walk(layouts, tag, index)}
-    found.leaving = layouts.server.do("HLEN", f"{tag}:leaving")
-    return found
-
-
-def survey_claims(layouts: Layouts, tag: str) -> ShardSurvey:
-    """Look only at the claims of a shard. Works while its keys are being moved."""
-    found = ShardSurvey(tag)
-    for what, text in _walk(layouts, tag, ":running"):
-        if what == b"unlisted":
-            found.unlisted.add(text.decode())
-        else:
-            worker, token, key = text.decode().split("\0", 2)
-            found.claims.add((worker, token, key))
-    return found
-
-
-def _walk(layouts: Layouts, tag: str, what: str) -> Iterator[tuple[bytes, bytes]]:
-    cursor = b"0"
-    while True:
-        _, cursor, *said = layouts.ask("survey", tag, what=what, cursor=cursor.decode())
-        yield from zip(said[::2], said[1::2], strict=True)
-        if cursor == b"0":
-            return
-
-
-def _levels(layouts: Layouts, tag: str) -> list[str]:
-    """The indices of the priorities other than 0."""
-    stored = layouts.server.do("HGET", f"{tag}:meta", "levels")
-    return [f":due:{level}" for level in _read_levels(stored)] if stored else []
-
-
-def _not_in_list(layouts: Layouts, tag: str, entries: set[bytes]) -> set[str]:
-    """Keys of fresh jobs that are missing from the list of fresh jobs. No worker would ever claim them."""
-    first = 0
-    while entries:
-        page = layouts.server.do("LRANGE", f"{tag}:ready", first, first + _SURVEY_PAGE - 1)
-        entries.difference_update(page)
-        first += len(page)
-        if len(page) < _SURVEY_PAGE:
-            break
-    # Some jobs may have been claimed since. Some entries may have been skipped as the list became shorter. So each one
-    # is looked up.
-    left = sorted(entries)[:_MOST]
-    if not left:
-        return set()
-    answer = layouts.server.run(load("survey_ready"), [tag], [layouts.args(), *left])
-    return {key.decode() for key in ensure_current(answer)[1:]}
-
-
-#: How many keys are repaired in one step, and the COUNT of one SCAN.
-_ORPHAN_PAGE, _NAMES = 500, 5_000
-_FOUND = "Its job was gone; it was found by laneway check --repair."
-
-_T = TypeVar("_T")
-#: Gives back the claims of workers. Returns the number of claims.
-GiveBack = Callable[[Sequence[str]], int]
 
 
 @dataclass
 class RepairFindings:
     """The findings in all queues."""
 
-    surveys: list[tuple[Layout, ShardSurvey]] = field(default_factory=list)
+    surveys: list[QueueSurvey] = field(default_factory=list)
     #: The number of claims by worker: of dead workers, and of unknown workers.
     dead: dict[str, int] = field(default_factory=dict)
     unknown: dict[str, int] = field(default_factory=dict)
-    #: By tag: keys in the wrong shard, and keys (queued, dead) with payloads that may have no job.
-    astray: dict[str, list[str]] = field(default_factory=dict)
+    #: By root: keys (queued, dead) with payloads that may have no job.
     orphans: dict[str, tuple[list[str], list[str]]] = field(default_factory=dict)
     orphan_count: int = 0
 
-    def count(self, of: Callable[[ShardSurvey], int]) -> int:
-        return sum(of(each) for _, each in self.surveys)
+    def count(self, of: Callable[[QueueSurvey], int]) -> int:
+        return sum(map(of, self.surveys))
 
 
 class RedisHealth:
@@ -335,22 +262,11 @@ def check(layouts: Layouts) -> list[Finding]:
     queues = layouts.read_all()
     found = _look(layouts, queues)
     counted = [
-        (
-            "unclosed-shards",
-            sum(1 for layout in queues if layout.record.closing),
-            "Queues whose former shards are not closed",
-        ),
         ("unknown-worker", sum(found.unknown.values()), "Jobs claimed by a worker that does not exist"),
         (
             "unlisted-claims",
             found.count(lambda each: len(each.unlisted)),
             "Claims that are not in the list of their worker",
-        ),
-        ("wrong-shard", sum(map(len, found.astray.values())), "Jobs in the wrong shard, where no worker looks"),
-        (
-            "moving",
-            found.count(lambda each: each.leaving),
-            "Jobs on their way to their shard that have not arrived",
         ),
         (
             "not-indexed",
@@ -366,15 +282,9 @@ def check(layouts: Layouts) -> list[Finding]:
         ("no-job", found.orphan_count, "Payloads without a job"),
     ]
     resharding = [
-        being_resharded(
-            layout.queue,
-            layout.shards,
-            layout.record.resharding,
-            max(layout.record.to_move, 0),
-            layout.record.moved,
-        )
+        being_resharded(layout.queue, layout.shards, layout.resharding, layout.to_move, layout.moved)
         for layout in queues
-        if layout.record.resharding
+        if layout.resharding
     ]
     dead = [CLAIMS_OF_THE_DEAD] if found.dead else []
     return resharding + dead + [mendable(code, number, what) for code, number, what in counted if number]
@@ -382,31 +292,19 @@ def check(layouts: Layouts) -> list[Finding]:
 
 def repair(layouts: Layouts, give_back: GiveBack) -> list[str]:
     """Repair what can be repaired. Returns one sentence for each kind of repair."""
-    queues = layouts.read_all()
-    closed = sum(reshard.close(layouts, layout) for layout in queues if layout.record.closing)
-    found = _look(layouts, queues)
-    for layout, each in found.surveys:
+    found = _look(layouts, layouts.read_all())
+    for each in found.surveys:
         with suppress(StaleLayoutError):  # a resharding has begun since
-            _repair(layouts, layout, each)
+            _repair(layouts, each)
     # This comes after the repair of the workers' lists, by which claims are given back.
     given_back = give_back([*found.dead, *found.unknown]) if found.dead or found.unknown else 0
-    arrived = moved = 0
-    for layout, each in found.surveys:
-        with suppress(StaleLayoutError):
-            if each.leaving:
-                arrived += transfer.transfer_keys(layouts, each.tag, _tag_of_key(layout), leaving_only=True, mends=True)
-            for keys in _pages(found.astray.get(each.tag, [])):
-                moved += transfer.transfer_keys(layouts, each.tag, _tag_of_key(layout), only=keys, mends=True)
-    saved = sum(_check_orphans(layouts, tag, keys, mend=True) for tag, keys in found.orphans.items())
+    saved = sum(_check_orphans(layouts, root, keys, mend=True) for root, keys in found.orphans.items())
     done = [
-        (closed, "Queues whose former shards are closed now"),
         (found.count(lambda each: len(each.unlisted)), "Claims put into the list of their worker"),
         (found.count(lambda each: len(each.strays)), "Entries of indices removed that had no such job"),
         (found.count(lambda each: len(each.jobs) + len(each.graves)), "Jobs put into all their indices"),
         (found.count(lambda each: len(each.hollow) + len(each.hollow_graves)), "Jobs without any payload removed"),
         (given_back, "Claims of dead or unknown workers given back"),
-        (arrived, "Jobs that were on their way brought to their shard"),
-        (moved, "Jobs moved to the shard that they belong to"),
         (saved, "Payloads without a job put into the morgue"),
     ]
     return [f"{what}: {number}." for number, what in done if number]
@@ -415,33 +313,98 @@ def repair(layouts: Layouts, give_back: GiveBack) -> list[str]:
 # -- looking -------------------------------------------------------------------------------------------
 
 
+def _ask(layouts: Layouts, script: str, root: str, *texts: bytes, **args: object) -> list[Any]:
+    """A script's answer about a queue. Raises StaleLayoutError if it is being resharded, or gone."""
+    answer: list[Any] = layouts.server.run(load(script), [root], [layouts.args(**args), *texts])
+    return ensure_current(answer)
+
+
 def _look(layouts: Layouts, queues: Sequence[Layout]) -> RepairFindings:
     found = RepairFindings()
     for layout in queues:
-        try:
-            looks = [(survey_claims if layout.record.resharding else survey)(layouts, tag) for tag in layout.tags]
-        except StaleLayoutError:  # a resharding has begun since, or the queue has never been used
-            continue
-        for each in looks:
-            found.surveys.append((layout, each))
-            shard = layout.shard(each.tag)
-            astray = [key for key in each.keys if shard_of(key, layout.shards) != shard]
-            if astray:
-                found.astray[each.tag] = astray
+        with suppress(StaleLayoutError):  # a resharding has begun since
+            found.surveys.append((_survey_claims if layout.resharding else _survey)(layouts, layout))
     _sort_claims(layouts, found)
-    _find_orphans(layouts, [layout for layout in queues if not layout.record.resharding], found)
+    _find_orphans(layouts, {layout.root for layout in queues if not layout.resharding}, found)
     return found
+
+
+def _survey(layouts: Layouts, layout: Layout) -> QueueSurvey:
+    """Look through a queue. Raises StaleLayoutError if it is being resharded."""
+    found = _survey_claims(layouts, layout)
+    fresh_jobs: set[bytes] = set()
+    for what, text in _walk(layouts, layout, ":jobs"):
+        if what == b"ready":
+            fresh_jobs.add(text)
+        else:
+            {b"job": found.jobs, b"hollow": found.hollow}[what].add(text.decode())
+    found.jobs |= _not_in_list(layouts, layout, fresh_jobs)
+    for what, text in _walk(layouts, layout, ":morgue"):
+        {b"grave": found.graves, b"hollow grave": found.hollow_graves}[what].add(text.decode())
+    for index in (*_INDICES, *_due_indices(layouts, layout)):
+        found.strays |= {(index, text) for _, text in _walk(layouts, layout, index)}
+    return found
+
+
+def _survey_claims(layouts: Layouts, layout: Layout) -> QueueSurvey:
+    """Look only at the claims of a queue. Works while it is being resharded."""
+    found = QueueSurvey(layout)
+    for what, text in _walk(layouts, layout, ":running"):
+        if what == b"unlisted":
+            found.unlisted.add(text.decode())
+        else:
+            worker, token, key = text.decode().split("\0", 2)
+            found.claims.add((worker, token, key))
+    return found
+
+
+def _walk(layouts: Layouts, layout: Layout, what: str) -> Iterator[tuple[bytes, bytes]]:
+    cursor = b"0"
+    while True:
+        _, cursor, *said = _ask(layouts, "survey", layout.root, what=what, cursor=cursor.decode())
+        yield from zip(said[::2], said[1::2], strict=True)
+        if cursor == b"0":
+            return
+
+
+def _due_indices(layouts: Layouts, layout: Layout) -> list[str]:
+    """The indices by due time of all shards and priorities."""
+    stored = layouts.server.do("HGET", f"{layout.root}:meta", "levels")
+    levels = ["", *(f":{level}" for level in (_read_levels(stored) if stored else ()))]
+    return [f":due:{layout.name}:{shard}{level}" for shard in range(layout.shards) for level in levels]
+
+
+def _not_in_list(layouts: Layouts, layout: Layout, entries: set[bytes]) -> set[str]:
+    """Keys of fresh jobs that are missing from the list of their shard. No worker would ever claim them."""
+    by_shard: dict[int, set[bytes]] = {}
+    for entry in entries:
+        by_shard.setdefault(shard_of(entry[15:].decode(), layout.shards), set()).add(entry)
+    missing: set[bytes] = set()
+    for shard, some in by_shard.items():
+        first = 0
+        while some:
+            last = first + _SURVEY_PAGE - 1
+            page = layouts.server.do("LRANGE", f"{layout.root}:ready:{layout.name}:{shard}", first, last)
+            some.difference_update(page)
+            first += len(page)
+            if len(page) < _SURVEY_PAGE:
+                break
+        missing |= some
+    # Some jobs may have been claimed since. Some entries may have been skipped as the list became shorter. So each one
+    # is looked up.
+    left = sorted(missing)[:_MOST]
+    return {key.decode() for key in _ask(layouts, "survey_ready", layout.root, *left)[1:]} if left else set()
 
 
 def _sort_claims(layouts: Layouts, found: RepairFindings) -> None:
     """Find the claims of workers that are not alive. Reads the claims twice: a worker may have left in between."""
     living, dead = _workers(layouts)
-    for _, each in found.surveys:
+    for each in found.surveys:
         suspicious = {claim for claim in each.claims if claim[0] not in living}
         if not suspicious:
             continue
         with suppress(StaleLayoutError):
-            suspicious &= survey_claims(layouts, each.tag).claims
+            suspicious &= _survey_claims(layouts, each.layout).claims
         for worker, _, _ in suspicious:
             whose = found.dead if worker in dead else found.unknown
             whose[worker] = whose.get(worker, 0) + 1
@@ -453,19 +416,18 @@ def _workers(layouts: Layouts) -> tuple[set[str], set[str]]:
     return {name.decode() for name in living}, {name.decode() for name in dead}
 
 
-def _find_orphans(layouts: Layouts, queues: Sequence[Layout], found: RepairFindings) -> None:
-    tags = {tag for layout in queues for tag in layout.tags}
-    for tag, queued, dead in _spilled(layouts, tags):
+def _find_orphans(layouts: Layouts, roots: set[str], found: RepairFindings) -> None:
+    for root, queued, dead in _spilled(layouts, roots):
         with suppress(StaleLayoutError):
-            if count := _check_orphans(layouts, tag, (queued, dead)):
+            if count := _check_orphans(layouts, root, (queued, dead)):
                 found.orphan_count += count
-                known = found.orphans.setdefault(tag, ([], []))
+                known = found.orphans.setdefault(root, ([], []))
                 known[0].extend(queued)
                 known[1].extend(dead)
 
 
-def _spilled(layouts: Layouts, tags: set[str]) -> Iterator[tuple[str, list[str], list[str]]]:
-    """Keys with payloads outside their records, by shard, a page at a time. Reads the names of Redis keys."""
+def _spilled(layouts: Layouts, roots: set[str]) -> Iterator[tuple[str, list[str], list[str]]]:
+    """Keys with payloads outside their records, by queue, a page at a time. Reads the names of Redis keys."""
     for server in layouts.server.servers():
         cursor = b"0"
         while True:
@@ -475,10 +437,10 @@ def _spilled(layouts: Layouts, tags: set[str]) -> Iterator[tuple[str, list[str],
             for name in names:
                 tag, _, rest = name.decode().partition("}")
                 place, _, key = rest[1:].partition(":")
-                if tag + "}" in tags and place in ("p", "dp"):
+                if tag + "}" in roots and place in ("p", "dp"):
                     keys.setdefault(tag + "}", ([], []))[place == "dp"].append(key)
-            for tag, (queued, dead) in keys.items():
-                yield tag, queued, dead
+            for root, (queued, dead) in keys.items():
+                yield root, queued, dead
             if cursor == b"0":
                 break
 
@@ -487,32 +449,23 @@ def _literally(text: str) -> str:
     return "".join("\\" + char if char in "*?[]\\^" else char for char in text)
 
 
-def _check_orphans(layouts: Layouts, tag: str, keys: tuple[list[str], list[str]], *, mend: bool = False) -> int:
-    count: int = layouts.ask("orphans", tag, queued=keys[0], buried=keys[1], mend=mend, error=_FOUND)[1]
+def _check_orphans(layouts: Layouts, root: str, keys: tuple[list[str], list[str]], *, mend: bool = False) -> int:
+    count: int = _ask(layouts, "orphans", root, queued=keys[0], buried=keys[1], mend=mend, error=_FOUND)[1]
     return count
-
-
-def _pages(things: list[_T]) -> list[list[_T]]:
-    return [things[first : first + _ORPHAN_PAGE] for first in range(0, len(things), _ORPHAN_PAGE)]
 
 
 # -- mending -------------------------------------------------------------------------------------------
 
 
-def _tag_of_key(layout: Layout) -> Callable[[str], str]:
-    return lambda key: layout.tags[shard_of(key, layout.shards)]
-
-
-def _repair(layouts: Layouts, layout: Layout, found: ShardSurvey) -> None:
-    bells = wakeup_keys_for(layouts, layout.queue)
+def _repair(layouts: Layouts, found: QueueSurvey) -> None:
     todo: list[tuple[str, Any]] = [
         *(("stray", each) for each in found.strays),
         *(("unlisted", key) for key in found.unlisted),
         *(("jobs", key) for key in found.jobs | found.hollow),
         *(("graves", key) for key in found.graves | found.hollow_graves),
     ]
-    for page in _pages(todo):
+    for first in range(0, len(todo), _REPAIR_PAGE):
+        page = todo[first : first + _REPAIR_PAGE]
         named = {kind: [each for what, each in page if what == kind] for kind in ("jobs", "graves", "unlisted")}
         strays = [part for what, each in page if what == "stray" for part in each]
-        answer = layouts.server.run(load("repair"), [found.tag], [layouts.args(bells=bells, **named), *strays])
-        ensure_current(answer)
+        _ask(layouts, "repair", found.layout.root, *strays, **named)

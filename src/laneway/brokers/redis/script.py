@@ -10,24 +10,24 @@ The parts:
 
 - `arguments`: the arguments of a script, and the time
 - `base`: batched commands, packing and other helpers
-- `queue`: a queue's record, by position
 - `records`: encodes and decodes jobs and claims; touches no key
-- `jobs`: the Redis keys of a shard; loads its jobs, and writes them in one step
+- `layouts`: the shard of a key, and the names of the indices of a shard
+- `jobs`: the Redis keys of a queue; loads its jobs, and writes them in one step
+- `existing`: ends a script if its queue does not exist
 - `payloads`: the payloads of one key: queued, set aside or dead
 - `adding`: adds a payload: starts a job, or joins the job of its key
 - `simple`: stores ordinary new jobs, which arrive packed in columns
-- `lanes`: the due jobs of a shard, in order
-- `lateness`: how late a shard is, and how many of its jobs are not due yet
+- `delivering`: the outbox entries that were delivered to a queue
+- `lanes`: the due jobs of each shard, in order
+- `lateness`: how late each shard is, and how many jobs of a queue are not due yet
 - `claiming`: claims due jobs: moves each key from `:jobs` to `:running`
-- `turning`: checks worker and token of each settlement, on one server and on a Cluster
+- `turning`: checks worker and token of each settlement, and ends the runs
+- `sending`: puts what runs send to other queues of a Cluster into the outbox
 - `settling`: applies a settlement to its job; gives back claims of dead workers
 - `writing`: writes changed jobs back with their indices; new calls of a running key go to `:aside`
 - `acting`: the operator's actions on queued and dead jobs
-- `outdated`: finds a shard that the client must not rely on
-- `moving`: keys that leave a shard and arrive in another; see `transfer`
-- `arriving`: a key that arrives in a shard, and meets jobs of its own there
 - `views`: a job as operators see it
-- `sources`: the jobs of a shard in any order, from any place on
+- `sources`: the jobs of a queue in any order, from any place on
 - `sorting`: the index of keys, which exists while an operator lists by key
 - `surveying`: finds what is wrong with a job, a dead job or an index
 """

@@ -1,150 +1,124 @@
-"""ServerTurns: the verb `turn` on one server: one round trip settles finished claims and claims due jobs.
+"""Turns: the verb `turn`: one script call settles finished claims and claims due jobs.
 
-`take_turn`, which `cluster_turn` uses as well, repeats a turn with new layouts when a script reports a stale layout.
-It refuses outboxes that are too large for one step: Redis reads at most half a gigabyte at once.
+On one server the call also stores what the runs have sent, to any queue. On a Cluster it stores what they have sent to
+their own queue; jobs for other queues go through the outbox (`outbox`). A turn is refused if what its runs have sent is
+too large for one step: Redis reads at most half a gigabyte at once.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 from ...broker import Answer, Turn
-from ...errors import BrokerError, BrokerRefusedError, EnqueueError, LeaseLost
+from ...errors import BrokerAwayError, BrokerRefusedError, EnqueueError, LeaseLost
 from ...jobs.data import Kind, NewJob
 from ...jobs.settlement import Settlement
 from ..shared import another_kind, check_jobs, storable
 from .client.errors import StaleLayoutError
 from .codec import claim_of
-from .enqueue import JobWriter, TagList
+from .enqueue import JobWriter, TargetQueues
 from .layout import TRIES, Layout, Layouts, outdated
+from .outbox import ClusterOutbox, OutboxEntry, by_queue, text_of
 from .script import load
 
 #: The most characters that the runs settled by one turn may send, in all.
 OUTBOX_CHARS = 100_000_000
 
 
-class _SettlementArgs:
+class SettlementArgs:
     """The settlements of a turn as arguments of its script."""
 
     def __init__(self) -> None:
-        #: By tag and token: keys whose run is done and sends nothing.
-        self.groups: dict[tuple[int, int], list[str]] = {}
+        #: By token: keys whose run is done and sends nothing.
+        self.groups: dict[int, list[str]] = {}
         self.others: list[Sequence[object]] = []
-        #: The settlements behind `others`.
-        self.sources: list[Settlement] = []
-        #: Keys of claims whose shard does not exist any more.
-        self.gone: list[str] = []
-
-    def finished(self) -> list[tuple[int, int, list[str]]]:
-        return [(tag, token, keys) for (tag, token), keys in self.groups.items()]
+        #: For each of `others`: the jobs that its run sends and that the script stores.
+        self.stored: list[Sequence[NewJob]] = []
+        #: For each of `others`: the jobs that go through the outbox, by queue.
+        self.elsewhere: list[dict[str, list[NewJob]]] = []
 
 
-#: Takes a turn with the layout of its queue, and notes the layouts of other queues that it uses. The last argument says
-#: whether the layouts were read just now.
-Take = Callable[[Turn, Layout, dict[str, Layout], bool], Answer]
+class Turns:
+    """Takes turns."""
 
-
-def take_turn(layouts: Layouts, turn: Turn, take: Take) -> Answer:
-    """What `take` answers for the layout of the turn's queue. Repeats `take` if a layout was outdated."""
-    sending = [settlement.outbox for settlement in turn.settlements if settlement.outbox]
-    for outbox in sending:
-        check_jobs(outbox)
-    _ensure_size(sending)
-    for attempt in range(TRIES):
-        layout = layouts.get(turn.queue)
-        used = {turn.queue: layout}
-        try:
-            if not attempt:
-                _expect_known_epochs(layouts, turn.settlements, used)
-            return take(turn, layout, used, attempt > 0)
-        except StaleLayoutError:
-            for each in used.values():
-                layouts.refresh(each)
-    raise outdated(turn.queue)
-
-
-def _ensure_size(sending: Sequence[Sequence[NewJob]]) -> None:
-    """Refuse outboxes that Redis would not accept: it reads half a gigabyte at once, and a turn is one step."""
-    sent = [(sum(len(job.body) for job in outbox), outbox) for outbox in sending]
-    if sum(chars for chars, _ in sent) > OUTBOX_CHARS:
-        chars, most = max(sent, key=lambda each: each[0])
-        raise EnqueueError(
-            f"A run has sent {chars:,} characters in {len(most):,} jobs, and what is sent at once may be "
-            f"{OUTBOX_CHARS:,} at most; store what is large elsewhere, and send where it is.",
-            place=(most[0].queue, most[0].key),
-        )
-
-
-def _expect_known_epochs(layouts: Layouts, settlements: Sequence[Settlement], used: dict[str, Layout]) -> None:
-    """Raise StaleLayoutError if a claim has a newer epoch than the cached layout of its queue."""
-    for settlement in settlements:
-        claim = settlement.claim
-        layout = used.get(claim.queue)
-        if layout is None:
-            layout = used[claim.queue] = layouts.get(claim.queue)
-        if claim.ref > layout.epoch:
-            raise StaleLayoutError
-
-
-class ServerTurns:
-    """Turns on one server."""
-
-    def __init__(self, layouts: Layouts, storing: JobWriter) -> None:
+    def __init__(self, layouts: Layouts, writer: JobWriter, outbox: ClusterOutbox | None) -> None:
         self._layouts = layouts
-        self._storing = storing
+        self._writer = writer
+        #: For what runs send to other queues; None on one server, where a script may touch them all.
+        self._outbox = outbox
         #: The largest token that this process was given.
         self._token = 0
 
     def turn(self, turn: Turn) -> Answer:
-        return take_turn(self._layouts, turn, self._take)
+        sent = [settlement.outbox for settlement in turn.settlements if settlement.outbox]
+        for outbox in sent:
+            check_jobs(outbox)
+        _ensure_size(sent)
+        if self._outbox is not None:
+            self._check_elsewhere(turn, [job for outbox in sent for job in outbox])
+        for _ in range(TRIES):
+            layout = self._layouts.get(turn.queue)
+            used = {turn.queue: layout}
+            try:
+                return self._take(turn, layout, used)
+            except StaleLayoutError:
+                for each in used.values():
+                    self._layouts.refresh(each)
+        raise outdated(turn.queue)
 
-    def _take(self, turn: Turn, layout: Layout, used: dict[str, Layout], is_fresh: bool) -> Answer:
-        tags = TagList(*layout.tags)  # all of them, because the script checks that none is being resharded
-        heir = tags.place(layout.next_tags[0]) if layout.next_tags else None
-        told = self._settlement_args(turn.settlements, tags, used)
-        limit = turn.limit if turn.epoch in (0, layout.epoch) else 0
+    def _check_elsewhere(self, turn: Turn, sent: Sequence[NewJob]) -> None:
+        """Refuse jobs for other queues whose key belongs to a job of another kind, before their runs are settled."""
+        for queue, jobs in by_queue(sent).items():
+            if queue != turn.queue:
+                with suppress(BrokerAwayError):  # the runs are settled all the same, and the jobs delivered later
+                    self._writer.check(jobs)
+
+    def _take(self, turn: Turn, layout: Layout, used: dict[str, Layout]) -> Answer:
+        queues = TargetQueues(self._layouts, used)
+        queues.place(layout, gets_jobs=False)
+        settled = self._settlement_args(turn, queues)
         shards = range(layout.shards) if turn.shards is None else dict.fromkeys(turn.shards)
-        wanted = [tags.place(layout.tags[shard]) for shard in shards if 0 <= shard < layout.shards]
         args = self._layouts.args(
             worker=turn.worker,
             seq=turn.seq,
-            finished=told.finished(),
-            settlements=told.others,
-            gone=told.gone,
-            claim=wanted,
-            limit=limit,
+            own=turn.queue,
+            layout=layout.name,
+            layouts=queues.layouts,
+            finished=list(settled.groups.items()),
+            settlements=settled.others,
+            shards=[shard for shard in shards if 0 <= shard < layout.shards],
+            limit=turn.limit if turn.epoch in (0, layout.epoch) else 0,
             batch=turn.batch,
             in_order=turn.in_order,
             max_payloads=turn.max_payloads,
             floor=self._token,
-            own=layout.shards,
-            resharding=layout.record.resharding,
-            heir=heir,
-            is_fresh=is_fresh,
-            bells=self._storing.wakeup_keys(tags),
         )
-        answer: list[Any] = self._layouts.server.run(load("turn"), tags.names, [args], turn.on_sent)
+        server = self._layouts.server
+        answer: list[Any] = server.run(load("turn"), queues.roots, [args], turn.on_sent)
         if answer[0] == b"unknown":
-            self._admit(turn.worker, tags.names[0])
-            answer = self._layouts.server.run(load("turn"), tags.names, [args])
+            self._admit(turn.worker, layout)
+            answer = server.run(load("turn"), queues.roots, [args])
         if answer[0] == b"unknown":
             raise dead(turn.worker)
         if answer[0] == b"stale":
             raise StaleLayoutError
         if answer[0] == b"late":
-            raise late(turn.worker)
+            raise BrokerRefusedError(f"The worker {turn.worker} has taken another turn since; give it the next number.")
         if answer[0] == b"kind":
-            outbox = told.sources[answer[1] - 1].outbox or []
-            raise another_kind(outbox[answer[2] - 1], Kind(answer[3]))
-        _, token, refused, resharding, *claims = answer
+            raise another_kind(settled.stored[answer[1] - 1][answer[2] - 1], Kind(answer[3]))
+        _, token, refused, resharding, entries, *claims = answer
         self._token = max(self._token, token)
-        shard_of = [layout.shard(name) for name in tags.names]
+        if resharding != layout.resharding:
+            self._layouts.forget(turn.queue)
+        if self._outbox is not None and any(settled.elsewhere):
+            self._outbox.deliver(self._sent(turn, layout, settled, entries))
         return Answer(
             [
-                claim_of(layout.queue, layout.epoch, shard_of[tag - 1], key, blob)
-                for tag, key, blob in zip(claims[::3], claims[1::3], claims[2::3], strict=True)
+                claim_of(layout.queue, layout.epoch, layout.shards, key, blob)
+                for key, blob in zip(claims[::2], claims[1::2], strict=True)
             ],
             token,
             in_order(refused, turn.settlements) if refused else [],
@@ -153,51 +127,73 @@ class ServerTurns:
             resharding,
         )
 
-    def _settlement_args(
-        self, settlements: Sequence[Settlement], tags: TagList, used: dict[str, Layout]
-    ) -> _SettlementArgs:
-        """Settlements as arguments of the script."""
-        told = _SettlementArgs()
-        for settlement in settlements:
+    def _settlement_args(self, turn: Turn, queues: TargetQueues) -> SettlementArgs:
+        settled = SettlementArgs()
+        for settlement in turn.settlements:
             claim = settlement.claim
-            layout = used.get(claim.queue)
-            if layout is None:
-                layout = used[claim.queue] = self._layouts.get(claim.queue)
-            if claim.ref != layout.epoch or claim.shard >= layout.shards:
-                # The claim was taken back, and then the queue was resharded.
-                told.gone.append(claim.key)
-                continue
-            tag = tags.place(layout.tags[claim.shard])
             outbox = settlement.outbox
             if settlement.verdict == "done" and not outbox:
-                told.groups.setdefault((tag, claim.token), []).append(claim.key)
+                settled.groups.setdefault(claim.token, []).append(claim.key)
                 continue
-            told.sources.append(settlement)
-            sent = self._storing.encode(outbox, tags, used) if outbox else None
-            told.others.append((*end_of(settlement, tag), sent))
-        return told
+            stored: Sequence[NewJob] = outbox or ()
+            elsewhere: dict[str, list[NewJob]] = {}
+            if self._outbox is not None:
+                elsewhere = by_queue(stored)
+                stored = elsewhere.pop(turn.queue, ())
+            settled.stored.append(stored)
+            settled.elsewhere.append(elsewhere)
+            settled.others.append(
+                (
+                    claim.key,
+                    claim.token,
+                    settlement.verdict,
+                    settlement.delay_s,
+                    settlement.retry_count,
+                    storable(settlement.error),
+                    settlement.done,
+                    settlement.buried,
+                    settlement.died,
+                    queues.encode(stored),
+                    [part for queue, jobs in elsewhere.items() for part in (queue, len(jobs), text_of(jobs))],
+                )
+            )
+        return settled
 
-    def _admit(self, worker: str, tag: str) -> None:
-        """Make a worker known to a shard; raises LeaseLost if the worker is not alive."""
-        layouts = self._layouts
-        if not layouts.server.run(load("admit"), [tag], [layouts.args(worker=worker, leases=layouts.keys.leases)]):
+    def _sent(self, turn: Turn, layout: Layout, settled: SettlementArgs, entries: Any) -> list[OutboxEntry]:
+        """What a turn has put into the outbox of its queue."""
+        assert self._outbox is not None
+        if entries == 0:  # a repeat: part of it may be delivered already
+            return self._outbox.sent_in(layout, f"{turn.worker}:{turn.queue}:{turn.seq}:")
+        found = []
+        for id, *places in entries:
+            entry = OutboxEntry(layout.root, id.decode(), [])
+            entry.jobs += [job for place in places for job in settled.elsewhere[place - 1][entry.queue]]
+            found.append(entry)
+        return found
+
+    def _admit(self, worker: str, layout: Layout) -> None:
+        """Make a worker known to a queue; raises LeaseLost if the worker is not alive."""
+        server, leases = self._layouts.server, self._layouts.keys.leases
+        if server.is_cluster:  # there no script may look at the leases
+            args = self._layouts.args(worker=worker)
+            is_alive = server.do("HEXISTS", leases, worker) and server.run(load("admit"), [layout.root], [args])
+        else:
+            args = self._layouts.args(worker=worker, leases=leases)
+            is_alive = server.run(load("admit"), [layout.root], [args])
+        if not is_alive:
             raise dead(worker)
 
 
-def end_of(settlement: Settlement, tag: int) -> tuple[object, ...]:
-    """How a run ended, as arguments of a script. The jobs that it has sent follow."""
-    return (
-        tag,
-        settlement.claim.key,
-        settlement.claim.token,
-        settlement.verdict,
-        settlement.delay_s,
-        settlement.retry_count,
-        storable(settlement.error),
-        settlement.done,
-        settlement.buried,
-        settlement.died,
-    )
+def _ensure_size(sent: Sequence[Sequence[NewJob]]) -> None:
+    """Refuse outboxes that Redis would not accept: it reads half a gigabyte at once, and a turn is one step."""
+    sizes = [(sum(len(job.body) for job in outbox), outbox) for outbox in sent]
+    if sum(chars for chars, _ in sizes) > OUTBOX_CHARS:
+        chars, most = max(sizes, key=lambda each: each[0])
+        raise EnqueueError(
+            f"A run has sent {chars:,} characters in {len(most):,} jobs, and what is sent at once may be "
+            f"{OUTBOX_CHARS:,} at most; store what is large elsewhere, and send where it is.",
+            place=(most[0].queue, most[0].key),
+        )
 
 
 def in_order(refused: Sequence[bytes], settlements: Sequence[Settlement]) -> list[str]:
@@ -213,7 +209,3 @@ def in_order(refused: Sequence[bytes], settlements: Sequence[Settlement]) -> lis
 
 def dead(worker: str) -> LeaseLost:
     return LeaseLost(f"The worker {worker} has been declared dead.")
-
-
-def late(worker: str) -> BrokerError:
-    return BrokerRefusedError(f"The worker {worker} has taken another turn since; give it the next number.")

@@ -6,7 +6,7 @@ Pages are sorted by time, key or retry_count, in either direction. `find`, `list
 from __future__ import annotations
 
 import heapq
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import chain, islice
 from typing import Any
@@ -250,9 +250,6 @@ class SQLiteInspect:
             jobs = views(db, self._sql, statement, queue, [each[-1] for each in page], now, SHOWN_IN_LISTING)
         more = page and len(page) == limit
         return Page(jobs, request.cursor(page[-1]) if more else None)
-
-    def undelivered(self, queues: Collection[str]) -> bool:
-        return False
 
 
 @contextmanager

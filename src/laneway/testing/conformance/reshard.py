@@ -84,9 +84,11 @@ class ReshardTests(BrokerFixtures):
             assert (answer.claims, answer.resharding, answer.shards, answer.epoch) == ([], 7, 5, 1)
             assert broker.inspect.queues() == {"q": 5}
             steps.append(broker.shards.reshard("q", 7, limit=3))
-        assert {step.total for step in steps} == {10}
+        total = steps[0].total
+        assert total in (9, 10)  # without the dead one, on a broker where a dead job has no shard
+        assert {step.total for step in steps} == {total}
         assert all(0 <= after.moved - before.moved <= 3 for before, after in pairwise(steps))
-        assert (len(steps) >= 4, steps[0].moved <= 3, steps[-1].moved) == (True, True, 10)
+        assert (len(steps) >= 3, steps[0].moved <= 3, steps[-1].moved) == (True, True, total)
         answer = hand.turn(100)
         assert (len(answer.claims), answer.resharding, answer.shards, answer.epoch) == (9, 0, 7, 2)
 
@@ -191,9 +193,12 @@ class ReshardTests(BrokerFixtures):
             calls(broker, name, "a")
         hand = ScriptedWorker(broker)
         hand.settle(*(buried(claim, "no") for claim in hand.claim()))
+        put(broker, "running")
+        running = hand.one()  # until it is settled the resharding cannot end
         broker.shards.reshard("q", 17, limit=3)
         assert broker.operate.revive("q", names) == 6
         assert hand.claim() == []
+        hand.settle(done(running))
         finish(broker, 17)
         assert {claim.key: claim.shard for claim in hand.claim()} == {name: shard_of(name, 17) for name in names}
 

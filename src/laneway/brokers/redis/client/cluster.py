@@ -20,9 +20,10 @@ from redis.crc import key_slot
 from redis.exceptions import MovedError, RedisError, TryAgainError
 
 from ....errors import BrokerAwayError, BrokerError
-from .connections import Address, Command, Connection, receive, send
+from .connections import Address, Command, Connection, Key, receive, send
 from .errors import explain, is_away, is_lost, redirection
-from .server import Key, RedisClient, Server, is_stale, pauses_from
+from .server import RedisClient, Server, is_stale, pauses_from
+from .wait import wait_for_any
 
 if TYPE_CHECKING:
     from redis.cluster import RedisCluster
@@ -165,7 +166,7 @@ class ClusterServer(RedisClient):
         slots = self._slots or self._learn()
         if key is None:
             return random.choice(self.servers())
-        server = slots[key_slot(key if isinstance(key, bytes) else key.encode())]
+        server = slots[_slot(key)]
         if server is None:
             self._slots = []
             raise BrokerAwayError(f"{self.place} has no server for a part of the keys; see `CLUSTER INFO`.")
@@ -205,13 +206,17 @@ class ClusterServer(RedisClient):
 
     # -- waiting ---------------------------------------------------------------------------------------
 
-    def wait(self, keys: Sequence[Key], timeout_s: float, unless: Callable[[], bool] | None = None) -> bytes | None:
-        """See RedisClient; all keys must lie in one slot."""
+    def wait(self, keys: Sequence[Key], timeout_s: float, unless: Callable[[], bool] | None = None) -> set[bytes]:
         nudges = self._nudges
+        by_slot: dict[int, list[Key]] = {}
+        for key in keys:
+            by_slot.setdefault(_slot(key), []).append(key)
         for _ in range(_MOST_MOVES):
             try:
-                server = self._server(keys[0])
-                return server.wait(keys, timeout_s, lambda: nudges != self._nudges or (unless is not None and unless()))
+                parts = [(self._server(some[0]).waits, some) for some in by_slot.values()]
+                return wait_for_any(
+                    parts, timeout_s, lambda: nudges != self._nudges or (unless is not None and unless())
+                )
             except BrokerError as error:
                 self._slots = []
                 found = redirection(error.__cause__)
@@ -229,6 +234,11 @@ class ClusterServer(RedisClient):
     def close(self) -> None:
         for server in list(self._nodes.values()):
             server.close()
+
+
+def _slot(key: Key) -> int:
+    slot: int = key_slot(key if isinstance(key, bytes) else key.encode())
+    return slot
 
 
 def _key(command: Command) -> Key | None:

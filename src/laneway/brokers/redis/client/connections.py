@@ -26,6 +26,8 @@ try:
 except ImportError:  # a redis-py without its fast half
     pack = None
 
+#: A key, as arguments of scripts and answers have it.
+Key = bytes | str
 #: A command as it is sent.
 Command = Sequence[bytes | str | int | float]
 

@@ -21,15 +21,14 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 from ....errors import BrokerAwayError, BrokerError, BrokerRefusedError
 from ....failpoints import armed, reach
 from ..script import Script
-from .connections import Address, Command, Connection, Connections, receive, send
+from .connections import Address, Command, Connection, Connections, Key, receive, send
 from .errors import explain, is_away, is_lost
 from .tls_probe import mistake
-from .wait import BlockingWaits
+from .wait import BlockingWaits, wait_for_any
 
 if TYPE_CHECKING:
     import redis
 
-Key = bytes | str
 Argument = bytes | str | int | float
 #: A script, its keys and its arguments.
 Call = tuple[Script, Sequence[Key], Sequence[Argument]]
@@ -123,8 +122,8 @@ class RedisClient(ABC):
         return []
 
     @abstractmethod
-    def wait(self, keys: Sequence[Key], timeout_s: float, unless: Callable[[], bool] | None = None) -> bytes | None:
-        """The key of a list from which an element was taken; None after `timeout_s`, or when nudged.
+    def wait(self, keys: Sequence[Key], timeout_s: float, unless: Callable[[], bool] | None = None) -> set[bytes]:
+        """The keys of lists from which an element was taken; none after `timeout_s`, or when nudged.
 
         `unless` is called when a nudge can no longer be missed. If it returns true, there is no wait.
         """
@@ -154,7 +153,7 @@ class Server(RedisClient):
     def __init__(self, address: Address, *, pool: int = 5, pool_timeout_s: float = 5.0, guard_s: float = 5.0) -> None:
         self.place = address.place
         self.connections = Connections(address, pool, pool_timeout_s)
-        self._waiting = BlockingWaits(address, guard_s)
+        self.waits = BlockingWaits(address, guard_s)
         #: Whether the server has ever answered. If not, the URL is more likely to be wrong than the server to be down.
         self._known = False
         self._client: Any = None
@@ -174,14 +173,14 @@ class Server(RedisClient):
     def servers(self) -> list[Server]:
         return [self]
 
-    def wait(self, keys: Sequence[Key], timeout_s: float, unless: Callable[[], bool] | None = None) -> bytes | None:
-        return self._waiting.wait(keys, timeout_s, unless)
+    def wait(self, keys: Sequence[Key], timeout_s: float, unless: Callable[[], bool] | None = None) -> set[bytes]:
+        return wait_for_any([(self.waits, keys)], timeout_s, unless)
 
     def nudge(self) -> None:
-        self._waiting.nudge()
+        self.waits.nudge()
 
     def close(self) -> None:
-        self._waiting.close()
+        self.waits.close()
         self.connections.close()
 
     def exchange(

@@ -1,8 +1,9 @@
-"""BlockingWaits: waits for a list element (BLPOP). Any thread can interrupt a wait, and no wait hangs.
+"""BlockingWaits: waits for list elements (BLPOP). Any thread can interrupt a wait, and no wait hangs.
 
-Each wait has a connection of its own. `nudge` writes into the pipe of the wait. The wait then has Redis end the
-BLPOP (CLIENT UNBLOCK) and reads the answer, so that an element which Redis popped at the same moment is not lost.
-The connection is closed only if Redis does not answer that either, or forbids it.
+A wait has a connection of its own, on a Cluster one for each slot, because Redis refuses a BLPOP for two slots. `nudge`
+writes into the pipe of the wait. The wait then has Redis end the BLPOP (CLIENT UNBLOCK) and reads the answer, so that
+an element which Redis popped at the same moment is not lost. On a Cluster the first answer ends the other BLPOPs in the
+same way. The connection is closed only if Redis does not answer that either, or forbids it.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from collections.abc import Callable, Sequence
 from redis.exceptions import RedisError, ResponseError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
-from .connections import Address, receive, send
+from .connections import Address, Key, receive, send
 from .errors import explain
 
 #: Seconds that Redis gets to end a wait that was nudged.
@@ -34,8 +35,9 @@ class BlockingWaits:
 
     def __init__(self, address: Address, guard_s: float) -> None:
         self._address = address
+        self.place = address.place
         #: Seconds that Redis may be late.
-        self._guard_s = guard_s
+        self.guard_s = guard_s
         self._lock = threading.Lock()
         self._idle: list[_WaitConnection] = []
         self._lines: set[_WaitConnection] = set()
@@ -47,23 +49,6 @@ class BlockingWaits:
             line.close()
         self._lock = threading.Lock()
         self._idle, self._lines = [], set()
-
-    def wait(
-        self, keys: Sequence[bytes | str], timeout_s: float, unless: Callable[[], bool] | None = None
-    ) -> bytes | None:
-        """The key of a list from which an element was taken; None after `timeout_s`, or when nudged."""
-        line = None
-        try:
-            line = self._take()
-            if unless is not None and unless():  # from here on a nudge rings
-                return None
-            answer = line.blpop(keys, max(timeout_s, _LEAST_S), self._guard_s)
-        except (RedisError, OSError) as error:
-            raise explain(error, self._address.place) from error
-        finally:
-            if line is not None:
-                self._give(line)
-        return answer
 
     def nudge(self) -> None:
         """End every wait now."""
@@ -77,11 +62,11 @@ class BlockingWaits:
             idle, busy = self._idle, self._lines.difference(self._idle)
             self._idle, self._lines = [], set()
             for line in busy:
-                line.interrupt()  # it is closed by its own thread, see _give
+                line.interrupt()  # it is closed by its own thread, see `give`
         for line in idle:
             line.close()
 
-    def _take(self) -> _WaitConnection:
+    def take(self) -> _WaitConnection:
         while True:
             with self._lock:
                 line = self._idle.pop() if self._idle else None
@@ -93,12 +78,12 @@ class BlockingWaits:
                 return line
             self._drop(line)
 
-    def _give(self, line: _WaitConnection) -> None:
+    def give(self, line: _WaitConnection) -> None:
         with self._lock:
             if line in self._lines and line.is_free:
-                if line.was_rung:  # nobody rings just now: that takes our lock
-                    line.was_rung = False
-                    line.is_interrupted()  # meant for the wait that has just ended
+                if line.was_interrupted:  # no thread interrupts it now, because that takes our lock
+                    line.was_interrupted = False
+                    line.is_interrupted()  # reads what was meant for the wait that has just ended
                 self._idle.append(line)
                 return
         self._drop(line)
@@ -109,31 +94,78 @@ class BlockingWaits:
         line.close()
 
 
+def wait_for_any(
+    parts: Sequence[tuple[BlockingWaits, Sequence[Key]]], timeout_s: float, unless: Callable[[], bool] | None = None
+) -> set[bytes]:
+    """The keys of lists from which an element was taken; none after `timeout_s`, or when nudged.
+
+    Each part is a server and keys that one BLPOP may name. Returns as soon as one part has an element: another part may
+    have popped one, too. `unless` is called when a nudge can no longer be missed. If it returns true, there is no wait.
+    """
+    lines: list[_WaitConnection] = []
+    popped: list[bytes | None] = []
+    guard_s, place = parts[0][0].guard_s, parts[0][0].place
+    try:
+        for waits, _ in parts:
+            lines.append(waits.take())
+        if unless is not None and unless():
+            return set()
+        for line, (_, keys) in zip(lines, parts, strict=True):
+            place = line.place
+            if not line.begin(keys, max(timeout_s, _LEAST_S)):
+                break  # a nudge
+        else:
+            _await_any(lines, timeout_s, guard_s)
+        for line in lines:
+            place = line.place
+            popped.append(line.end())
+    except (RedisError, OSError) as error:
+        raise explain(error, place) from error
+    finally:
+        for line, (waits, _) in zip(lines, parts, strict=False):
+            waits.give(line)
+    return {key for key in popped if key is not None}
+
+
+def _await_any(lines: Sequence[_WaitConnection], timeout_s: float, guard_s: float) -> None:
+    """Return when an answer begins to come or a line is interrupted; raise RedisTimeoutError if neither happens."""
+    if any(line.has_deciphered() for line in lines):
+        return
+    poll = select.poll()
+    for line in lines:
+        for descriptor in line.descriptors():
+            poll.register(descriptor, select.POLLIN)
+    if not poll.poll((timeout_s + guard_s) * 1_000):
+        raise RedisTimeoutError(f"its answer is more than {guard_s:g} s late")
+
+
 class _WaitConnection:
     """The connection of one wait, the pipe that ends it, and the connection that tells Redis so."""
 
     def __init__(self, address: Address) -> None:
+        self.place = address.place
         self._connection = address.make()
         self._other = address.make(NUDGE_S / 2)
         self._id: int | None = None
         self._lock = threading.Lock()
         #: Whether it is still connecting, when nothing can be lost by breaking it off.
         self._hasty = False
-        #: Whether no BLPOP is under way.
+        #: Whether another wait may use it: it did not fail, and no BLPOP is under way.
         self.is_free = True
-        #: Whether somebody has rung since it was taken.
-        self.was_rung = False
-        self._bell, self._rope = self._pipe = list(os.pipe())
+        self._is_waiting = False
+        #: Whether it was interrupted since it was taken.
+        self.was_interrupted = False
+        self._nudge_end, self._other_end = self._pipe = list(os.pipe())
         for end in self._pipe:
             os.set_blocking(end, False)
 
     def interrupt(self) -> None:
         """From any thread, while the line is in use."""
-        self.was_rung = True
+        self.was_interrupted = True
         try:
-            os.write(self._rope, b"!")
+            os.write(self._other_end, b"!")
         except BlockingIOError:
-            pass  # it rings already
+            pass  # it is interrupted already
         with self._lock:
             if self._hasty and (sock := self._connection._sock):
                 try:
@@ -142,32 +174,40 @@ class _WaitConnection:
                     pass  # it is closed already
 
     def is_interrupted(self) -> bool:
-        """Whether somebody has rung since this was last asked."""
+        """Whether it was interrupted since this was last asked."""
         try:
-            return bool(os.read(self._bell, 65_536))
+            return bool(os.read(self._nudge_end, 65_536))
         except BlockingIOError:
             return False
 
     def is_usable(self) -> bool:
-        """Whether the server has neither closed it nor said anything that nobody asked for."""
+        """Whether the server has neither closed it nor sent anything unasked."""
         try:
             return not self._connection.can_read(0)
         except (RedisError, OSError):
             return False
 
-    def blpop(self, keys: Sequence[bytes | str], timeout_s: float, guard_s: float) -> bytes | None:
+    def begin(self, keys: Sequence[Key], timeout_s: float) -> bool:
+        """Send a BLPOP. False: it was interrupted before, while it connected."""
         self.is_free = False
         if self._id is None and not self._connect():
-            return None
+            return False
+        self._is_waiting = True
         send(self._connection, [("BLPOP", *keys, f"{timeout_s:.3f}")])
-        if self._await(timeout_s + guard_s, or_bell=True):
-            return self._popped()
-        if not self.is_interrupted():
-            raise RedisTimeoutError(f"its answer is more than {guard_s:g} s late")
-        return self._popped() if self._unblock() else None
+        return True
+
+    def end(self) -> bytes | None:
+        """The key of the list from which the BLPOP took an element, if it did. Has Redis end a BLPOP that waits."""
+        if not self._is_waiting or not (self._has_answer(0) or self._unblock()):
+            return None
+        answer = receive(self._connection, 1)[0]
+        self.is_free, self._is_waiting = True, False
+        if isinstance(answer, ResponseError):
+            raise answer
+        return answer[0] if answer else None
 
     def _connect(self) -> bool:
-        """Connect and learn what Redis calls this connection; False if somebody rang meanwhile."""
+        """Connect and learn what Redis calls this connection; False if it was interrupted meanwhile."""
         self._hasty = True
         try:
             send(self._connection, [("CLIENT", "ID")])
@@ -182,13 +222,6 @@ class _WaitConnection:
         self._id = answer if isinstance(answer, int) else 0
         return not self.is_interrupted()
 
-    def _popped(self) -> bytes | None:
-        answer = receive(self._connection, 1)[0]
-        self.is_free = True
-        if isinstance(answer, ResponseError):
-            raise answer
-        return answer[0] if answer else None
-
     def _unblock(self) -> bool:
         """Have Redis end the BLPOP; whether it has answered."""
         deadline = time.monotonic() + NUDGE_S
@@ -197,24 +230,29 @@ class _WaitConnection:
                 send(self._other, [("CLIENT", "UNBLOCK", self._id)])
                 if isinstance(receive(self._other, 1)[0], Exception):
                     return False  # not allowed to
-                if self._await(_AGAIN_S):
+                if self._has_answer(_AGAIN_S):
                     return True
         except (RedisError, OSError):
             self._other.disconnect()
         return False
 
-    def _await(self, timeout_s: float, or_bell: bool = False) -> bool:
-        """Whether an answer has begun to come; ends early when somebody rings, if asked to."""
+    def descriptors(self) -> tuple[int, int]:
+        """Where an answer shows, and a nudge."""
         sock = self._connection._sock
         assert sock is not None
-        if type(sock) is not socket.socket and self._connection.can_read(0):
-            return True  # what TLS has already deciphered does not show in a poll
+        return sock.fileno(), self._nudge_end
+
+    def has_deciphered(self) -> bool:
+        """Whether an answer is there that does not show in a poll, because TLS has already deciphered it."""
+        return type(self._connection._sock) is not socket.socket and self._connection.can_read(0)
+
+    def _has_answer(self, timeout_s: float) -> bool:
+        """Whether an answer begins to come in this time."""
+        if self.has_deciphered():
+            return True
         poll = select.poll()
-        poll.register(sock, select.POLLIN)
-        if or_bell:
-            poll.register(self._bell, select.POLLIN)
-        ready = poll.poll(timeout_s * 1_000)
-        return any(descriptor != self._bell for descriptor, _ in ready)
+        poll.register(self.descriptors()[0], select.POLLIN)
+        return bool(poll.poll(timeout_s * 1_000))
 
     def close(self) -> None:
         self._connection.disconnect()

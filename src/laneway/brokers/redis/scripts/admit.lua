@@ -1,7 +1,7 @@
 --@include base
--- Have a shard know a worker that lives.
+-- Have a queue know a worker that lives.
 --
--- KEYS  the tag
+-- KEYS  the queue
 -- args  worker
 --       leases  the key of the leases, on one server: then it is seen here that it lives
 -- Answers 0 when it does not.

@@ -1,9 +1,9 @@
 --@include base
--- How many jobs of a tag each worker holds.
+-- How many jobs of a queue each worker holds.
 --
--- KEYS  the tag
+-- KEYS  the queue
 -- args  workers: their ids
--- Answers the numbers, in that order. A tag that is none has no jobs.
+-- Answers the numbers, in that order. A queue that is none has no jobs.
 -- Changes nothing.
 
 local counts = {}

@@ -1,26 +1,21 @@
 --@include base
 --@include payloads
 --@include jobs
+--@include existing
 --@include settling
 --@include acting
 -- Remove a queued job with all its payloads, or one of them; what is set aside counts as queued.
 --
--- KEYS  the tag
+-- KEYS  the queue
 -- args  key
 --       identity  of the payload; nil: the whole job
---       moving    whoever asks knows that the queue is being resharded
---       bells, now  see enqueue
--- Answers {'ok', 1} · {'ok', 0}: it runs, or there is no such payload · {'absent'}: there is no such job here ·
--- {'search', name}: see payloads · {'stale', tag}.
+--       now       see enqueue
+-- Answers {'ok', 1} · {'ok', 0}: it runs, or there is no such job or payload · {'search', name}: see payloads · {'stale'}.
 -- Changes the job, its indices and payloads; and :cancelled, where it is remembered.
 
-local stale = outdated_tag()
-if stale then
-  return {'stale', stale}
-end
-local job = job_of(tags[1], args.key)
+local job = job_of(queues[1], args.key)
 if not exists(job) then
-  return {'absent'}
+  return {'ok', 0}
 end
 local name = to_search(job)
 if name then
@@ -37,7 +32,7 @@ elseif job.worker then
 else
   remove_all_payloads(job)
 end
-flush(tags[1])
+flush(queues[1])
 call('ZADD', KEYS[1] .. ':cancelled', now, args.key .. '\0' .. (args.identity or ''))
 wake()
 return {'ok', 1}

@@ -1,10 +1,10 @@
 --@include base
--- Make a queue if it does not exist.
+-- Make a queue if it does not exist. Its name has been put among the names of all queues before.
 --
--- KEYS  queues
--- args  queue, shards
--- Answers the queue's record, packed: {shards, epoch, resharding, paused, to move}.
+-- KEYS  the queue
+-- args  shards
+-- Answers the queue's layout, see layout.py.
 
-make_room() -- whoever is to empty a full server declares its queues first
-call('HSETNX', KEYS[1], args.queue, pack({args.shards, 1, 0, false, 0}))
-return call('HGET', KEYS[1], args.queue)
+make_room() -- a worker that is to empty a full server declares its queues first
+call('HSETNX', KEYS[1] .. ':meta', 'layout', '1/' .. args.shards)
+return call('HMGET', KEYS[1] .. ':meta', 'layout', 'next', 'to_move', 'moved')

@@ -1,25 +1,22 @@
 --@include base
 --@include payloads
 --@include jobs
+--@include existing
 --@include settling
 --@include acting
 -- Take what has failed out of queued jobs: of a keyed one the call that did, of others all.
 --
--- KEYS  the tag
+-- KEYS  the queue
 -- args  keys
 --       bury  into the morgue; nil or false: away
---       moving, bells, now  see cancel
--- Answers {'ok', how many, place of a key that has no job here, …} · {'stale', tag}.
+--       now     see enqueue
+-- Answers {'ok', how many} · {'stale'}.
 -- Changes the jobs, their indices and payloads, and the morgue.
 
-local stale = outdated_tag()
-if stale then
-  return {'stale', stale}
-end
 return act_on_each(function(key)
-  local job = tags[1].jobs[key]
+  local job = queues[1].jobs[key]
   if not exists(job) then
-    return nil
+    return false
   end
   if job.worker or job.retry < 0 then
     return false

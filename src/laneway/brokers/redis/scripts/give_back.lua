@@ -4,13 +4,13 @@
 --@include settling
 -- Give back what a worker holds, as it was before.
 --
--- KEYS  the tags
+-- KEYS  the queues
 -- args  workers          whose claims
 --       leaves           they are gone, or dead: forget them here
 --       before, held     only claims older than this token, and of none of these; they were never started
 --       tidy             forget what was cancelled a day ago, and senders that have been silent for ten minutes
---       died             {tag, key, token, identity}: runs that died with the worker, counted
---       bells, now       see enqueue
+--       died             {queue (its place), key, token, identity}: runs that died with the worker, counted
+--       now              see enqueue
 -- Answers how many claims that were.
 
 local is_held = {}
@@ -19,8 +19,8 @@ for _, token in ipairs(args.held or {}) do
 end
 local count = 0
 for _, worker in ipairs(args.workers) do
-  for i, tag in ipairs(tags) do
-    local set = tag.name .. ':w:' .. worker
+  for i, queue in ipairs(queues) do
+    local set = queue.name .. ':w:' .. worker
     local found = call('ZRANGEBYSCORE', set, '-inf', args.before and '(' .. string.format('%.17g', args.before) or '+inf', 'WITHSCORES')
     local keys = {}
     for j = 1, #found, 2 do
@@ -28,18 +28,18 @@ for _, worker in ipairs(args.workers) do
         keys[#keys + 1] = found[j]
       end
     end
-    load(tag, keys)
+    load(queue, keys)
     for _, key in ipairs(keys) do
-      read_claim(tag.jobs[key])
+      read_claim(queue.jobs[key])
     end
     for _, died in ipairs(args.died or {}) do
-      local job = died[1] == i and tag.jobs[died[2]]
+      local job = died[1] == i and queue.jobs[died[2]]
       if job and job.running and job.worker == worker and job.token == died[3] then
         count_death(job, died[4])
       end
     end
     for _, key in ipairs(keys) do
-      local job = tag.jobs[key]
+      local job = queue.jobs[key]
       if job.worker == worker then
         drop_claim(job)
         give_back(job, not args.before)
@@ -48,22 +48,22 @@ for _, worker in ipairs(args.workers) do
         call('ZREM', set, key)
       end
     end
-    flush(tag)
+    flush(queue)
     if args.leaves then
-      call('HDEL', tag.name .. ':meta', 'w:' .. worker, 't:' .. worker)
+      call('HDEL', queue.name .. ':meta', 'w:' .. worker, 't:' .. worker)
     end
   end
 end
 if args.tidy then
-  for _, tag in ipairs(tags) do
-    local fields, silent = call('HGETALL', tag.name .. ':meta'), {}
+  for _, queue in ipairs(queues) do
+    local fields, silent = call('HGETALL', queue.name .. ':meta'), {}
     for i = 1, #fields, 2 do
       if fields[i]:sub(1, 2) == 's:' and tonumber(fields[i + 1]:match('^%d+ (%d+)')) < micros / 1e6 - 600 then
         silent[#silent + 1] = fields[i]
       end
     end
-    each('HDEL', tag.name .. ':meta', silent)
-    call('ZREMRANGEBYSCORE', tag.name .. ':cancelled', '-inf', '(' .. string.format('%.17g', now - 86400))
+    each('HDEL', queue.name .. ':meta', silent)
+    call('ZREMRANGEBYSCORE', queue.name .. ':cancelled', '-inf', '(' .. string.format('%.17g', now - 86400))
   end
 end
 wake()

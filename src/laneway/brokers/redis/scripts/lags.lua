@@ -1,17 +1,17 @@
 --@include base
 --@include payloads
 --@include jobs
---@include outdated
---@include lanes
+--@include existing
 --@include lateness
--- By how many seconds the most overdue job of a tag is late.
+-- By how many seconds the most overdue job of each shard is late.
 --
--- KEYS  the tag
--- args  moving: see cancel; now: see enqueue
--- Answers {'ok', packed: the seconds, or false when nothing is due} · {'stale', tag}.
--- Changes nothing but outdated entries at the head of the list, which it forgets.
+-- KEYS  the queue
+-- args  now    see enqueue
+-- Answers {'ok', packed: shard, seconds, shard, seconds, … of those in which something is due} · {'stale'}.
+-- Changes nothing but outdated entries at the heads of the lists, which it forgets.
 
-if outdated_tag() then
-  return {'stale', 1}
+local said = {}
+for shard, late in pairs(lateness(queues[1])) do
+  said[#said + 1], said[#said + 2] = shard, late
 end
-return {'ok', pack(lateness(tags[1]) or false)}
+return {'ok', pack(said)}

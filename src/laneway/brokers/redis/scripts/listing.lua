@@ -1,47 +1,44 @@
 --@include base
 --@include payloads
 --@include jobs
---@include outdated
+--@include existing
 --@include views
 --@include sorting
 --@include sources
 -- A part of a listing.
 --
--- KEYS  the tag
+-- KEYS  the queue
 -- args  which, order, reverse   see laneway.broker
 --       place     begin beyond it: {value, at, seq, key}, see sources; nil: with the first one
 --       count     how many jobs are wanted; payloads: how many to show of each
 --       bytes     no more jobs when their payloads are that many; candidates: look at no more jobs than this
---       moving    see cancel; now: see enqueue
+--       now       see enqueue
 -- Answers {'ok', packed: views, and the place up to which it has looked, or false if that is the end, or true if it must be
--- asked again, because the keys are being sorted} · {'stale', tag}.
+-- asked again, because the keys are being sorted; the shard count} · {'stale'}.
 -- Changes the index of keys.
 
-if outdated_tag() then
-  return {'stale', 1}
-end
-local tag, which = tags[1], args.which
+local queue, which = queues[1], args.which
 local is_queued = which ~= 'dead' and which ~= 'running'
 local place = args.place
 place = place and {value = place[1], at = place[2], seq = place[3], key = place[4]}
 
 local function load_graves(keys)
-  for i, blob in ipairs(values_of(tag.name .. ':morgue', keys)) do
-    local grave = new_job(tag, keys[i])
+  for i, blob in ipairs(values_of(queue.name .. ':morgue', keys)) do
+    local grave = new_job(queue, keys[i])
     grave.dead = true
     if blob then
       read_job(grave, blob)
     end
-    tag.graves[grave.key] = grave
+    queue.graves[grave.key] = grave
   end
 end
 
 -- The job of an item, unless that is outdated or not one of those that are wanted.
 local function shown(item, group)
   if which == 'dead' then
-    return tag.graves[item.key]
+    return queue.graves[item.key]
   end
-  local job = tag.jobs[item.key]
+  local job = queue.jobs[item.key]
   if not is_queued then
     return job
   end
@@ -56,9 +53,9 @@ local function shown(item, group)
 end
 
 local view = which == 'dead' and dead_view or which == 'running' and running_view or queued_view
-local groups = sources_of(tag, which, args.order)
+local groups = sources_of(queue, which, args.order)
 if not groups then
-  return {'ok', pack({{}, true})}
+  return {'ok', pack({{}, true}), queue.layouts[1].shards}
 end
 local views, bytes, looked_at, reached = {}, 0, 0, place
 local is_full = false
@@ -71,7 +68,7 @@ local function look_at(items, group)
   if which == 'dead' then
     load_graves(keys)
   else
-    load(tag, keys)
+    load(queue, keys)
   end
   for _, item in ipairs(items) do
     reached, looked_at = item, looked_at + 1
@@ -107,4 +104,5 @@ for i = first, last, by do
     step = math.min(step * 2, 256)
   end
 end
-return {'ok', pack({views, is_full and {reached.value, reached.at, reached.seq, reached.key} or false})}
+return {'ok', pack({views, is_full and {reached.value, reached.at, reached.seq, reached.key} or false}),
+  queue.layouts[1].shards}

@@ -1,22 +1,19 @@
 --@include base
---@include payloads
---@include jobs
--- Put what a publisher sends into the outbox of a shard: all of it, or nothing (Cluster). It is stored from here on.
--- The publisher delivers it at once or, if it dies here, any worker in its next sweep.
+-- Put the copies of events that a publisher sends to several queues into the outbox of one of them: all, or none (Cluster).
+-- They are stored from here on. The publisher delivers them at once or, if it dies here, any worker in its next sweep.
 --
--- KEYS  the tag
+-- KEYS  the queue
 -- args  entries  {id, text, …}
 --       now      see enqueue
--- Answers {'ok', time} · {'stale'}: a shard that is being left may be closed at any moment, and nobody would look here.
+-- Answers {'ok', time} · {'stale'}: there is no such queue.
 -- Changes :outbox.
 
-local tag = tags[1]
-if not tag.is_open or tag.moving > 0 then
+if call('HEXISTS', KEYS[1] .. ':meta', 'layout') == 0 then
   return {'stale'}
 end
--- No worker: whoever publishes has no lease.
+-- No worker: a publisher has no lease.
 local sent_at = string.format('%.17g', now)
 for i = 1, #args.entries, 2 do
-  call('HSET', tag.name .. ':outbox', args.entries[i], sent_at .. '\n\n' .. args.entries[i + 1])
+  call('HSET', KEYS[1] .. ':outbox', args.entries[i], sent_at .. '\n\n' .. args.entries[i + 1])
 end
 return {'ok', sent_at}

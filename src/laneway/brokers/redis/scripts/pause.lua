@@ -1,20 +1,18 @@
 --@include base
--- Say that a queue is paused, or that it is not. Its shards have still to be told (see open).
+-- Pause a queue, or resume it.
 --
--- KEYS  queues
--- args  queue, paused
+-- KEYS  the queue
+-- args  paused
 -- Answers whether that is new; nil when there is no such queue.
--- Changes the queue's record.
+-- Changes :meta, and wakes a worker when the queue is resumed.
 
-local stored = call('HGET', KEYS[1], args.queue)
-if not stored then
+local meta = KEYS[1] .. ':meta'
+if call('HEXISTS', meta, 'layout') == 0 then
   return false
 end
-local record = unpack_blob(stored)
-if record[4] == args.paused then
-  return 0
-end
-record[4] = args.paused
 make_room()
-call('HSET', KEYS[1], args.queue, pack(record))
-return 1
+if args.paused then
+  return call('HSETNX', meta, 'paused', 1)
+end
+ring(KEYS[1], false)
+return call('HDEL', meta, 'paused')

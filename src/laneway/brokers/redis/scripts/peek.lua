@@ -1,31 +1,28 @@
 --@include base
 --@include payloads
 --@include jobs
---@include lanes
--- When somebody should look at these tags.
+--@include lateness
+-- When a worker should look at these queues.
 --
--- KEYS  the tags
--- args  bells  to be silenced if nothing is due: whoever asks knows when to come back
---       now    see enqueue
--- Answers for each tag when its earliest job is due, as text: '-inf' while it is being resharded, '' for none and for
+-- KEYS  the queues
+-- args  now    see enqueue
+-- Answers for each queue when its earliest job is due, as text: '-inf' while it is being resharded, '' for none and for
 -- paused ones; 'stale' for one that does not exist. Then the time by which that is judged.
+-- Changes the bells: they are silenced if nothing is due, because the client knows when to come back. It also forgets
+-- outdated entries at the heads of the lists.
 
 local said, is_due = {}, false
-for i, tag in ipairs(tags) do
+for i, queue in ipairs(queues) do
   local at = ''
-  if not tag.is_open then
+  if not queue.is_there then
     at, is_due = 'stale', true
-  elseif tag.moving > 0 then
+  elseif queue.is_moving then
     at, is_due = '-inf', true
-  elseif not tag.paused then
-    local lane = new_lane(tag, 0, 1)
-    find(lane)
-    trim(lane)
-    local earliest = lane.at
-    for _, level in ipairs({0, unpack(tag.levels)}) do
-      local found = call('ZRANGE', tag.name .. index_of(level), 0, 0, 'WITHSCORES')
-      earliest = smaller(earliest, tonumber(found[2]))
-    end
+  elseif not queue.paused then
+    local earliest
+    each_shard(queue, function(layout, shard)
+      earliest = smaller(earliest, first_due(queue, layout, shard))
+    end)
     if earliest then
       is_due = is_due or earliest <= now
       at = string.format('%.17g', earliest)
@@ -33,9 +30,9 @@ for i, tag in ipairs(tags) do
   end
   said[i] = at
 end
-if args.bells and not is_due then
-  for _, bell in pairs(args.bells) do
-    call('UNLINK', bell, bell .. ':due')
+if not is_due then
+  for _, queue in ipairs(KEYS) do
+    call('UNLINK', queue .. ':bell', queue .. ':bell:due')
   end
 end
 said[#said + 1] = string.format('%.17g', now)

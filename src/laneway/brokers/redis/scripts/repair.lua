@@ -4,30 +4,30 @@
 --@include surveying
 -- Mend what survey found: indices are made to say what the jobs say, and jobs to have the payloads that there are.
 --
--- KEYS  the tag
+-- KEYS  the queue
 -- ARGV  then index, member, …: entries that say what is not so
 -- args  jobs, graves  keys; unlisted: keys of claims that their worker's list does not have
---       bells, now    see enqueue
--- Answers {'ok'} · {'stale', tag}.
+--       now           see enqueue
+-- Answers {'ok'} · {'stale'}.
 -- Changes the indices, records that are wrong, and :w:; removes jobs and graves without payloads.
 
-local tag = tags[1]
-if not tag.is_open or (tag.moving > 0 and #args.jobs + #args.graves > 0) then
-  return {'stale', 1}
+local queue = queues[1]
+if not queue.is_there or (queue.is_moving and #args.jobs + #args.graves > 0) then
+  return {'stale'}
 end
 for i = 2, #ARGV, 2 do
-  each('ZREM', tag.name .. ARGV[i], strays_of(tag, ARGV[i], {ARGV[i + 1]}))
+  each('ZREM', queue.name .. ARGV[i], strays_of(queue, ARGV[i], {ARGV[i + 1]}))
 end
-for i, blob in ipairs(values_of(tag.name .. ':running', args.unlisted)) do
+for i, blob in ipairs(values_of(queue.name .. ':running', args.unlisted)) do
   if blob then
     local token, worker = claim_parts(blob)
-    call('ZADD', tag.name .. ':w:' .. worker, token, args.unlisted[i])
+    call('ZADD', queue.name .. ':w:' .. worker, token, args.unlisted[i])
   end
 end
 
-load(tag, args.jobs)
-for i, blob in ipairs(values_of(tag.name .. ':running', args.jobs)) do
-  local job = tag.jobs[args.jobs[i]]
+load(queue, args.jobs)
+for i, blob in ipairs(values_of(queue.name .. ':running', args.jobs)) do
+  local job = queue.jobs[args.jobs[i]]
   if job.was then
     job.size = true_size(job)
     if blob and job.was.where ~= ASIDE then
@@ -35,7 +35,7 @@ for i, blob in ipairs(values_of(tag.name .. ':running', args.jobs)) do
       job.claim_blob, job.worker, job.next_at = blob, '', job.at
     elseif not blob and job.was.where == ASIDE then
       job.next_at = nil
-      call('ZREM', tag.name .. ':aside', job.key)
+      call('ZREM', queue.name .. ':aside', job.key)
     end
     if job.size == 0 then
       job.next_at = nil
@@ -46,13 +46,13 @@ for i, blob in ipairs(values_of(tag.name .. ':running', args.jobs)) do
   end
 end
 for _, key in ipairs(args.graves) do
-  local grave = grave_of(tag, key)
+  local grave = grave_of(queue, key)
   if grave.was then
     grave.size = true_size(grave)
     grave.updated = grave.updated or now
     change(grave)
   end
 end
-flush(tag)
+flush(queue)
 wake()
 return {'ok'}

@@ -1,26 +1,22 @@
 --@include base
 --@include payloads
 --@include jobs
+--@include existing
 --@include settling
 --@include acting
 -- Have a queued job be due at another time, or one call of it; by the identity of a payload also what is set aside.
 --
--- KEYS  the tag
+-- KEYS  the queue
 -- args  key
 --       identity    of the payload; nil: the whole job
 --       perform_at  when; nil: `delay` seconds from now
---       moving, bells, now  see cancel
--- Answers {'ok', 1} · {'ok', 0}: it runs, or there is no such payload · {'absent'}: there is no such job here ·
--- {'search', name}: see payloads · {'stale', tag}.
+--       now     see enqueue
+-- Answers {'ok', 1} · {'ok', 0}: it runs, or there is no such job or payload · {'search', name}: see payloads · {'stale'}.
 -- Changes the job, its indices, and the due times of its calls.
 
-local stale = outdated_tag()
-if stale then
-  return {'stale', stale}
-end
-local job = job_of(tags[1], args.key)
+local job = job_of(queues[1], args.key)
 if not exists(job) then
-  return {'absent'}
+  return {'ok', 0}
 end
 local name = to_search(job)
 if name then
@@ -36,6 +32,6 @@ if job.worker then
 else
   reschedule(job, entry, at)
 end
-flush(tags[1])
+flush(queues[1])
 wake()
 return {'ok', 1}

@@ -1,28 +1,28 @@
 --@include base
 --@include payloads
 --@include jobs
---@include outdated
---@include lanes
+--@include existing
 --@include lateness
--- A tag in numbers.
+-- A queue in numbers.
 --
--- KEYS  the tag
--- args  moving: see cancel; now: see enqueue
--- Answers {'ok', packed: length, delayed, retries, dead, busy, processed, failed, lag or false} · {'stale', tag}.
--- Changes nothing but outdated entries at the head of the list, which it forgets.
+-- KEYS  the queue
+-- args  now    see enqueue
+-- Answers {'ok', packed: length, delayed, retries, dead, busy, processed, failed, lag, is it paused} · {'stale'}.
+-- Changes nothing but outdated entries at the heads of the lists, which it forgets.
 
-if outdated_tag() then
-  return {'stale', 1}
+local queue, lag = queues[1], 0
+for _, late in pairs(lateness(queue)) do
+  lag = math.max(lag, late)
 end
-local tag = tags[1]
-local counted = call('HMGET', tag.name .. ':meta', 'processed', 'failed')
+local counted = call('HMGET', queue.name .. ':meta', 'processed', 'failed')
 return {'ok', pack({
-  call('HLEN', tag.name .. ':jobs'),
-  delayed_jobs(tag),
-  call('ZCARD', tag.name .. ':failed'),
-  call('HLEN', tag.name .. ':morgue'),
-  call('HLEN', tag.name .. ':running'),
+  call('HLEN', queue.name .. ':jobs'),
+  delayed_jobs(queue),
+  call('ZCARD', queue.name .. ':failed'),
+  call('HLEN', queue.name .. ':morgue'),
+  call('HLEN', queue.name .. ':running'),
   tonumber(counted[1] or 0),
   tonumber(counted[2] or 0),
-  lateness(tag) or false,
+  lag,
+  queue.paused or false,
 })}

@@ -1,22 +1,19 @@
 --@include base
 --@include payloads
 --@include jobs
---@include outdated
+--@include existing
 --@include views
 -- Where a job is, or one payload of it.
 --
--- KEYS  the tag
+-- KEYS  the queue
 -- args  key; identity: of the payload, nil for the job as a whole
---       moving: see cancel; now: see enqueue
+--       now: see enqueue
 -- Answers {'ok', packed: 'running', 'delayed', 'queued', 'dead', 'cancelled' or 'gone'} · {'search', name}: see
--- payloads · {'stale', tag}.
+-- payloads · {'stale'}.
 -- Changes nothing.
 
-if outdated_tag() then
-  return {'stale', 1}
-end
-local tag, id = tags[1], args.identity
-local job, grave = job_of(tag, args.key), grave_of(tag, args.key)
+local queue, id = queues[1], args.identity
+local job, grave = job_of(queue, args.key), grave_of(queue, args.key)
 
 local name = to_search(job) or to_search(grave)
 if name then
@@ -52,7 +49,7 @@ local function is_dead()
 end
 
 local function is_cancelled()
-  local cancelled = tag.name .. ':cancelled'
+  local cancelled = queue.name .. ':cancelled'
   return call('ZSCORE', cancelled, args.key .. '\0') or (id and call('ZSCORE', cancelled, args.key .. '\0' .. id))
 end
 

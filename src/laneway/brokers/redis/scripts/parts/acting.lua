@@ -1,4 +1,3 @@
---@include outdated
 -- The operator's actions on queued and dead jobs. They change jobs in memory: the caller flushes.
 
 -- A keyed job is due with its earliest call, but not while it rests.
@@ -99,7 +98,7 @@ local function revive(grave, job)
     return false
   end
   -- At once, because it makes room for all that follows.
-  call('HDEL', grave.tag.name .. ':morgue', grave.key)
+  call('HDEL', grave.queue.name .. ':morgue', grave.key)
   local risen, first = take_payloads(grave, grave.size), nil
   if grave.kind == KEYED then
     for _, entry in ipairs(risen) do
@@ -123,25 +122,16 @@ local function revive(grave, job)
   return true
 end
 
--- Do something to each of args.keys. `act` says whether it did, or nil when there is no such thing here.
--- Answers {'ok', how many, place of a key that there is not, …}.
+-- Do something to each of args.keys. `act` says whether it did. Answers {'ok', how many}.
 local function act_on_each(act)
-  for _, tag in ipairs(tags) do
-    load(tag, args.keys)
-  end
-  local said, count = {'ok', 0}, 0
-  for i, key in ipairs(args.keys) do
-    local acted = act(key)
-    if acted then
+  load(queues[1], args.keys)
+  local count = 0
+  for _, key in ipairs(args.keys) do
+    if act(key) then
       count = count + 1
-    elseif acted == nil then
-      said[#said + 1] = i
     end
   end
-  for _, tag in ipairs(tags) do
-    flush(tag)
-  end
+  flush(queues[1])
   wake()
-  said[2] = count
-  return said
+  return {'ok', count}
 end

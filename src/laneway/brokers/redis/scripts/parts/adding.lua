@@ -1,8 +1,8 @@
 -- Adds a payload: starts a job, or joins the job of its key.
 --
 -- A new job as the client says it, by position:
---   tag, old tag (nil unless the queue is being resharded), kind, key, body, identity, perform_at, delay_s, timed,
---   score, priority, expires, headers, quiet {grace_s, max_wait_s, max_size}, arrival (nil unless on a Cluster)
+--   queue (its place in KEYS), shard, kind, key, body, identity, perform_at, delay_s, timed, score, priority, expires,
+--   headers, quiet {grace_s, max_wait_s, max_size}
 
 local function due_time(new)
   return new[7] or now + new[8]
@@ -21,58 +21,43 @@ end
 
 -- Whether nothing was said of a new job but what every job has.
 local function is_simple(new)
-  return not (new[2] or new[11] or new[12] or new[13] or new[14]) and (new[3] == COLLECTING or not new[10])
+  return not (new[11] or new[12] or new[13] or new[14]) and (new[3] == COLLECTING or not new[10])
 end
 
--- Whether what is added to a key of a shard that is being left goes there. As long as it is not, others who do not know
--- yet put their jobs there.
-local function stays(job)
-  return job.tag.moving == 0 or exists(job) or grave_of(job.tag, job.key).size > 0
+-- Whether the client knows the shards of the queues that it gives new jobs for. If not, it has chosen wrong ones.
+local function is_stale()
+  for i, queue in ipairs(queues) do
+    local layout = args.layouts[i] or ''
+    if layout ~= '' and (not queue.is_there or queue.newest.name ~= layout) then
+      return true
+    end
+  end
+  return false
 end
 
 -- Look which jobs the new ones meet. Most meet none and are simple: of those nothing is loaded, and they have no `job`.
--- What a resharding has not moved yet, be it in the morgue, stays where it is, and what is added to it goes there too: a
--- key is in one shard only. Returns a tag that must not be gone by, if there is one.
 local function meet(news)
   local keys, counts = {}, {}
   for _, new in ipairs(news) do
-    for i = 1, 2 do
-      local tag = tags[new[i]]
-      if tag then
-        if not keys[tag] then
-          keys[tag], counts[tag] = {}, {}
-        end
-        local count, key = counts[tag], new[4]
-        if not count[key] then
-          table.insert(keys[tag], key)
-        end
-        count[key] = (count[key] or 0) + 1
-      end
+    local queue, key = queues[new[1]], new[4]
+    new.queue = queue
+    if not keys[queue] then
+      keys[queue], counts[queue] = {}, {}
     end
+    local count = counts[queue]
+    if not count[key] then
+      table.insert(keys[queue], key)
+    end
+    count[key] = (count[key] or 0) + 1
   end
-  for tag, wanted in pairs(keys) do
-    look_up(tag, wanted)
+  for queue, wanted in pairs(keys) do
+    look_up(queue, wanted)
   end
   for _, new in ipairs(news) do
-    local tag, old, key = tags[new[1]], tags[new[2]], new[4]
-    if tag.moving > 0 and not args.present then
-      return new[1] -- it is being left, and whoever asks does not know that
-    end
-    new.tag = tag
-    if old then
-      if leaves(old, {key}) then
-        return new[2]
-      end
-      local there = job_of(old, key)
-      new.job = stays(there) and there or job_of(tag, key)
-    elseif args.present then -- the same on a Cluster, where this is the old tag, and the client asks the new one
-      if leaves(tag, {key}) then
-        return new[1]
-      end
-      new.job = job_of(tag, key)
-      new.stays = stays(new.job)
-    elseif tag.jobs[key] or counts[tag][key] > 1 or not is_simple(new) then
-      new.job = job_of(tag, key)
+    local queue, key = new.queue, new[4]
+    if queue.jobs[key] or counts[queue][key] > 1 or not is_simple(new) then
+      new.job = job_of(queue, key)
+      new.job.shard = new[2]
     end
   end
 end
@@ -135,7 +120,7 @@ local function add_call(job, new, at)
     at = job.latest and math.max(at, job.latest) or at
     job.latest = at
   end
-  unite_one(job, {body = new[5], id = new[6], score = at, seq = next_seq(job.tag), at = at, attempt = 0, deaths = 0,
+  unite_one(job, {body = new[5], id = new[6], score = at, seq = next_seq(job.queue), at = at, attempt = 0, deaths = 0,
     expires = new[12], headers = new[13]})
   if job.worker then
     job.next_at = smaller(job.next_at, at)
@@ -187,21 +172,19 @@ local function add_value(job, new, at)
 end
 
 local function uncancel(new)
-  for i = 1, 2 do
-    local tag = tags[new[i]]
-    if tag and tag.cancelled == nil then
-      tag.cancelled = call('EXISTS', tag.name .. ':cancelled') == 1
-    end
-    if tag and tag.cancelled then
-      call('ZREM', tag.name .. ':cancelled', new[4] .. '\0', new[4] .. '\0' .. new[6])
-    end
+  local queue = new.queue
+  if queue.cancelled == nil then
+    queue.cancelled = call('EXISTS', queue.name .. ':cancelled') == 1
+  end
+  if queue.cancelled then
+    call('ZREM', queue.name .. ':cancelled', new[4] .. '\0', new[4] .. '\0' .. new[6])
   end
 end
 
 -- A simple job that meets none.
 local function add_simple(new, at)
-  local tag, kind, key = new.tag, new[3], new[4]
-  local seq, where, rest = next_seq(tag), DUE, {new[5]}
+  local queue, kind, key = new.queue, new[3], new[4]
+  local seq, where, rest = next_seq(queue), DUE, {new[5]}
   if kind ~= PLAIN then
     rest[2] = new[6]
     if kind == KEYED then
@@ -213,24 +196,23 @@ local function add_simple(new, at)
       end
     end
   end
-  local adds = tag.adds
-  if at <= now and at >= tag.ready_at then
+  local adds = queue.adds
+  if at <= now and at >= queue.ready_at and not queue.is_moving then
     where = READY
-    push(adds, 'RPUSH :ready', stamp(at, seq) .. key)
-    tag.ready_at, tag.ready_changed = at, true
+    push(adds, 'RPUSH ' .. ready_index(queue.newest, new[2]), stamp(at, seq) .. key)
+    queue.ready_at, queue.ready_changed = at, true
   else
-    push(adds, 'ZADD :due', at, ordered(seq) .. key)
+    push(adds, 'ZADD ' .. due_index(queue.newest, new[2], 0), at, ordered(seq) .. key)
   end
-  if tag.by_key then
+  if queue.by_key then
     push(adds, 'ZADD :keys', 0, key)
   end
   push(adds, 'HSET :jobs', key, string.char(kind + 4 * where) .. stamp(at, seq) .. pack(rest))
-  tag.woken = smaller(tag.woken, at)
+  queue.woken = smaller(queue.woken, at)
 end
 
 local function add(new)
   local job, kind, at = new.job, new[3], due_time(new)
-  comes_at(new[15])
   if kind ~= PLAIN then
     uncancel(new)
   end

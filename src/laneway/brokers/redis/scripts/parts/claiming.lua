@@ -22,11 +22,11 @@ end
 
 -- Most jobs have one payload and have not failed: their record becomes their claim as it is. `started` are columns of what
 -- is to be written; what is to be removed from the indices `trim` knows.
-local function start_lone(tag, key, claim_blob, token)
-  local started = tag.started
+local function start_lone(queue, key, claim_blob, token)
+  local started = queue.started
   if not started then
     started = {n = 0, keys = {}, claims = {}, held = {}}
-    tag.started = started
+    queue.started = started
   end
   local n = started.n + 1
   started.n, started.keys[n] = n, key
@@ -34,18 +34,18 @@ local function start_lone(tag, key, claim_blob, token)
   started.held[2 * n - 1], started.held[2 * n] = token, key
 end
 
-local function write_started(tag, worker)
-  local started = tag.started
+local function write_started(queue, worker)
+  local started = queue.started
   if not started then
     return
   end
-  tag.started = nil
-  each('HDEL', tag.name .. ':jobs', started.keys)
-  if tag.by_key then
-    each('ZREM', tag.name .. ':keys', started.keys)
+  queue.started = nil
+  each('HDEL', queue.name .. ':jobs', started.keys)
+  if queue.by_key then
+    each('ZREM', queue.name .. ':keys', started.keys)
   end
-  each('HSET', tag.name .. ':running', started.claims)
-  each('ZADD', tag.name .. ':w:' .. worker, started.held)
+  each('HSET', queue.name .. ':running', started.claims)
+  each('ZADD', queue.name .. ':w:' .. worker, started.held)
 end
 
 -- The lanes that have something.
@@ -100,57 +100,52 @@ end
 -- A turn brings no more than this, whatever its limit: both sides must hold it in memory.
 local CLAIM_CHARS = 16000000
 
--- Hand out what is due: `batch` jobs at a time from one tag, the most overdue first or, in order, round and round.
--- Returns tag, key, claim and place of each, one after the other, in the order in which they were taken, and how many
--- they are. `places`: where they stand among the claims of their turn, if that is not their order; `most`: characters.
-local function claim(wanted, worker, token, limit, batch, in_order, max_payloads, places, most)
+-- Hand out what is due in some shards: `batch` jobs at a time from one shard, the most overdue first or, in order, round and
+-- round. Returns key, claim, key, claim, … in the order in which they were taken, and how many jobs that are.
+local function claim(queue, shards, worker, token, limit, batch, in_order, max_payloads)
   local taken, count, chars = {}, 0, 0
-  most = most or CLAIM_CHARS
   batch = math.max(batch, 1)
-  for _, tag in ipairs(wanted) do
-    tidy_levels(tag)
-    tidy_keys(tag)
-  end
+  tidy_levels(queue)
+  tidy_keys(queue)
   local head_of_claim, token_text = claim_head(token, worker), string.format('%.17g', token)
   local step = limit
-  if #wanted > 1 then
-    -- They are spread by chance; few need more than this.
-    step = math.max(batch, math.ceil(limit / #wanted + math.sqrt(limit / #wanted)))
+  if #shards > 1 then
+    -- Keys are spread at random; few shards need more than this.
+    step = math.max(batch, math.ceil(limit / #shards + math.sqrt(limit / #shards)))
   end
   step = math.min(step, 1000)
 
   local function take_from(lane)
     for _ = 1, batch do
-      if count >= limit or chars > most or not find(lane) then
+      if count >= limit or chars > CLAIM_CHARS or not find(lane) then
         return
       end
-      local source, tag = lane.source, lane.tag
+      local source = lane.source
       local n = source.next
       source.next = n + 1
       count = count + 1
-      local key, blob, pos = source.key[n], source.blob[n], places and places[count] or count
+      local key, blob = source.key[n], source.blob[n]
       if blob:byte(1) < FAILED then
-        blob = head_of_claim .. struct.pack('>I4', pos) .. blob
-        start_lone(tag, key, blob, token_text)
+        blob = head_of_claim .. struct.pack('>I4', count) .. blob
+        start_lone(queue, key, blob, token_text)
       else
-        local job = job_of(tag, key)
-        start(job, worker, token, pos, max_payloads, most - chars)
+        local job = job_of(queue, key)
+        start(job, worker, token, count, max_payloads, CLAIM_CHARS - chars)
         blob = job.claim_blob
       end
       chars = chars + #blob
-      local last = 4 * count
-      taken[last - 3], taken[last - 2], taken[last - 1], taken[last] = tag, key, blob, pos
+      taken[2 * count - 1], taken[2 * count] = key, blob
       advance(lane)
     end
   end
 
-  for _, level in ipairs(levels_of(wanted)) do
+  for _, level in ipairs(levels_of(queue)) do
     local lanes = {}
-    for i, tag in ipairs(wanted) do
-      lanes[i] = new_lane(tag, level, step)
+    for i, shard in ipairs(shards) do
+      lanes[i] = new_lane(queue, queue.newest, shard, level, step)
     end
     local left = in_order and filled(lanes) or heap_of(lanes)
-    while left[1] and count < limit and chars <= most do
+    while left[1] and count < limit and chars <= CLAIM_CHARS do
       if in_order then
         for _, lane in ipairs(left) do
           take_from(lane)
@@ -166,52 +161,27 @@ local function claim(wanted, worker, token, limit, batch, in_order, max_payloads
     for _, lane in ipairs(lanes) do
       trim(lane)
     end
-    if count >= limit or chars > most then
+    if count >= limit or chars > CLAIM_CHARS then
       break
     end
   end
-  for _, tag in ipairs(wanted) do
-    write_started(tag, worker)
-    flush(tag)
-  end
+  write_started(queue, worker)
+  flush(queue)
   return taken, count
 end
 
--- What `claim` would take from one tag: priority, time and arrival of each, one after the other.
-local function due_jobs(tag, limit)
-  local found = {}
-  tidy_levels(tag)
-  for _, level in ipairs(levels_of({tag})) do
-    local lane = new_lane(tag, level, math.min(1000, limit))
-    find(lane)
-    trim(lane) -- of those that are outdated
-    while #found < 3 * limit and find(lane) do
-      local n = #found
-      found[n + 1], found[n + 2], found[n + 3] = level, lane.at, lane.seq
-      lane.source.next = lane.source.next + 1
-      advance(lane)
-    end
-  end
-  flush(tag)
-  return found
-end
-
 -- What a worker holds under a token, in the order in which it was handed out; as `claim` returns it.
-local function claims_under(token, worker, wanted)
+local function claims_under(queue, worker, token)
   local claims = {}
-  for _, tag in ipairs(wanted) do
-    local keys = call('ZRANGEBYSCORE', tag.name .. ':w:' .. worker, token, token)
-    for i, blob in ipairs(values_of(tag.name .. ':running', keys)) do
-      local _, _, pos = claim_parts(blob)
-      claims[#claims + 1] = {tag, keys[i], blob, pos}
-    end
+  local keys = call('ZRANGEBYSCORE', queue.name .. ':w:' .. worker, token, token)
+  for i, blob in ipairs(values_of(queue.name .. ':running', keys)) do
+    local _, _, pos = claim_parts(blob)
+    claims[i] = {keys[i], blob, pos}
   end
-  table.sort(claims, function(one, other) return one[4] < other[4] end)
+  table.sort(claims, function(one, other) return one[3] < other[3] end)
   local flat = {}
   for i, held in ipairs(claims) do
-    for j = 1, 4 do
-      flat[4 * i - 4 + j] = held[j]
-    end
+    flat[2 * i - 1], flat[2 * i] = held[1], held[2]
   end
   return flat
 end

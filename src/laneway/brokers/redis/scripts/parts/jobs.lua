@@ -1,13 +1,16 @@
--- Tags, and the jobs in them as the rest of a script sees them: loaded when asked for, changed in memory, and written
+-- Queues, and the jobs in them as the rest of a script sees them: loaded when asked for, changed in memory, and written
 -- by `flush`, which also keeps every index. A flush removes before it adds.
 --
--- A tag is one shard of a queue; all its keys share a hash tag:
---   :meta     hash    open, moving, paused, seq, token, ready, levels, keys, keys_from, processed, failed, w:<worker>,
---                     t:<worker>, s:<sender>
+-- All keys of a queue share a hash tag: on a Cluster they are in one slot. KEYS holds the common beginning of the keys of
+-- each queue, `{<prefix>:<queue>:0}`. The 0 is the number of a partition: a queue has one.
+--   :meta     hash    layout and next: the names of its layouts (see layouts); next only while it is being resharded, and
+--                     then to_move and moved count the jobs; paused, seq, token, ready, levels, keys, keys_from, processed,
+--                     failed, w:<worker>, t:<worker>, s:<sender>
 --   :jobs     hash    key -> record of what is queued or, while the key is being run, set aside
---   :ready    list    time, arrival and key of jobs that were due when they came, in order; some may be outdated
---   :due      zset    arrival and key of other queued jobs by time; of another priority than 0: ':due:<priority>'
---   :keys     zset    the keys of queued jobs, in their order; only while somebody lists them so (see sorting)
+--   :ready:<layout>:<shard> list  time, arrival and key of jobs that were due when they came, in order; some are outdated
+--   :due:<layout>:<shard>   zset  arrival and key of other queued jobs by time; of another priority than 0 the priority
+--                     follows: ':due:<layout>:<shard>:<priority>'
+--   :keys     zset    the keys of queued jobs, in their order; only while an operator lists them so (see sorting)
 --   :failed   zset    arrival and key of queued jobs that have failed, by time
 --   :failures zset    time, arrival and key of the same, by retry_count
 --   :fkeys    zset    their keys, in their order
@@ -17,17 +20,21 @@
 --   :morgue   hash    key -> record; :dead zset by burial; :dkeys zset
 --   :p: :c: :dp: :dc: payloads of a key that has several (see payloads)
 --   :cancelled zset   what was cancelled, by time
---   :leaving  hash    keys on their way to another shard (see moving)
---   :outbox   hash    id -> what a run or a publisher has sent and nobody has delivered yet (Cluster; see settle, outbox_put)
---   :delivered zset   what was delivered here out of outboxes, by when to forget it (Cluster; see enqueue)
+--   :outbox   hash    id -> jobs for other queues that no worker has delivered yet (Cluster; see sending, outbox_put)
+--   :delivered zset   entries of other queues' outboxes that were delivered here, by when to forget them (Cluster)
+--   :bell     list    one element: a worker that waits for the queue is to look; :bell:due: a job is due
+
+--@include layouts
 
 local function open(name)
-  local meta = call('HMGET', name .. ':meta', 'open', 'moving', 'paused', 'seq', 'token', 'ready', 'levels',
-    'keys')
+  local meta = call('HMGET', name .. ':meta', 'layout', 'next', 'paused', 'seq', 'token', 'ready', 'levels', 'keys')
+  local layouts = {meta[1] and layout_of(meta[1]), meta[2] and layout_of(meta[2]) or nil}
   return {
     name = name,
-    is_open = meta[1] and true,
-    moving = tonumber(meta[2] or 0),
+    is_there = meta[1] and true,
+    layouts = layouts,
+    newest = layouts[#layouts], -- new entries go there
+    is_moving = meta[2] and true,
     paused = meta[3] and true,
     seq = tonumber(meta[4] or 0),
     token = tonumber(meta[5] or 0),
@@ -43,68 +50,58 @@ local function open(name)
   }
 end
 
-local tags = {}
+local queues = {}
 for i, name in ipairs(KEYS) do
-  tags[i] = open(name)
+  queues[i] = open(name)
 end
 
--- Whether a key is on its way out of a shard that is being left: it is nowhere then, for a moment.
-local function leaves(tag, keys)
-  if tag.moving > 0 and #keys > 0 and call('EXISTS', tag.name .. ':leaving') == 1 then
-    for _, blob in ipairs(values_of(tag.name .. ':leaving', keys)) do
-      if blob then return true end
+-- The shard of a job among those that new entries go to.
+local function shard_of(job)
+  job.shard = job.shard or shard_in(job.queue.newest, job.key)
+  return job.shard
+end
+
+-- Every shard of a queue, as layout and number: of both layouts while it is being resharded.
+local function each_shard(queue, act)
+  for _, layout in ipairs(queue.layouts) do
+    for shard = 0, layout.shards - 1 do
+      act(layout, shard)
     end
   end
-  return false
-end
-
--- Nothing may be done in a shard that is none (any more): whoever asks has an outdated idea of the queue. Nor may it to
--- a key that is on its way.
-local function stale_tag()
-  for i, tag in ipairs(tags) do
-    if not tag.is_open or leaves(tag, args.keys or {args.key}) then return i end
-  end
-end
-
--- On a Cluster what comes in one call comes in several, and the client says what came before what: in microseconds of
--- its clock, which must not be too wrong for that.
-local arrival
-local function comes_at(told)
-  arrival = told and math.abs(told - micros) < 6e7 and told or nil
 end
 
 local arrivals = 0
-local function next_seq(tag)
-  tag.seq = math.max(tag.seq + 1, arrival or micros + arrivals)
-  tag.seq_changed = true
+local function next_seq(queue)
+  queue.seq = math.max(queue.seq + 1, micros + arrivals)
+  queue.seq_changed = true
   arrivals = arrivals + 1
-  return tag.seq
+  return queue.seq
 end
 
 --@include records
 
-local function new_job(tag, key)
-  return {tag = tag, key = key, size = 0, retry = -1, attempt = 0, deaths = 0, priority = 0}
+local function new_job(queue, key)
+  return {queue = queue, key = key, size = 0, retry = -1, attempt = 0, deaths = 0, priority = 0}
 end
 
 -- Nothing → queued, as the latest that came.
 local function begin_job(job, kind)
-  job.kind, job.seq, job.is_new = kind, next_seq(job.tag), true
+  job.kind, job.seq, job.is_new = kind, next_seq(job.queue), true
   -- It may have ended just now, in this script.
   job.retry, job.attempt, job.deaths, job.priority = -1, 0, 0, 0
   job.error, job.rest, job.since, job.latest, job.floor, job.expires, job.headers = nil, nil, nil, nil, nil, nil, nil
-  table.insert(job.tag.new, job)
+  table.insert(job.queue.new, job)
 end
 
 local function exists(job) return job.worker ~= nil or job.size > 0 end
 
-local function read_found(tag, keys, blobs)
+local function read_found(queue, keys, blobs)
   local maybe_running, n = {}, 0
   for i, blob in ipairs(blobs) do
     local where
     if blob then
-      local job = new_job(tag, keys[i])
-      tag.jobs[job.key] = job
+      local job = new_job(queue, keys[i])
+      queue.jobs[job.key] = job
       where = read_job(job, blob)
       job.was = {where = where, at = job.at, priority = job.priority, retry = job.retry, seq = job.seq}
       if where == ASIDE then
@@ -116,14 +113,14 @@ local function read_found(tag, keys, blobs)
       maybe_running[n] = keys[i]
     end
   end
-  if n == 0 or call('HLEN', tag.name .. ':running') == 0 then
+  if n == 0 or call('HLEN', queue.name .. ':running') == 0 then
     return
   end
-  for i, blob in ipairs(values_of(tag.name .. ':running', maybe_running)) do
+  for i, blob in ipairs(values_of(queue.name .. ':running', maybe_running)) do
     if blob then
       local key = maybe_running[i]
-      local job = tag.jobs[key] or new_job(tag, key)
-      tag.jobs[key] = job
+      local job = queue.jobs[key] or new_job(queue, key)
+      queue.jobs[key] = job
       job.claim_blob, job.worker = blob, ''
       if not job.was then
         read_claim(job)
@@ -133,46 +130,46 @@ local function read_found(tag, keys, blobs)
 end
 
 -- Have those jobs at hand that there are.
-local function look_up(tag, keys)
+local function look_up(queue, keys)
   local wanted, asked = {}, {}
   for _, key in ipairs(keys) do
-    if not tag.jobs[key] and not asked[key] then
+    if not queue.jobs[key] and not asked[key] then
       asked[key] = true
       wanted[#wanted + 1] = key
     end
   end
-  read_found(tag, wanted, values_of(tag.name .. ':jobs', wanted))
+  read_found(queue, wanted, values_of(queue.name .. ':jobs', wanted))
 end
 
 -- The same, and those that there are not, as jobs that do not exist.
-local function load(tag, keys)
-  look_up(tag, keys)
+local function load(queue, keys)
+  look_up(queue, keys)
   for _, key in ipairs(keys) do
-    if not tag.jobs[key] then
-      tag.jobs[key] = new_job(tag, key)
+    if not queue.jobs[key] then
+      queue.jobs[key] = new_job(queue, key)
     end
   end
 end
 
-local function job_of(tag, key)
-  if not tag.jobs[key] then
-    load(tag, {key})
+local function job_of(queue, key)
+  if not queue.jobs[key] then
+    load(queue, {key})
   end
-  return tag.jobs[key]
+  return queue.jobs[key]
 end
 
 -- What of a key is in the morgue; its size is 0 when nothing is.
-local function grave_of(tag, key)
-  local grave = tag.graves[key]
+local function grave_of(queue, key)
+  local grave = queue.graves[key]
   if not grave then
-    grave = new_job(tag, key)
+    grave = new_job(queue, key)
     grave.dead = true
-    local blob = call('HGET', tag.name .. ':morgue', key)
+    local blob = call('HGET', queue.name .. ':morgue', key)
     if blob then
       read_job(grave, blob)
       grave.was = {seq = grave.seq}
     end
-    tag.graves[key] = grave
+    queue.graves[key] = grave
   end
   return grave
 end

@@ -1,6 +1,6 @@
--- What is due in a tag, in order.
+-- What is due in the shards of a queue, in order.
 --
--- A lane is what one tag has of one priority: the list of jobs that were due when they came, for priority 0 only, and the
+-- A lane is what one shard has of one priority: the list of jobs that were due when they came, for priority 0 only, and the
 -- index of others by time. Each of these is a source. It is read some at a time, into columns: a table for each job would
 -- cost more than all the rest. `next` is the first that is not taken, `count` the last one read, `read` how far that is.
 -- Records, which may be large, are read when their turn comes, up to `loaded`: until then an entry may be outdated.
@@ -8,13 +8,14 @@
 -- At first: so many that they are no burden even if they are large.
 local FEW, MUCH = 4, 4e6
 
-local function new_source(tag, index, step)
-  return {tag = tag, index = index, step = step, next = 1, count = 0, loaded = 0, read = 0}
+local function new_source(queue, index, is_list, step)
+  return {queue = queue, name = queue.name .. index, is_list = is_list, step = step, next = 1, count = 0, loaded = 0,
+    read = 0}
 end
 
 local function read_ready(source)
   local first = source.read
-  local found = call('LRANGE', source.tag.name .. ':ready', first, first + source.step - 1)
+  local found = call('LRANGE', source.name, first, first + source.step - 1)
   if not found[1] then
     return 0
   end
@@ -29,8 +30,7 @@ local function read_ready(source)
 end
 
 local function read_due(source)
-  local name = source.tag.name .. source.index
-  local found = call('ZRANGEBYSCORE', name, '-inf', now, 'WITHSCORES', 'LIMIT', source.read, source.step)
+  local found = call('ZRANGEBYSCORE', source.name, '-inf', now, 'WITHSCORES', 'LIMIT', source.read, source.step)
   if not found[1] then
     return 0
   end
@@ -45,7 +45,7 @@ local function read_due(source)
 end
 
 local function read_on(source)
-  local count = (source.index and read_due or read_ready)(source)
+  local count = (source.is_list and read_ready or read_due)(source)
   source.read, source.ended = source.read + count, count < source.step
   source.next, source.count, source.loaded = 1, count, 0
   source.step = math.min(2 * source.step, 1000)
@@ -55,11 +55,11 @@ end
 local function load_records(source)
   local first = source.next
   local last = math.min(source.count, first + (source.most or FEW) - 1)
-  local blobs = call('HMGET', source.tag.name .. ':jobs', unpack(source.key, first, last))
+  local blobs = call('HMGET', source.queue.name .. ':jobs', unpack(source.key, first, last))
   local count, chars = 0, 0
   for i = first, last do
     local blob = blobs[i - first + 1]
-    if blob and not source.index then
+    if blob and source.is_list then
       local state, at, seq = struct.unpack('>BdI7', blob)
       blob = state % 16 < 4 and at == source.at[i] and seq == source.seq[i] and blob
     end
@@ -114,12 +114,12 @@ local function find(lane)
 end
 
 -- `step`: how many are likely to be wanted.
-local function new_lane(tag, level, step)
-  local lane = {tag = tag}
+local function new_lane(queue, layout, shard, level, step)
+  local lane = {}
   if level == 0 then
-    lane[1] = new_source(tag, nil, step)
+    lane[1] = new_source(queue, ready_index(layout, shard), true, step)
   end
-  lane[#lane + 1] = new_source(tag, index_of(level), step)
+  lane[#lane + 1] = new_source(queue, due_index(layout, shard, level), false, step)
   advance(lane)
   return lane
 end
@@ -131,44 +131,41 @@ local function trim(lane)
     local source = lane[i]
     local passed = source.read - source.count + source.next - 1
     if passed > 0 then
-      if source.index then
-        call('ZREMRANGEBYRANK', lane.tag.name .. source.index, 0, passed - 1)
+      if source.is_list then
+        call('LTRIM', source.name, passed, -1)
       else
-        call('LTRIM', lane.tag.name .. ':ready', passed, -1)
+        call('ZREMRANGEBYRANK', source.name, 0, passed - 1)
       end
       source.read = source.read - passed
     end
   end
 end
 
-local function levels_of(wanted)
-  local seen, levels = {[0] = true}, {0}
-  for _, tag in ipairs(wanted) do
-    for _, level in ipairs(tag.levels) do
-      if not seen[level] then
-        seen[level] = true
-        levels[#levels + 1] = level
-      end
-    end
-  end
+-- The priorities of a queue, the highest first.
+local function levels_of(queue)
+  local levels = {0, unpack(queue.levels)}
   if levels[2] then
     table.sort(levels, function(one, other) return one > other end)
   end
   return levels
 end
 
--- Forget a priority that nobody has any more.
-local function tidy_levels(tag)
-  if not tag.levels[1] then
+-- Forget a priority that no job has any more.
+local function tidy_levels(queue)
+  if not queue.levels[1] then
     return
   end
   local left = {}
-  for _, level in ipairs(tag.levels) do
-    if call('EXISTS', tag.name .. index_of(level)) == 1 then
+  for _, level in ipairs(queue.levels) do
+    local is_used = false
+    each_shard(queue, function(layout, shard)
+      is_used = is_used or call('EXISTS', queue.name .. due_index(layout, shard, level)) == 1
+    end)
+    if is_used then
       left[#left + 1] = level
     end
   end
-  if #left < #tag.levels then
-    tag.levels, tag.levels_changed = left, true
+  if #left < #queue.levels then
+    queue.levels, queue.levels_changed = left, true
   end
 end

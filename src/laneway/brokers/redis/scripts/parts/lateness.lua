@@ -1,27 +1,41 @@
--- How late a tag is, and how much of it is not due yet. Needs lanes.
+-- How late a queue and its shards are, and how much of the queue is not due yet.
+--@include lanes
 
--- How late the most overdue job is that is queued; nil if none is due.
-local function lateness(tag)
-  local lane = new_lane(tag, 0, 1)
+-- When the first job of a shard is due, or was; nil if there is none.
+local function first_due(queue, layout, shard)
+  local lane = new_lane(queue, layout, shard, 0, 1)
   find(lane)
   trim(lane)
   local earliest = lane.at
-  for _, level in ipairs(tag.levels) do
-    local found = call('ZRANGE', tag.name .. index_of(level), 0, 0, 'WITHSCORES')
+  for _, level in ipairs({0, unpack(queue.levels)}) do
+    local found = call('ZRANGE', queue.name .. due_index(layout, shard, level), 0, 0, 'WITHSCORES')
     earliest = smaller(earliest, tonumber(found[2]))
   end
-  return earliest and earliest <= now and now - earliest or nil
+  return earliest
+end
+
+-- How late the most overdue job of each shard is, by its number; shards without a job that is due have none.
+local function lateness(queue)
+  local late = {}
+  each_shard(queue, function(layout, shard)
+    local due = first_due(queue, layout, shard)
+    if due and due <= now and shard < queue.layouts[1].shards then
+      late[shard] = math.max(late[shard] or 0, now - due)
+    end
+  end)
+  return late
 end
 
 -- After the clock has stepped back, jobs that were due when they came are not any more. So many of them are looked at
 -- one by one; beyond that the list is taken to hold nothing outdated.
 local LOOKED_AT = 10000
 
-local function not_yet_ready(tag)
-  if tag.ready_at <= now then
+local function not_yet_ready(queue, layout, shard)
+  if queue.ready_at <= now then
     return 0
   end
-  local name, count, place = tag.name .. ':ready', 0, call('LLEN', tag.name .. ':ready')
+  local name = queue.name .. ready_index(layout, shard)
+  local count, place = 0, call('LLEN', name)
   while place > 0 do
     local found = call('LRANGE', name, math.max(place - 100, 0), place - 1)
     local keys, entries = {}, {}
@@ -30,9 +44,9 @@ local function not_yet_ready(tag)
       entries[i] = {at = at, seq = seq, key = item:sub(16)}
       keys[i] = entries[i].key
     end
-    load(tag, keys)
+    load(queue, keys)
     for _, entry in ipairs(entries) do
-      local was = tag.jobs[entry.key].was
+      local was = queue.jobs[entry.key].was
       if entry.at > now and was and was.where == READY and was.seq == entry.seq then
         count = count + 1
       end
@@ -48,11 +62,14 @@ local function not_yet_ready(tag)
   return count
 end
 
-local function delayed_jobs(tag)
+local function delayed_jobs(queue)
   local after = '(' .. string.format('%.17g', now)
-  local count = not_yet_ready(tag) + call('ZCOUNT', tag.name .. ':aside', after, '+inf')
-  for _, level in ipairs({0, unpack(tag.levels)}) do
-    count = count + call('ZCOUNT', tag.name .. index_of(level), after, '+inf')
-  end
+  local count = call('ZCOUNT', queue.name .. ':aside', after, '+inf')
+  each_shard(queue, function(layout, shard)
+    count = count + not_yet_ready(queue, layout, shard)
+    for _, level in ipairs({0, unpack(queue.levels)}) do
+      count = count + call('ZCOUNT', queue.name .. due_index(layout, shard, level), after, '+inf')
+    end
+  end)
   return count
 end

@@ -8,12 +8,12 @@
 
 -- Have a job, or a grave, be written by the next `flush`.
 local function change(job)
-  local changed = job.dead and job.tag.graves_changed or job.tag.changed
+  local changed = job.dead and job.queue.graves_changed or job.queue.changed
   changed[job.key] = job
 end
 
-local function order_key(job) return job.tag.name .. (job.dead and ':dp:' or ':p:') .. job.key end
-local function calls_key(job) return job.tag.name .. (job.dead and ':dc:' or ':c:') .. job.key end
+local function order_key(job) return job.queue.name .. (job.dead and ':dp:' or ':p:') .. job.key end
+local function calls_key(job) return job.queue.name .. (job.dead and ':dc:' or ':c:') .. job.key end
 
 local function member_of(kind, entry)
   if kind == COLLECTING then

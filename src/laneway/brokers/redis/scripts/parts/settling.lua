@@ -43,7 +43,7 @@ end
 
 -- Put payloads of a job into the morgue, to those of its key that are there; a plain job replaces itself.
 local function bury(job, entries, retry, error)
-  local grave = grave_of(job.tag, job.key)
+  local grave = grave_of(job.queue, job.key)
   if grave.size > 0 and (job.kind == PLAIN or grave.kind ~= job.kind) then
     remove_all_payloads(grave)
     grave.deaths = 0
@@ -58,7 +58,7 @@ local function bury(job, entries, retry, error)
   grave.kind, grave.at, grave.priority = job.kind, job.at, job.priority
   grave.expires, grave.headers = job.expires, job.headers
   grave.retry, grave.attempt, grave.deaths, grave.error, grave.updated = retry, job.attempt, deaths, error, now
-  grave.seq = next_seq(job.tag)
+  grave.seq = next_seq(job.queue)
   for _, entry in ipairs(entries) do
     if job.kind == KEYED then
       entry.score, grave.attempt = entry.at, entry.attempt or 0

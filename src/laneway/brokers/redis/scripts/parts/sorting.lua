@@ -1,18 +1,18 @@
--- The index of keys, which costs every job something: it is there only while somebody lists by key. It is made when that is
+-- The index of keys, which costs every job something: it is there only while an operator lists by key. It is made when that is
 -- first asked for, a part at a time, and given up when nobody has asked for an hour. While it is made, whatever comes and
 -- goes is written into it already.
 local KEPT_S = 3600
 
 -- Go on with making it. Whether it is whole.
-local function sort_keys(tag)
-  local name = tag.name
-  if not tag.by_key then
+local function sort_keys(queue)
+  local name = queue.name
+  if not queue.by_key then
     call('UNLINK', name .. ':keys')
     call('HSET', name .. ':meta', 'keys_from', '0')
   end
-  if (tag.by_key or 0) < now + KEPT_S - 60 then
-    tag.by_key = now + KEPT_S
-    call('HSET', name .. ':meta', 'keys', tag.by_key)
+  if (queue.by_key or 0) < now + KEPT_S - 60 then
+    queue.by_key = now + KEPT_S
+    call('HSET', name .. ':meta', 'keys', queue.by_key)
   end
   local from = call('HGET', name .. ':meta', 'keys_from')
   if not from then

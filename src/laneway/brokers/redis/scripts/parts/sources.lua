@@ -1,4 +1,4 @@
--- The jobs of a tag in some order, from any place on, in either direction.
+-- The jobs of a queue in some order, from any place on, in either direction.
 --
 -- A place in an order is {value, at, seq, key}: what the order is by, then what decides between equals: due time or
 -- burial, arrival, key. In an order by key, `at` and `seq` are 0: nothing is left to be decided.
@@ -76,8 +76,7 @@ local function index_source(name, item_of, value)
   return {size = call('ZCARD', name), first = 0, read = read}
 end
 
-local function ready_source(tag, value)
-  local name = tag.name .. ':ready'
+local function ready_source(name, value)
   local function read(first, last)
     local items = call('LRANGE', name, first, last)
     for i, item in ipairs(items) do
@@ -96,8 +95,8 @@ local function sorted_source(items)
 end
 
 -- What runs is in no index: it is never much.
-local function running_source(tag, by_key)
-  local name, items = tag.name .. ':running', {}
+local function running_source(queue, by_key)
+  local name, items = queue.name .. ':running', {}
   local keys = call('HKEYS', name)
   if by_key then
     for i, key in ipairs(keys) do
@@ -132,11 +131,14 @@ local function count_before(source, place, and_at)
 end
 
 -- All queued jobs by due time, or with `after` those that are due later. They lie in several places.
-local function queued_sources(tag, after, value)
-  local sources = {ready_source(tag, value)}
-  for _, level in ipairs({0, unpack(tag.levels)}) do
-    sources[#sources + 1] = index_source(tag.name .. index_of(level), of_times, value)
-  end
+local function queued_sources(queue, after, value)
+  local sources = {}
+  each_shard(queue, function(layout, shard)
+    sources[#sources + 1] = ready_source(queue.name .. ready_index(layout, shard), value)
+    for _, level in ipairs({0, unpack(queue.levels)}) do
+      sources[#sources + 1] = index_source(queue.name .. due_index(layout, shard, level), of_times, value)
+    end
+  end)
   if after then
     local place = {value = value or after, at = after, seq = math.huge, key = ''}
     for _, source in ipairs(sources) do
@@ -150,8 +152,8 @@ end
 local FEW = 1000
 
 -- Those that are due later than now, by key; nil if they are more than a few.
-local function few_delayed(tag)
-  local sources, count = queued_sources(tag, now), 0
+local function few_delayed(queue)
+  local sources, count = queued_sources(queue, now), 0
   for _, source in ipairs(sources) do
     count = count + math.max(source.size - source.first, 0)
   end
@@ -171,34 +173,34 @@ local function few_delayed(tag)
 end
 
 -- The sources of a listing, in groups: all of one group come before all of the next. False while keys are being sorted.
-local function sources_of(tag, which, order)
-  local name = tag.name
+local function sources_of(queue, which, order)
+  local name = queue.name
   if which == 'running' then
-    return {{running_source(tag, order == 'key')}}
+    return {{running_source(queue, order == 'key')}}
   elseif which == 'dead' then
     return {{order == 'key' and index_source(name .. ':dkeys', of_keys) or index_source(name .. ':dead', of_times)}}
   elseif order == 'key' then
     if which == 'retries' then
       return {{index_source(name .. ':fkeys', of_keys)}}
     end
-    local few = which == 'delayed' and few_delayed(tag)
+    local few = which == 'delayed' and few_delayed(queue)
     if few then
       return {{few}}
     end
-    return sort_keys(tag) and {{index_source(name .. ':keys', of_keys)}}
+    return sort_keys(queue) and {{index_source(name .. ':keys', of_keys)}}
   elseif order == 'perform_at' and which == 'retries' then
     return {{index_source(name .. ':failed', of_times)}}
   end
   local after = which == 'delayed' and now or nil
   if order == 'perform_at' then
-    return {queued_sources(tag, after)}
+    return {queued_sources(queue, after)}
   end
   local failures = {index_source(name .. ':failures', of_failures)}
   if which == 'retries' then
     return {failures}
   end
   -- Those that have not failed are in no index by retry_count; they come before all others, by due time.
-  local fresh = queued_sources(tag, after, -1)
+  local fresh = queued_sources(queue, after, -1)
   fresh.are_fresh = true
   return {fresh, failures}
 end

@@ -1,7 +1,5 @@
 -- Writes changed jobs and graves back, with their indices. New calls of a running key go to `:aside`.
 
-local function index_of(level) return level == 0 and ':due' or ':due:' .. level end
-
 local function push(lists, name, one, other)
   local list = lists[name]
   if not list then
@@ -26,16 +24,16 @@ local function by_time(at, seq)
   return bytes .. ordered(seq)
 end
 
-local function add_level(tag, level)
-  if not tag.has_level then
-    tag.has_level = {}
-    for _, known in ipairs(tag.levels) do
-      tag.has_level[known] = true
+local function add_level(queue, level)
+  if not queue.has_level then
+    queue.has_level = {}
+    for _, known in ipairs(queue.levels) do
+      queue.has_level[known] = true
     end
   end
-  if not tag.has_level[level] then
-    tag.has_level[level], tag.levels_changed = true, true
-    tag.levels[#tag.levels + 1] = level
+  if not queue.has_level[level] then
+    queue.has_level[level], queue.levels_changed = true, true
+    queue.levels[#queue.levels + 1] = level
   end
 end
 
@@ -46,9 +44,13 @@ local function drop_index(job, removes)
     return
   end
   if was.where == DUE then
-    push(removes, 'ZREM ' .. index_of(was.priority), ordered(was.seq) .. key)
+    push(removes, 'ZREM ' .. due_index(job.queue.newest, shard_of(job), was.priority), ordered(was.seq) .. key)
+    if job.queue.is_moving then -- it may not have been moved yet
+      local old = job.queue.layouts[1]
+      push(removes, 'ZREM ' .. due_index(old, shard_in(old, key), was.priority), ordered(was.seq) .. key)
+    end
   end
-  if job.tag.by_key then
+  if job.queue.by_key then
     push(removes, 'ZREM :keys', key)
   end
   if was.retry >= 0 then
@@ -65,16 +67,16 @@ local function add_index(job, where, at, adds)
     return
   end
   if where == DUE then
-    push(adds, 'ZADD ' .. index_of(job.priority), at, ordered(job.seq) .. key)
+    push(adds, 'ZADD ' .. due_index(job.queue.newest, shard_of(job), job.priority), at, ordered(job.seq) .. key)
     if job.priority ~= 0 then
-      add_level(job.tag, job.priority)
+      add_level(job.queue, job.priority)
     end
   else
-    push(adds, 'RPUSH :ready', stamp(at, job.seq) .. key)
-    job.tag.ready_at = at
-    job.tag.ready_changed = true
+    push(adds, 'RPUSH ' .. ready_index(job.queue.newest, shard_of(job)), stamp(at, job.seq) .. key)
+    job.queue.ready_at = at
+    job.queue.ready_changed = true
   end
-  if job.tag.by_key then
+  if job.queue.by_key then
     push(adds, 'ZADD :keys', 0, key)
   end
   if job.retry >= 0 then
@@ -82,7 +84,7 @@ local function add_index(job, where, at, adds)
     push(adds, 'ZADD :failures', job.retry, by_time(at, job.seq) .. key)
     push(adds, 'ZADD :fkeys', 0, key)
   end
-  job.tag.woken = smaller(job.tag.woken, at)
+  job.queue.woken = smaller(job.queue.woken, at)
 end
 
 -- Where a job belongs now: nowhere, in one of the indices of queued jobs, or beside the one that runs.
@@ -97,8 +99,10 @@ local function place_of(job)
   if was and was.where ~= ASIDE and was.at == job.at and was.priority == job.priority then
     return was.where, job.at
   end
-  -- The list is for those that have just come; others would not be in order there.
-  local comes = job.is_new and job.priority == 0 and job.at <= now and job.at >= job.tag.ready_at
+  -- The list is for those that have just come; others would not be in order there. Nor would these while older ones are
+  -- still to be moved into it.
+  local comes = job.is_new and job.priority == 0 and job.at <= now and job.at >= job.queue.ready_at
+    and not job.queue.is_moving
   return comes and READY or DUE, job.at
 end
 
@@ -166,78 +170,76 @@ local function sort_ready(list)
 end
 
 -- Removing comes first: then a server that is out of memory lets the rest pass.
-local function flush(tag)
-  if not (next(tag.changed) or next(tag.adds) or next(tag.graves_changed) or tag.seq_changed or tag.levels_changed) then
+local function flush(queue)
+  if not (next(queue.changed) or next(queue.adds) or next(queue.graves_changed) or queue.seq_changed or queue.levels_changed) then
     return
   end
-  local removes, adds = {}, tag.adds
-  local mixed = #tag.new > 0 and adds['RPUSH :ready']
-  for _, grave in pairs(tag.graves_changed) do
+  local removes, adds = {}, queue.adds
+  local mixed = #queue.new > 0 and next(adds)
+  for _, grave in pairs(queue.graves_changed) do
     write_grave(grave, removes, adds)
   end
-  tag.graves_changed = {}
-  for _, job in pairs(tag.changed) do
+  queue.graves_changed = {}
+  for _, job in pairs(queue.changed) do
     if not job.is_new then
       write_job(job, removes, adds)
     end
   end
-  for _, job in ipairs(tag.new) do -- in the order in which they came
+  for _, job in ipairs(queue.new) do -- in the order in which they came
     write_job(job, removes, adds)
   end
-  tag.changed, tag.new, tag.adds = {}, {}, {}
+  queue.changed, queue.new, queue.adds = {}, {}, {}
   if mixed then
-    sort_ready(adds['RPUSH :ready'])
+    for what, list in pairs(adds) do
+      if what:sub(1, 5) == 'RPUSH' then
+        sort_ready(list)
+      end
+    end
   end
   for what, list in pairs(removes) do
-    each(what:sub(1, 4), tag.name .. what:sub(6), list)
+    each(what:sub(1, 4), queue.name .. what:sub(6), list)
   end
   for what, list in pairs(adds) do
     local command, name = what:match('^(%u+) (.*)$')
-    each(command, tag.name .. name, list)
+    each(command, queue.name .. name, list)
   end
   local meta = {}
-  if tag.seq_changed then
-    meta[#meta + 1], meta[#meta + 2] = 'seq', tag.seq
+  if queue.seq_changed then
+    meta[#meta + 1], meta[#meta + 2] = 'seq', queue.seq
   end
-  if tag.ready_changed then
-    meta[#meta + 1], meta[#meta + 2] = 'ready', tag.ready_at
+  if queue.ready_changed then
+    meta[#meta + 1], meta[#meta + 2] = 'ready', queue.ready_at
   end
-  if tag.levels_changed then
-    meta[#meta + 1], meta[#meta + 2] = 'levels', pack(tag.levels)
+  if queue.levels_changed then
+    meta[#meta + 1], meta[#meta + 2] = 'levels', pack(queue.levels)
   end
   if #meta > 0 then
-    call('HSET', tag.name .. ':meta', unpack(meta))
+    call('HSET', queue.name .. ':meta', unpack(meta))
   end
-  tag.seq_changed, tag.ready_changed, tag.levels_changed = nil, nil, nil
+  queue.seq_changed, queue.ready_changed, queue.levels_changed = nil, nil, nil
 end
 
--- Give up the index of keys when nobody has asked for it for long.
-local function tidy_keys(tag)
-  if tag.by_key and tag.by_key < now then
-    call('UNLINK', tag.name .. ':keys')
-    call('HDEL', tag.name .. ':meta', 'keys', 'keys_from')
-    tag.by_key = nil
+-- Give up the index of keys when no operator has asked for it for long.
+local function tidy_keys(queue)
+  if queue.by_key and queue.by_key < now then
+    call('UNLINK', queue.name .. ':keys')
+    call('HDEL', queue.name .. ':meta', 'keys', 'keys_from')
+    queue.by_key = nil
   end
 end
 
--- A claim has ended: it is nobody's any more. At once, because it makes room for all that follows.
+-- A claim has ended: no worker holds it any more. At once, because it makes room for all that follows.
 local function drop_claim(job)
-  call('HDEL', job.tag.name .. ':running', job.key)
-  call('ZREM', job.tag.name .. ':w:' .. job.worker, job.key)
+  call('HDEL', job.queue.name .. ':running', job.key)
+  call('ZREM', job.queue.name .. ':w:' .. job.worker, job.key)
   job.claim_blob = nil
 end
 
--- Have somebody who waits for work look at each queue, or begin if there is something due for certain.
+-- Have a worker that waits look at each queue, or begin if there is something due for certain.
 local function wake()
-  for i, tag in ipairs(tags) do
-    local bell = tag.woken and args.bells and args.bells[i]
-    if bell then
-      if tag.woken <= now and not tag.paused and tag.moving == 0 then
-        bell = bell .. ':due'
-      end
-      if call('EXISTS', bell) == 0 then
-        call('LPUSH', bell, 1)
-      end
+  for _, queue in ipairs(queues) do
+    if queue.woken then
+      ring(queue.name, queue.woken <= now and not queue.paused and not queue.is_moving)
     end
   end
 end
