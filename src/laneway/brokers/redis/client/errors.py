@@ -1,8 +1,7 @@
 """Turns redis-py errors and Redis error replies into Laneway errors, in a sentence each; StaleLayoutError.
 
-A script replies `stale` if a shard is not open, or if a key is on its way to another shard: the caller's layout is,
-or soon will be, outdated (`ensure_current`). A sentence names the server by its `place`, which holds no secrets. It
-may quote Redis, which is safe: Redis never repeats a password.
+A script replies `stale` if the caller's layout of a queue is outdated (`ensure_current`). A sentence names the server
+by its `place`, which holds no secrets. It may quote Redis, which is safe: Redis never repeats a password.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from . import tls
 
 
 class StaleLayoutError(Exception):
-    """A shard is not open, or a key is moving to another shard: the caller's layout is, or soon will be, outdated."""
+    """The caller's layout of a queue is outdated, or the queue is gone."""
 
 
 def ensure_current(answer: list[Any]) -> list[Any]:
@@ -135,6 +134,12 @@ def explain(error: Exception, place: str) -> BrokerError:
         )
     if redirection(error) or isinstance(error, redis_errors.ClusterCrossSlotError) or word == "CROSSSLOT":
         return BrokerRefusedError(f"{place} is a node of a Redis Cluster; use a redis+cluster: URL for it ({about}).")
+    if word == "WRONGTYPE":
+        return BrokerRefusedError(
+            f"{place} holds keys of Laneway's prefix that this version cannot read: an earlier version or another "
+            "program wrote them; give a prefix=… of its own in the URL, or delete all keys that begin with the prefix "
+            f"in braces, such as {{laneway}} and {{laneway: ({about})."
+        )
     if "cluster support disabled" in text:
         return BrokerRefusedError(f"{place} is no Cluster; use a redis: URL for it, without +cluster ({about}).")
     return BrokerRefusedError(f"{place} answered with an error: {about}.")
