@@ -60,6 +60,7 @@ bench: .venv/dev.stamp ## measure how fast jobs go in and out, what idling costs
 	.venv/bin/python bench/redis_latency.py $(if $(PEERS),--peers $(PEERS))
 	.venv/bin/python bench/redis_memory.py
 	.venv/bin/python bench/redis_depth.py
+	.venv/bin/python bench/redis_cluster.py
 	.venv/bin/python bench/sqs_requests.py
 	.venv/bin/python bench/fairness.py
 	.venv/bin/python bench/events.py
