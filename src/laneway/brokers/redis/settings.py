@@ -54,7 +54,7 @@ class RedisSettings:
     password: str | None = field(default=None, repr=False)
     #: The names of all keys begin with it.
     prefix: str = "laneway"
-    #: The most connections of a process, besides one for each waiting thread.
+    #: The most connections of a process to a server, besides those of waiting threads.
     pool: int = 5
     #: Seconds that a call waits for a free connection.
     pool_timeout_s: float = 5.0
