@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from laneway.brokers.aws.account import Account
 from laneway.brokers.aws.clients import Clients
 from laneway.brokers.aws.errors import AWSError, ConditionError, DeniedError, MissingError, MissingQueueError, explain
 from laneway.brokers.aws.settings import AWSSettings
@@ -43,7 +44,7 @@ def clients_of(settings: AWSSettings) -> Clients:
 def channels_of(server: AWS, clock: ManualClock | None = None, **options: Any) -> tuple[SQSQueues, Clients]:
     settings = server.settings(**options)
     clients = clients_of(settings)
-    return SQSQueues(clients, settings, clock or ManualClock()), clients
+    return Account(settings, clock=clock or ManualClock(), clients=clients).queues, clients
 
 
 def test_a_queue_is_the_sqs_queue_of_its_name(aws: AWS) -> None:
@@ -97,7 +98,7 @@ def test_the_queue_of_the_url_is_default_and_is_not_looked_up(fake: FakeServer) 
     settings = AWSSettings.from_url(Url.parse(url.replace("localhost", "127.0.0.1")), {})
     assert (settings.account, settings.endpoint) == (ACCOUNT, fake.endpoint)
     clients = clients_of(settings)
-    channels = SQSQueues(clients, settings, ManualClock())
+    channels = Account(settings, clock=ManualClock(), clients=clients).queues
     assert channels.of("default", True).url == settings.default_url
     assert not clients.requests
     assert channels.of("default", False).name == "jobs"

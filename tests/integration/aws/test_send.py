@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 import pytest
 
+from laneway.brokers.aws.account import Account
 from laneway.brokers.aws.clients import Clients
-from laneway.brokers.aws.dynamodb.tables import Tables
 from laneway.brokers.aws.errors import BatchRefusedError, MissingError
 from laneway.brokers.aws.sqs import send_batch
 from laneway.brokers.aws.sqs.message import (
@@ -23,7 +23,6 @@ from laneway.brokers.aws.sqs.message import (
     resend_of,
     size_of,
 )
-from laneway.brokers.aws.sqs.queues import SQSQueues
 from laneway.brokers.aws.sqs.send import MessageSender, TimedMessage
 from laneway.clock import ManualClock, SystemClock
 from laneway.errors import BrokerAwayError, BrokerError, EnqueueError
@@ -76,10 +75,9 @@ class Rig:
         settings = server.settings(**options)
         self.clients = _clients.setdefault(server.endpoint, Flaky(settings))  # making one takes longer than a test
         self.clients.reset()
-        self.channels = SQSQueues(self.clients, settings, self.clock)
-        self.sender = MessageSender(
-            self.clients, self.channels, Tables(self.clients, settings, self.clock), settings, self.clock
-        )
+        account = Account(settings, clock=self.clock, clients=self.clients)
+        self.channels = account.queues
+        self.sender = MessageSender(self.clients, self.channels, account.tables, settings, self.clock)
         for name in ("q", "q.fifo", "other"):
             server.create_queue(name, MaximumMessageSize=settings.max_body)
 
@@ -525,7 +523,7 @@ def test_with_a_table_longer_delays_and_all_of_keyed_calls_wait_there(later: Rig
 def test_a_table_that_fails_is_told(later: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     rig, entries = later, later.clients.entries
     rig.server.create_table("q")
-    table = Tables(rig.clients, rig.server.settings(), rig.clock).of("q")
+    table = Account(rig.server.settings(), clock=rig.clock, clients=rig.clients).tables.of("q")
     monkeypatch.setattr(type(table), "put", _fail)
     with pytest.raises(BrokerError) as caught:
         rig.sender.enqueue([job("now"), *jobs(30, delay_s=1_000.0)])

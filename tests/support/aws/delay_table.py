@@ -7,17 +7,16 @@ from collections.abc import Callable
 from typing import Any
 from weakref import WeakKeyDictionary
 
+from laneway.brokers.aws.account import Account
 from laneway.brokers.aws.clients import Clients
 from laneway.brokers.aws.dynamodb.delayed_jobs import Table
 from laneway.brokers.aws.dynamodb.forward import Forwarder
 from laneway.brokers.aws.dynamodb.heartbeat import Heartbeat
 from laneway.brokers.aws.dynamodb.items import DelayedItem
 from laneway.brokers.aws.dynamodb.poller import Poller, Pollers
-from laneway.brokers.aws.dynamodb.tables import Tables
 from laneway.brokers.aws.operate import AWSOperate
 from laneway.brokers.aws.sqs.dead_letters import DeadLetterMorgue
 from laneway.brokers.aws.sqs.message import MessageNote, OutgoingMessage, SQSQueue, read
-from laneway.brokers.aws.sqs.queues import SQSQueues
 from laneway.brokers.aws.sqs.send import MessageSender
 from laneway.clock import Clock, SystemClock
 from tests.support.aws.endpoints import Place
@@ -58,8 +57,8 @@ class Waiters:
         self.settings = settings = place.settings(**options)
         self.clock = clock or SystemClock()
         self.clients = clients or Calls(place)
-        self.tables = Tables(self.clients, settings, self.clock)
-        self.channels = SQSQueues(self.clients, settings, self.clock)
+        account = Account(settings, clock=self.clock, clients=self.clients)
+        self.tables, self.channels = account.tables, account.queues
         self.pollers = Pollers()
         self.sender = MessageSender(self.clients, self.channels, self.tables, settings, self.clock, self.pollers)
         self.renew_forwarder()

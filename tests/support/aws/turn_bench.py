@@ -10,10 +10,9 @@ from typing import Any
 import pytest
 
 from laneway.broker import Answer, Turn
+from laneway.brokers.aws.account import Account
 from laneway.brokers.aws.clients import Clients
 from laneway.brokers.aws.dynamodb.heartbeat import Heartbeat
-from laneway.brokers.aws.dynamodb.tables import Tables
-from laneway.brokers.aws.sqs.queues import SQSQueues
 from laneway.brokers.aws.sqs.send import MessageSender
 from laneway.brokers.aws.sqs.turn import SQSTurns
 from laneway.clock import Clock, ManualClock, SystemClock
@@ -51,8 +50,8 @@ class Rig:
         # The place's own clients: making one takes longer than most of these tests.
         self.clients = Watched.of(self.settings, **place.clients)
         assert isinstance(self.clients, Watched)
-        self.channels = SQSQueues(self.clients, self.settings, self.clock)
-        self.tables = Tables(self.clients, self.settings, self.clock)
+        account = Account(self.settings, clock=self.clock, clients=self.clients)
+        self.tables, self.channels = account.tables, account.queues
         self.sender = MessageSender(self.clients, self.channels, self.tables, self.settings, self.clock)
         self.reporter = Heartbeat(self.tables, self.clock)
         self.counts: list[tuple[str, int, int]] = []

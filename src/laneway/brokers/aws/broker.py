@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from ...clock import Clock, SystemClock
+from ...clock import Clock
 from ...jobs.data import StartedRun, WorkerView
 from ...urls import Url
 from ..shared import check_shards
+from .account import Account
 from .admin.check import AWSHealth
 from .clients import Clients
 from .dynamodb.forward import Forwarder
 from .dynamodb.heartbeat import Heartbeat
 from .dynamodb.poller import Poller, Pollers
-from .dynamodb.tables import Tables
 from .inspect import AWSInspect, JobLocator
 from .operate import AWSOperate
 from .settings import AWSSettings
@@ -21,7 +21,6 @@ from .sns.publish import SNSPublisher
 from .sns.subscriptions import SNSSubscriptions, TopicSubscriptions
 from .sns.topics import Topics
 from .sqs.dead_letters import DeadLetterMorgue
-from .sqs.queues import SQSQueues
 from .sqs.send import MessageSender
 from .sqs.turn import SQSTurns
 from .unsupported import capabilities
@@ -39,12 +38,13 @@ class AWSBroker:
         inline: bool = False,
     ) -> None:
         """`inline` receives within a turn, without threads and without waiting: for tests on a clock of their own."""
+        self.account = Account(settings, clock=clock, clients=clients)
         self.settings = settings
         self.capabilities = capabilities(settings)
-        self.clock = clock or SystemClock()
-        self.clients = clients or Clients(settings)
-        self.channels = SQSQueues(self.clients, settings, self.clock)
-        self.tables = Tables(self.clients, settings, self.clock)
+        self.clock = self.account.clock
+        self.clients = self.account.clients
+        self.channels = self.account.queues
+        self.tables = self.account.tables
         self.topics = Topics(self.clients, settings)
         self.ties = TopicSubscriptions(self.clients, self.channels, self.topics, settings)
         self.pollers = Pollers()

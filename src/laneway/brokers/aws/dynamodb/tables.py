@@ -8,14 +8,15 @@ created later is found.
 from __future__ import annotations
 
 import logging
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ....clock import Clock
-from ..clients import Clients
 from ..errors import DeniedError, MissingError
-from ..settings import LOOK_AGAIN_S, AWSSettings
+from ..settings import LOOK_AGAIN_S
 from .delayed_jobs import Table
 from .items import INDEX, sqs_name
+
+if TYPE_CHECKING:
+    from ..account import Account
 
 _log = logging.getLogger("laneway")
 
@@ -23,10 +24,10 @@ _log = logging.getLogger("laneway")
 class Tables:
     """The waiter tables of the queues that somebody has asked for."""
 
-    def __init__(self, clients: Clients, settings: AWSSettings, clock: Clock) -> None:
-        self._clients = clients
-        self._settings = settings
-        self._clock = clock
+    def __init__(self, account: Account) -> None:
+        self._clients = account.clients
+        self._settings = account.settings
+        self._clock = account.clock
         self._queues: dict[str, None] = {}
         self._found: dict[str, Table] = {}
         #: When each that was not found was looked for, on the monotonic clock.

@@ -8,18 +8,19 @@ it, and by workers after a minute. Nothing is created here: `admin/create` does 
 from __future__ import annotations
 
 import threading
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
-from ....clock import Clock
 from ....config import DEFAULT_QUEUE
 from ..admin.resources import redrive_of
-from ..clients import Clients
 from ..errors import AWSError, DeniedError, MissingError, MissingQueueError
-from ..settings import LOOK_AGAIN_S, MAX_NAME, AWSSettings
+from ..settings import LOOK_AGAIN_S, MAX_NAME
 from .message import SQSQueue
 from .retention import QueueLimits
+
+if TYPE_CHECKING:
+    from ..account import Account
 
 #: Seconds after which a redrive policy is read again.
 READ_AGAIN_S = 600.0
@@ -49,10 +50,10 @@ class _QueueAttributes(msgspec.Struct):
 class SQSQueues:
     """The SQS queues, by the names of the queues that they belong to."""
 
-    def __init__(self, clients: Clients, settings: AWSSettings, clock: Clock) -> None:
-        self._clients = clients
-        self._settings = settings
-        self._clock = clock
+    def __init__(self, account: Account) -> None:
+        self._clients = account.clients
+        self._settings = account.settings
+        self._clock = account.clock
         self._lock = threading.Lock()
         #: The queues that somebody has heard of, and whether they were declared.
         self._known: dict[str, bool] = {}
