@@ -52,7 +52,7 @@ class Deadly(RedisClient):
     def servers(self) -> list[Server]:
         return self.inner.servers()
 
-    def wait(self, keys: Sequence[Key], timeout_s: float, unless: Callable[[], bool] | None = None) -> bytes | None:
+    def wait(self, keys: Sequence[Key], timeout_s: float, unless: Callable[[], bool] | None = None) -> set[bytes]:
         return self.inner.wait(keys, timeout_s, unless)
 
     def nudge(self) -> None:

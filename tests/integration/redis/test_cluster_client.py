@@ -67,9 +67,9 @@ def test_a_ready_client(redis_cluster: RedisCluster) -> None:
 
 def test_waiting(redis_cluster: RedisCluster, open_url: Opener) -> None:
     server = open_url(redis_cluster.url)
-    assert server.wait(["{w}:a", "{w}:b"], 0.01) is None
+    assert server.wait(["{w}:a", "{w}:b"], 0.01) == set()
     server.do("RPUSH", "{w}:b", "x")
-    assert server.wait(["{w}:a", "{w}:b"], 60) == b"{w}:b"
+    assert server.wait(["{w}:a", "{w}:b"], 60) == {b"{w}:b"}
     ended = threading.Event()
 
     def wait() -> None:

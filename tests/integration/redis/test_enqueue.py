@@ -27,7 +27,7 @@ def test_a_server_that_has_forgotten_the_script_is_told_in_order(redis_server: R
 
 
 def test_a_queue_that_nobody_has_declared_is_filled_in_order(redis_server: RedisServer) -> None:
-    """Its shards are opened by the first that come."""
+    """The first call makes it."""
     with redis_server.client() as client:
         broker = RedisBroker.of(client)
         broker.enqueue([job("first", queue="another")])  # the script is known
@@ -41,9 +41,9 @@ def test_senders_that_are_silent_are_forgotten(redis_server: RedisServer) -> Non
         broker = RedisBroker.of(client)
         broker.declare("q", 1)
         broker.enqueue([job("a")])
-        meta = "{laneway:q:1:0}:meta"
+        meta = "{laneway:q:0}:meta"
         (sender,) = [name for name in client.hkeys(meta) if name.startswith(b"s:")]
-        client.hset(meta, "s:old", "7 1000000000 3")
+        client.hset(meta, "s:old", "7 1000000000")
         broker.reclaim()
         left = [name for name in client.hkeys(meta) if name.startswith(b"s:")]
         assert left == [sender], "whoever has sent a moment ago may send that again"

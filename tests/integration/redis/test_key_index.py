@@ -17,7 +17,7 @@ from tests.support.servers import RedisServer
 
 pytestmark = pytest.mark.integration
 
-TAG = "{laneway:q:1:0}"
+ROOT = "{laneway:q:0}"
 MANY = 2_000
 
 
@@ -42,9 +42,9 @@ def test_it_is_made_when_it_is_asked_for(broker: RedisBroker, client: Any) -> No
     names = sorted(f"k{number}" for number in range(MANY))
     broker.enqueue([job(name, delay_s=float(number % 2)) for number, name in enumerate(names)])
     broker.inspect.listing("q", "queued")
-    assert not client.exists(f"{TAG}:keys")
+    assert not client.exists(f"{ROOT}:keys")
     assert listed(broker) == names
-    assert client.zcard(f"{TAG}:keys") == MANY
+    assert client.zcard(f"{ROOT}:keys") == MANY
     assert broker.health.check() == []
 
 
@@ -54,9 +54,9 @@ def test_what_comes_and_goes_while_it_is_made_is_in_it_or_not(
     broker.enqueue([job(f"k{number}") for number in range(MANY)])
     server, hand = open_url(redis_server.url), ScriptedWorker(broker)
     steps = 0
-    while b"keys_from" in client.hkeys(f"{TAG}:meta") or not steps:
+    while b"keys_from" in client.hkeys(f"{ROOT}:meta") or not steps:
         args = {"which": "queued", "order": "key", "count": 1, "payloads": 1, "bytes": 1, "candidates": 1}
-        server.run(load("listing"), [TAG], [broker._layouts.args(**args)])
+        server.run(load("listing"), [ROOT], [broker._layouts.args(**args)])
         assert broker.health.check() == []
         steps += 1
         claims = hand.claim(limit=40)
@@ -65,9 +65,9 @@ def test_what_comes_and_goes_while_it_is_made_is_in_it_or_not(
         broker.enqueue([call(f"call-{steps}", "1"), value(f"value-{steps}", "v"), call(f"call-{steps}", "2")])
         broker.cancel("q", f"k{MANY - steps}")
     assert steps > 4
-    assert client.zrange(f"{TAG}:keys", 0, -1) == sorted(client.hkeys(f"{TAG}:jobs"))
+    assert client.zrange(f"{ROOT}:keys", 0, -1) == sorted(client.hkeys(f"{ROOT}:jobs"))
     assert broker.health.check() == []
-    assert listed(broker) == [key.decode() for key in sorted(client.hkeys(f"{TAG}:jobs"))]
+    assert listed(broker) == [key.decode() for key in sorted(client.hkeys(f"{ROOT}:jobs"))]
 
 
 def test_it_is_given_up_when_nobody_has_asked_for_an_hour(broker: RedisBroker, clock: ManualClock, client: Any) -> None:
@@ -78,11 +78,11 @@ def test_it_is_given_up_when_nobody_has_asked_for_an_hour(broker: RedisBroker, c
     assert listed(broker) == ["a", "b", "c"]
     clock.advance(3_000)
     assert keys(hand.claim(limit=1)) == ["a"]
-    assert client.zrange(f"{TAG}:keys", 0, -1) == [b"b", b"c"]
+    assert client.zrange(f"{ROOT}:keys", 0, -1) == [b"b", b"c"]
     clock.advance(1_000)
     assert keys(hand.claim(limit=1)) == ["b"]
-    assert not client.exists(f"{TAG}:keys")
+    assert not client.exists(f"{ROOT}:keys")
     broker.enqueue([job("d"), job("e", delay_s=5.0)])
-    assert not client.exists(f"{TAG}:keys")
+    assert not client.exists(f"{ROOT}:keys")
     assert broker.health.check() == []
     assert listed(broker) == ["c", "d", "e"]

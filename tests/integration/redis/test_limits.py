@@ -122,9 +122,9 @@ def test_a_worker_let_in_while_it_left_holds_nothing_for_ever(broker: RedisBroke
     broker.leave(hand.name)
     with pytest.raises(LeaseLost):
         hand.claim()
-    # As on a Cluster, where the lease and the shard are not looked at in one step.
+    # As on a Cluster, where the lease and the queue are not looked at in one step.
     layouts = broker._layouts
-    layouts.server.run(load("admit"), [layouts.get("q").tags[0]], [layouts.args(worker=hand.name)])
+    layouts.server.run(load("admit"), [layouts.get("q").root], [layouts.args(worker=hand.name)])
     assert keys(hand.claim()) == ["a"]
     assert (broker.reclaim(), broker.reclaim()) == (1, 0)
     assert keys(other.claim()) == ["a"]

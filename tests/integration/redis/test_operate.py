@@ -8,15 +8,12 @@ from pathlib import Path
 import pytest
 
 from laneway.brokers.redis import RedisBroker
-from laneway.brokers.redis.codec import new_job
 from laneway.brokers.redis.keys import Keys
-from laneway.brokers.redis.layout import Layouts
-from laneway.brokers.redis.script import load
 from laneway.brokers.shared import PAGE
 from laneway.clock import ManualClock
 from laneway.errors import BrokerError
 from laneway.jobs.settlement import buried, failed
-from laneway.testing.conformance.fixtures import ScriptedWorker, calls, job, keys, only, places, put, values
+from laneway.testing.conformance.fixtures import ScriptedWorker, calls, only, places, put, values
 from tests.support.redis_fixtures import Opener
 from tests.support.servers import RedisCluster, RedisServer, servers
 
@@ -57,38 +54,6 @@ def test_a_call_that_was_cancelled_beside_a_run_is_still_the_last_that_came(
     assert {view.status: view.perform_at for view in broker.inspect.find("q", "k")}["delayed"] == last
 
 
-def test_a_pause_that_was_not_told_to_the_shards_is_told_by_the_next(
-    broker: RedisBroker, redis_server: RedisServer, open_url: Opener, clock: ManualClock
-) -> None:
-    """Whoever paused the queue has died in the middle of it; with resuming it is the same."""
-    put(broker, "a", "b")
-    layouts = Layouts(open_url(redis_server.url), Keys("laneway"), clock)
-    hand = ScriptedWorker(broker)
-
-    def die_after_saying(paused: bool) -> None:
-        layouts.server.run(load("pause"), [layouts.keys.queues], [layouts.args(queue="q", paused=paused)])
-
-    die_after_saying(True)
-    assert not broker.operate.pause("q")
-    assert hand.claim() == []
-    die_after_saying(False)
-    assert not broker.operate.resume("q")
-    assert keys(hand.claim()) == ["a", "b"]
-
-
-def test_shards_are_not_paused_by_somebody_who_remembers_an_older_day(
-    broker: RedisBroker, redis_server: RedisServer, open_url: Opener, clock: ManualClock
-) -> None:
-    """Who opens the shards of a queue again, just in case, does not undo what happened since."""
-    broker.operate.pause("q")
-    layouts = Layouts(open_url(redis_server.url), Keys("laneway"), clock)
-    outdated = layouts.get("q")
-    broker.operate.resume("q")
-    layouts.open(outdated)
-    put(broker, "a")
-    assert keys(ScriptedWorker(broker).claim()) == ["a"]
-
-
 def test_a_full_server_lets_people_make_room(tmp_path: Path, open_url: Opener, clock: ManualClock) -> None:
     """What takes something away begins with that, and then Redis lets the rest of it pass."""
     server = RedisServer.start(servers()["valkey"], tmp_path)
@@ -123,20 +88,17 @@ def test_a_full_server_lets_people_make_room(tmp_path: Path, open_url: Opener, c
     server.end()
 
 
-def test_people_act_on_a_cluster(redis_cluster: RedisCluster, open_url: Opener, clock: ManualClock) -> None:
-    """Each call is about one shard; shards are on different servers."""
+def test_operators_act_on_a_cluster(redis_cluster: RedisCluster, open_url: Opener, clock: ManualClock) -> None:
     caller = open_url(redis_cluster.url)
     broker = RedisBroker(caller, clock=clock)
     broker.declare("q", 12)
     names = [f"k{n}" for n in range(40)]
-    layouts = Layouts(caller, Keys("laneway"), clock)
-    for name in names:
-        (tag,) = layouts.get("q").tags_of_key(name)
-        layouts.ask("enqueue", tag, jobs=[new_job(job(name, delay_s=60), 1, None)])
-    assert not caller.do("EXISTS", layouts.keys.wakeup_list("q"))
+    put(broker, *names, delay_s=60)
+    look, due = Keys("laneway").wakeup_lists("q")
+    caller.do("UNLINK", look, due)
     assert broker.operate.run_now("q", names) == 40
     assert broker.operate.run_now("q", names) == 40
-    assert caller.do("LRANGE", layouts.keys.wakeup_list("q"), 0, -1) == [b"1"]
+    assert caller.do("LRANGE", due, 0, -1) == [b"1"]
     assert broker.cancel("q", "k0")
     assert broker.reschedule("q", "k1", delay_s=5)
     assert only(broker, "k1").perform_at == clock.now() + 5

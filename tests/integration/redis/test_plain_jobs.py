@@ -16,7 +16,7 @@ from tests.support.servers import RedisServer
 
 pytestmark = pytest.mark.integration
 
-TAG = "{laneway:q:1:0}"
+ROOT = "{laneway:q:0}"
 #: Where an arrival stands in a record and in an entry of the list: after the state and the time.
 ARRIVAL = 7
 
@@ -38,10 +38,10 @@ def new(kind: Kind, key: str, **more: object) -> NewJob:
 def stored(server: RedisServer, key: str) -> tuple[bytes, bytes, bool]:
     """Its record and its entry in the list without their arrivals, and whether it is in the index of keys."""
     with server.client() as client:
-        record = client.hget(f"{TAG}:jobs", key)
-        entry = [each for each in client.lrange(f"{TAG}:ready", 0, -1) if each.endswith(key.encode())][-1]
+        record = client.hget(f"{ROOT}:jobs", key)
+        entry = [each for each in client.lrange(f"{ROOT}:ready:1/1:0", 0, -1) if each.endswith(key.encode())][-1]
         assert record is not None
-        return record[:9] + record[9 + ARRIVAL :], entry[:8], client.zscore(f"{TAG}:keys", key) == 0
+        return record[:9] + record[9 + ARRIVAL :], entry[:8], client.zscore(f"{ROOT}:keys", key) == 0
 
 
 @pytest.mark.parametrize("listed", [False, True])
@@ -101,7 +101,7 @@ def test_the_bell_says_whether_something_is_due(
 ) -> None:
     broker.enqueue([new(Kind.PLAIN, f"{number}", **more) for number in range(count)])
     with redis_server.client() as client:
-        assert client.keys("*bell*") == [f"{{laneway}}:bell:q{bell}".encode()]
+        assert client.keys("*bell*") == [f"{ROOT}:bell{bell}".encode()]
 
 
 def test_nobody_is_told_of_what_is_due_in_a_paused_queue(broker: RedisBroker, redis_server: RedisServer) -> None:

@@ -75,7 +75,7 @@ def test_what_does_not_fit_into_the_socket_at_once(redis_server: RedisServer, op
 def test_a_unix_socket(redis_server: RedisServer, open_url: Opener) -> None:
     server = open_url(f"redis+unix://{redis_server.socket}")
     assert server.run(ECHO, ["k"], ["v"]) == [b"k", b"v"]
-    assert server.wait(["nothing"], 0.01) is None
+    assert server.wait(["nothing"], 0.01) == set()
 
 
 def test_scripts_that_redis_has_forgotten_are_sent_again(redis_server: RedisServer, open_url: Opener) -> None:
@@ -92,7 +92,7 @@ def test_scripts_that_redis_has_forgotten_are_sent_again(redis_server: RedisServ
 def test_an_error_is_raised_when_all_answers_are_read(redis_server: RedisServer, open_url: Opener) -> None:
     server = open_url(redis_server.url)
     server.do("SET", "text", "x")
-    with pytest.raises(BrokerError, match="answered with an error: WRONGTYPE Operation against a key") as caught:
+    with pytest.raises(BrokerError, match=r"cannot read: .* \(WRONGTYPE Operation against a key") as caught:
         server.run_all([(COUNT, ["n"], []), (BROKEN, ["text"], []), (COUNT, ["n"], [])])
     assert not isinstance(caught.value, BrokerAwayError)
     assert server.do("GET", "n") == b"2"
@@ -121,13 +121,13 @@ def test_a_restart_is_not_noticed(name: str, tmp_path: Path, open_url: Opener) -
     try:
         server = open_url(own.url)
         assert server.run_all([(COUNT, ["n"], [])] * 3) == [1, 2, 3]
-        assert server.wait(["w"], 0.01) is None
+        assert server.wait(["w"], 0.01) == set()
         own.restart()
         assert server.run(COUNT, ["n"], []) == 4
         own.restart()
         assert server.do("GET", "n") == b"4"
         own.restart()
-        assert server.wait(["w"], 0.01) is None
+        assert server.wait(["w"], 0.01) == set()
         # Away for as long as a call is patient: the call outlasts it.
         own.kill()
         back = threading.Thread(target=own.restart)
@@ -246,7 +246,7 @@ def test_closed_it_opens_again(own_server: RedisServer, open_url: Opener) -> Non
     server = open_url(own_server.url)
     for _ in range(2):
         assert server.do("PING") == b"PONG"
-        assert server.wait(["k"], 0.01) is None
+        assert server.wait(["k"], 0.01) == set()
         server.close()
         with own_server.client() as client:
             assert len(client.client_list()) == 1
@@ -275,7 +275,7 @@ def test_a_forked_process_has_connections_of_its_own(redis_server: RedisServer, 
     assert (kept, waited) == (b"closed", b"-")
     server.connections.give(busy)
     assert server.do("CLIENT", "ID") == mine  # the child has not closed it
-    assert server.wait(["k"], 0.01) is None
+    assert server.wait(["k"], 0.01) == set()
 
 
 def test_a_ready_client(redis_server: RedisServer) -> None:
@@ -285,7 +285,7 @@ def test_a_ready_client(redis_server: RedisServer) -> None:
             server.do("SET", "k", b"\xff")
             assert server.do("GET", "k") == b"\xff"
             assert client.exists("k")
-            assert server.wait(["w"], 0.01) is None
+            assert server.wait(["w"], 0.01) == set()
         finally:
             server.close()
         assert client.ping()

@@ -199,7 +199,7 @@ class JobColumns:
 def _columns_of(jobs: Sequence[NewJob], queues: TargetQueues) -> list[JobColumns] | None:
     """Jobs as columns by queue; None unless all are simple. This is the fast path of enqueue_many."""
     columns: dict[str, JobColumns] = {}
-    kind, queue, shards = jobs[0].kind, None, 0
+    kind, queue, shards, column = jobs[0].kind, None, 0, JobColumns()
     for number, job in enumerate(jobs):
         record = simple_record(job)
         if record is None or job.kind is not kind:

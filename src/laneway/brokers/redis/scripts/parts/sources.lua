@@ -134,17 +134,19 @@ end
 local function queued_sources(queue, after, value)
   local sources = {}
   each_shard(queue, function(layout, shard)
-    sources[#sources + 1] = ready_source(queue.name .. ready_index(layout, shard), value)
+    local ready = ready_source(queue.name .. ready_index(layout, shard), value)
+    sources[#sources + 1] = ready
+    if after then -- the list has none of those, unless the clock has stepped back
+      ready.first = queue.ready_at <= after and ready.size
+        or count_before(ready, {value = value or after, at = after, seq = math.huge, key = ''})
+    end
     for _, level in ipairs({0, unpack(queue.levels)}) do
-      sources[#sources + 1] = index_source(queue.name .. due_index(layout, shard, level), of_times, value)
+      local name = queue.name .. due_index(layout, shard, level)
+      local due = index_source(name, of_times, value)
+      sources[#sources + 1] = due
+      due.first = after and call('ZCOUNT', name, '-inf', string.format('%.17g', after)) or 0
     end
   end)
-  if after then
-    local place = {value = value or after, at = after, seq = math.huge, key = ''}
-    for _, source in ipairs(sources) do
-      source.first = count_before(source, place)
-    end
-  end
   return sources
 end
 
