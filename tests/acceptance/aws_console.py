@@ -55,7 +55,7 @@ class Console:
         return sentence
 
     def broker(self) -> AWSBroker:
-        settings = AWSBroker.from_url(Url.parse(self.url)).settings
+        settings = AWSBroker.from_url(Url.parse(self.url)).account.settings
         broker = AWSBroker(settings, inline=True)
         broker.declare("mail", 1)
         return broker
@@ -77,7 +77,7 @@ def aws_console(aws_server: FakeServer, tmp_path: Path, monkeypatch: pytest.Monk
         monkeypatch.setenv(name, value)
     # Each command is a process of its own elsewhere; making boto3's clients takes longer than all else.
     given = aws_server.clients
-    monkeypatch.setattr("laneway.brokers.aws.broker.Clients", lambda settings: Clients.of(settings, **given))
+    monkeypatch.setattr("laneway.brokers.aws.account.Clients", lambda settings: Clients.of(settings, **given))
     monkeypatch.syspath_prepend(str(tmp_path))
     aws_server.reset()
     return Console(aws_server, tmp_path)

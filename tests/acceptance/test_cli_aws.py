@@ -106,13 +106,13 @@ def allowed(made: Console, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], N
     def allow(role: str) -> None:
         policy = json.loads(made.ok("aws", "iam", made.target, "--role", role))
         monkeypatch.setattr(
-            "laneway.brokers.aws.broker.Clients", lambda settings: guarded(made.server, settings, policy)
+            "laneway.brokers.aws.account.Clients", lambda settings: guarded(made.server, settings, policy)
         )
 
     # Others use the same table: what they have there may not be looked at, and is none of our business.
     for name in ("default", "theirs"):
         made.server.create_queues(name)
-    other = AWSBroker(made.broker().settings, inline=True)
+    other = AWSBroker(made.broker().account.settings, inline=True)
     other.enqueue([NewJob(queue=name, key=name, body="{}", delay_s=DAY) for name in ("default", "theirs")])
     assert other.operate.pause("theirs")
     other.close()

@@ -121,7 +121,7 @@ def allowed(made: Console, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], N
     def allow(role: str) -> None:
         policy = json.loads(made.ok("aws", "iam", made.target, "--role", role))
         monkeypatch.setattr(
-            "laneway.brokers.aws.broker.Clients", lambda settings: guarded(made.server, settings, policy)
+            "laneway.brokers.aws.account.Clients", lambda settings: guarded(made.server, settings, policy)
         )
 
     return allow

@@ -162,7 +162,7 @@ class TestAWSBrokerWithThreads(WaitTests, PauseTests, TurnTests, SettleTests, Ke
     def test_a_turn_that_only_settles_does_not_end_the_demand_of_a_wait(self, broker: Broker) -> None:
         """It claims nothing, but another thread waits for messages of the same queue."""
         hand = ScriptedWorker(broker)
-        stock = broker.turns._stock  # type: ignore[attr-defined]
+        stock = broker.inflight  # type: ignore[attr-defined]
         waiter = WaitThread(broker, "q")
         while not any(buffer.waits for buffer in stock.of("q")):
             time.sleep(0.001)

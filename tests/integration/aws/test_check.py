@@ -153,15 +153,15 @@ def denying(ask: Callable[..., dict[str, Any]], *operations: str) -> Callable[..
 def test_what_is_not_allowed_is_told(fake: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     with ready(fake) as broker:
         turn_on_ttl(fake)
-        sqs, dynamodb = broker.clients.sqs, broker.clients.dynamodb
-        monkeypatch.setattr(broker.clients, "sqs", denying(sqs, "send_message_batch", "receive_message"))
-        monkeypatch.setattr(broker.clients, "dynamodb", denying(dynamodb, "update_item", "query"))
+        sqs, dynamodb = broker.account.clients.sqs, broker.account.clients.dynamodb
+        monkeypatch.setattr(broker.account.clients, "sqs", denying(sqs, "send_message_batch", "receive_message"))
+        monkeypatch.setattr(broker.account.clients, "dynamodb", denying(dynamodb, "update_item", "query"))
         said = check_texts(broker)
         assert said[0].startswith("These credentials may not do sqs:SendMessage, sqs:ReceiveMessage on q,")
         assert any("may not do sqs:SendMessage on q-deadletter," in sentence for sentence in said)
         assert any("dynamodb:UpdateItem, dynamodb:Query, " in sentence for sentence in said)
         assert all(sentence.endswith(".") for sentence in said)
-        monkeypatch.setattr(broker.clients, "sqs", denying(sqs, "get_queue_attributes"))
+        monkeypatch.setattr(broker.account.clients, "sqs", denying(sqs, "get_queue_attributes"))
         assert any("sqs:GetQueueAttributes on q," in sentence for sentence in check_texts(broker))
 
 
@@ -171,7 +171,7 @@ def test_whatever_a_worker_may_not_do_with_the_table_is_told(
 ) -> None:
     with ready(fake) as broker:
         turn_on_ttl(fake)
-        dynamodb = broker.clients.dynamodb
+        dynamodb = broker.account.clients.dynamodb
 
         def ask(operation: str, **params: Any) -> dict[str, Any]:
             called = "dynamodb:" + "".join(map(str.capitalize, operation.split("_")))
@@ -179,7 +179,7 @@ def test_whatever_a_worker_may_not_do_with_the_table_is_told(
                 raise DeniedError("No.", code="AccessDenied")
             return dynamodb(operation, **params)
 
-        monkeypatch.setattr(broker.clients, "dynamodb", ask)
+        monkeypatch.setattr(broker.account.clients, "dynamodb", ask)
         levels = {finding.text: finding.level for finding in examine(shop(broker), "shop")}
         assert "The broker finds nothing wrong with itself." not in levels
         told = [text for text, level in levels.items() if level == "problem" and action in text]

@@ -68,7 +68,7 @@ def test_an_envelope_is_fine(aws: Place) -> None:
         create(broker, app)
         broker.events.unsubscribe(TOPIC, QUEUE)
         endpoint = aws.arn(aws.queue_url(QUEUE))
-        aws.sns_client.subscribe(TopicArn=broker.topics.arn(TOPIC), Protocol="sqs", Endpoint=endpoint)
+        aws.sns_client.subscribe(TopicArn=broker.account.topics.arn(TOPIC), Protocol="sqs", Endpoint=endpoint)
         assert broker.health.check(app) == []
 
 
@@ -76,7 +76,7 @@ def test_a_policy_that_cannot_be_read(fake: Place, monkeypatch: pytest.MonkeyPat
     with opened(fake, table=None) as broker:
         app = shop(broker)
         create(broker, app)
-        ask = broker.clients.sqs
+        ask = broker.account.clients.sqs
 
         def sqs(operation: str, **params: object) -> dict[str, object]:
             answer = ask(operation, **params)
@@ -84,7 +84,7 @@ def test_a_policy_that_cannot_be_read(fake: Place, monkeypatch: pytest.MonkeyPat
                 answer["Attributes"]["Policy"] = "{"
             return answer
 
-        monkeypatch.setattr(broker.clients, "sqs", sqs)
+        monkeypatch.setattr(broker.account.clients, "sqs", sqs)
         [sentence] = check_texts(broker, app)
     assert "cannot be read" in sentence
 

@@ -58,7 +58,7 @@ def test_all_that_is_missing_is_made(aws: Place) -> None:
     assert expiry["TimeToLiveStatus"] in ("ENABLING", "ENABLED")
     assert expiry["AttributeName"] == "expires_at"
     with opened(aws, default="shop", prefix="x-") as broker:  # it is one of ours
-        assert broker.tables.of("mail") is not None
+        assert broker.account.tables.of("mail") is not None
         assert broker.inspect.queues() == {"default": 1}
 
 
@@ -153,7 +153,7 @@ def test_a_name_that_is_too_long_is_told(fake: Place) -> None:
 def test_a_table_is_waited_for(fake: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     pauses: list[float] = []
     with opened(fake) as broker:
-        ask = broker.clients.dynamodb
+        ask = broker.account.clients.dynamodb
         states = iter(["CREATING", "CREATING", "ACTIVE"])
 
         def slow(operation: str, **params: object) -> dict[str, object]:
@@ -162,7 +162,7 @@ def test_a_table_is_waited_for(fake: Place, monkeypatch: pytest.MonkeyPatch) -> 
                 answer["Table"]["TableStatus"] = next(states)
             return answer
 
-        monkeypatch.setattr(broker.clients, "dynamodb", slow)
+        monkeypatch.setattr(broker.account.clients, "dynamodb", slow)
         steps = list(Creation(broker, pause=pauses.append).carry_out({"q": QueueRequirement("q")}))
     assert steps[-1].level == "made"
     assert len(pauses) == 2

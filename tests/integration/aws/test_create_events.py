@@ -49,8 +49,8 @@ def test_all_that_a_listener_needs_is_made(aws: Place) -> None:
             f"The SQS queue {QUEUE} was subscribed to {TOPIC}.",
         ]
         assert broker.events.subscriptions() == [Subscription(TOPIC, QUEUE, GERMAN)]
-        [tie] = broker.ties.of(TOPIC)
-        assert broker.ties.terms(tie).raw
+        [tie] = broker.events.of(TOPIC)
+        assert broker.events.terms(tie).raw
     redrive = json.loads(attributes(aws, QUEUE)["RedrivePolicy"])
     assert redrive["deadLetterTargetArn"] == aws.arn(aws.queue_url(LETTERS))
     assert int(redrive["maxReceiveCount"]) == 1_000
@@ -191,7 +191,7 @@ def test_in_development_nobody_has_to_make_anything(aws: Place, caplog: pytest.L
         tally.note(order)
 
     with caplog.at_level(logging.INFO), running(app):
-        aws.sns_client.publish(TopicArn=broker.topics.arn(TOPIC), Message="7")
+        aws.sns_client.publish(TopicArn=broker.account.topics.arn(TOPIC), Message="7")
         tally.wait_for(1)
     assert tally.ran == [7]
     assert [record.levelname for record in caplog.records if record.levelno > logging.INFO] == []

@@ -185,16 +185,16 @@ def test_a_revival_whose_answers_are_lost_loses_nothing(fake: Place) -> None:
     with ready(fake) as broker:
         broker.enqueue([job("a")])
         bury(ScriptedWorker(broker))
-        ask = broker.clients.sqs
+        ask = broker.account.clients.sqs
 
         def lose(operation: str, **params: object) -> dict[str, object]:
             if operation == "delete_message_batch":
                 raise BrokerAwayError("SQS is away.")
             return ask(operation, **params)
 
-        broker.clients.sqs = lose  # type: ignore[method-assign]  # the network
+        broker.account.clients.sqs = lose  # type: ignore[method-assign]  # the network
         with pytest.raises(BrokerAwayError):
             broker.operate.revive("q", ["a"])
-        broker.clients.sqs = ask  # type: ignore[method-assign]
+        broker.account.clients.sqs = ask  # type: ignore[method-assign]
         assert keys(broker.inspect.listing("q", "dead").jobs) == ["a"]
         assert keys(ScriptedWorker(broker, "w-2").claim()) == ["a"]

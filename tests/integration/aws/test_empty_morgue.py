@@ -80,8 +80,8 @@ def test_what_dies_again_is_known_though_clocks_differ(fake: Place, monkeypatch:
         broker.enqueue([job(f"j{number}") for number in range(12)])
         hand = ScriptedWorker(broker)
         bury(hand)
-        now = broker.clock.now
-        monkeypatch.setattr(broker.clock, "now", lambda: now() + 3_600)
+        now = broker.account.clock.now
+        monkeypatch.setattr(broker.account.clock, "now", lambda: now() + 3_600)
         steps = broker.operate.empty_morgue("q", revive=True, most=1_000)
         monkeypatch.undo()
         count = 0
@@ -223,16 +223,16 @@ def test_what_was_sent_and_not_deleted_is_in_both_places(fake: Place) -> None:
     with ready(fake) as broker:
         broker.enqueue([job("a")])
         bury(ScriptedWorker(broker))
-        ask = broker.clients.sqs
+        ask = broker.account.clients.sqs
 
         def lose(operation: str, **params: object) -> dict[str, object]:
             if operation == "delete_message_batch":
                 raise BrokerAwayError("SQS is away.")
             return ask(operation, **params)
 
-        broker.clients.sqs = lose  # type: ignore[method-assign]  # the network
+        broker.account.clients.sqs = lose  # type: ignore[method-assign]  # the network
         with pytest.raises(BrokerAwayError):
             emptied(broker)
-        broker.clients.sqs = ask  # type: ignore[method-assign]
+        broker.account.clients.sqs = ask  # type: ignore[method-assign]
         assert keys(broker.inspect.listing("q", "dead").jobs) == ["a"]
         assert keys(ScriptedWorker(broker, "w-2").claim()) == ["a"]

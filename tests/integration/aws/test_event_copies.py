@@ -187,7 +187,7 @@ def test_what_has_no_room_for_a_note_is_buried_with_as_many_attributes_as_sqs_ta
     many = {f"a{n:02}": {"Type": "String", "Value": "x"} for n in range(14)}
     raw = {"MessageId": "m1", "ReceiptHandle": "r", "Body": json.dumps({**ENVELOPE, "MessageAttributes": many})}
     message = read(SQSQueue(MAILER, MAILER, ""), raw, 0.0, 30.0)
-    entry = entry_of(as_it_came(message, resend_of(message)), "0", message.channel, 0)
+    entry = entry_of(as_it_came(message, resend_of(message)), "0", message.sqs_queue, 0)
     assert (entry["MessageBody"], list(entry["MessageAttributes"])) == ('{"id":7}', [f"a{n:02}" for n in range(10)])
 
 

@@ -66,7 +66,7 @@ def publish(broker: Broker, topic: str, id: str, **attributes: Attribute) -> Non
 def listen(broker: Broker, *filters: FilterPolicy | None) -> None:
     """Subscribe the queues `q`, `q2` and so on to the topic `t`."""
     if isinstance(broker, AWSBroker):
-        broker.topics.create("t")
+        broker.account.topics.create("t")
     for number, wanted in enumerate(filters, 1):
         assert broker.events.subscribe(Subscription("t", "q" if number == 1 else f"q{number}", wanted))
 
@@ -350,7 +350,7 @@ def test_numbers_are_as_old_as_the_last_heartbeat(fake: FakeServer) -> None:
         claims = hand.claim()
         hand.settle(done(claims[0]))
         assert (numbers(broker).processed, [worker.busy for worker in broker.inspect.workers()]) == (0, [0])
-        assert aws.reporter.round() == 10.0
+        assert aws.heartbeat.round() == 10.0
         assert (numbers(broker).processed, [worker.busy for worker in broker.inspect.workers()]) == (1, [1])
 
 
@@ -358,8 +358,8 @@ def test_a_turn_and_a_wait_do_not_see_what_has_not_arrived(fake: FakeServer) -> 
     """Neither asks SQS: the receiving threads do. This one is held back."""
     with ready(fake, "q", inline=False) as broker:
         broker.enqueue([job("a")])
-        (buffer,) = (each for each in broker.turns._receivers.open("q") if not each.channel.fifo)
-        with broker.turns._receivers._receivers[buffer.channel.url]._asking:
+        (buffer,) = (each for each in broker.turns._receivers.open("q") if not each.sqs_queue.fifo)
+        with broker.turns._receivers._receivers[buffer.sqs_queue.url]._asking:
             hand = ScriptedWorker(complete(broker))
             assert hand.claim() == []
             assert broker.wait(["q"], 0.01) == set()

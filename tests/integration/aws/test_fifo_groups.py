@@ -22,11 +22,11 @@ __all__ = ["bench", "virtual_server"]
 
 
 def test_a_group_keeps_its_messages_in_order_whatever_came_first() -> None:
-    channel = SQSQueue("q", "q.fifo", "url", fifo=True)
+    sqs_queue = SQSQueue("q", "q.fifo", "url", fifo=True)
     groups = FifoGroups()
     for sequence in (3, 1, 2):
         note = MessageNote(str(sequence), key="k")
-        message = Message(channel, "r", str(sequence), "", note, {}, Kind.KEYED, 1, 0.0, sequence)
+        message = Message(sqs_queue, "r", str(sequence), "", note, {}, Kind.KEYED, 1, 0.0, sequence)
         group = groups.add(HeldMessage(message))
     assert [held.id for held in group.take(2)] == ["1", "2"]
     assert not groups.tidy(group)  # claimed: the rest waits

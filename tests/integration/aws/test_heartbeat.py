@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from laneway.brokers.aws.broker import AWSBroker
 from laneway.brokers.aws.dynamodb.heartbeat import Heartbeat
 from laneway.clock import ManualClock
 from laneway.errors import BrokerAwayError, BrokerError
 from laneway.jobs.data import StartedRun, WorkerView
+from tests.support.aws.brokers import make_broker
 from tests.support.aws.delay_table import Waiters
 from tests.support.aws.endpoints import Place
 
@@ -31,8 +33,13 @@ def view(id: str = "w1", *queues: str) -> WorkerView:
     )
 
 
-def reporter_of(waiters: Waiters) -> Heartbeat:
-    return Heartbeat(waiters.tables, waiters.clock)
+def broker_of(waiters: Waiters) -> AWSBroker:
+    """The broker of another process with the same server, clock and clients."""
+    return make_broker(waiters.place, clock=waiters.clock, clients=waiters.clients)
+
+
+def heartbeat_of(waiters: Waiters) -> Heartbeat:
+    return broker_of(waiters).heartbeat
 
 
 def away(*_: object, **__: object) -> dict[str, object]:
@@ -44,13 +51,14 @@ def test_a_worker_is_seen_while_it_lives_dead_when_silent_and_gone_after_an_hour
 ) -> None:
     aws.create_table("q")
     waiters = Waiters(aws, clock)
-    reporter = reporter_of(waiters)
-    reporter.holding = lambda queue: 3
-    reporter.join(view())
+    broker = broker_of(waiters)
+    heartbeat = broker.heartbeat
+    broker.inflight.count = lambda queue: 3  # type: ignore[method-assign]
+    heartbeat.join(view())
     (seen,) = waiters.table().workers()
     assert (seen.id, seen.host, seen.queues, seen.seen_at, seen.busy, seen.dead) == ("w1", "h", ["q"], NOW, 3, False)
     clock.advance(30)
-    assert reporter.round() == 10
+    assert heartbeat.round() == 10
     clock.advance(30)
     (seen,) = waiters.table().workers()
     assert (seen.seen_at, seen.dead) == (NOW + 30, False)
@@ -62,43 +70,43 @@ def test_a_worker_is_seen_while_it_lives_dead_when_silent_and_gone_after_an_hour
 
 
 def test_a_worker_that_leaves_is_forgotten_and_what_it_counted_is_not(waiters: Waiters) -> None:
-    reporter = reporter_of(waiters)
-    reporter.join(view())
-    reporter.counted("q", 5, 1)
-    reporter.counted("q", 2, 0)
-    reporter.counted("q", 0, 0)
-    reporter.leave("w1")
+    heartbeat = heartbeat_of(waiters)
+    heartbeat.join(view())
+    heartbeat.counted("q", 5, 1)
+    heartbeat.counted("q", 2, 0)
+    heartbeat.counted("q", 0, 0)
+    heartbeat.leave("w1")
     assert waiters.table().workers() == []
     item = waiters.table().queue_item("q")
     assert (item.processed, item.failed) == (7, 1)
-    reporter.round()
+    heartbeat.round()
     assert waiters.table().workers() == []
 
 
 def test_a_worker_of_several_queues_is_told_to_each_of_their_tables(waiters: Waiters, fake: Place) -> None:
     fake.create_table("r")
-    reporter = reporter_of(waiters)
-    reporter.join(view("w1", "q", "r", "without"))
+    heartbeat = heartbeat_of(waiters)
+    heartbeat.join(view("w1", "q", "r", "without"))
     for name in ("q", "r"):
         assert [each.id for each in waiters.table(name).workers()] == ["w1"]
-    reporter.counted("r", 1, 0)
-    reporter.counted("without", 1, 0)
-    reporter.round()
+    heartbeat.counted("r", 1, 0)
+    heartbeat.counted("without", 1, 0)
+    heartbeat.round()
     assert waiters.table("r").queue_item("r").processed == 1
 
 
 def test_what_was_counted_while_the_table_was_away_is_told_later(
     waiters: Waiters, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    reporter = reporter_of(waiters)
-    reporter.join(view())
+    heartbeat = heartbeat_of(waiters)
+    heartbeat.join(view())
     with monkeypatch.context() as patch:
         patch.setattr(waiters.clients, "dynamodb", away)
-        reporter.counted("q", 3, 2)
+        heartbeat.counted("q", 3, 2)
         with pytest.raises(BrokerAwayError):
-            reporter.round()
-        reporter.leave("nobody")
-    reporter.round()
+            heartbeat.round()
+        heartbeat.leave("nobody")
+    heartbeat.round()
     item = waiters.table().queue_item("q")
     assert (item.processed, item.failed) == (3, 2)
 
@@ -106,17 +114,17 @@ def test_what_was_counted_while_the_table_was_away_is_told_later(
 def test_a_worker_joins_and_leaves_although_the_table_is_away(
     waiters: Waiters, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    reporter = reporter_of(waiters)
+    heartbeat = heartbeat_of(waiters)
     monkeypatch.setattr(waiters.clients, "dynamodb", away)
-    reporter.join(view())
-    assert not reporter.paused("q")
-    reporter.leave("w1")
+    heartbeat.join(view())
+    assert not heartbeat.paused("q")
+    heartbeat.leave("w1")
 
 
 def test_a_pause_reaches_other_workers_within_a_round_and_a_new_one_at_once(aws: Place, clock: ManualClock) -> None:
     aws.create_table("q")
     mine, theirs = Waiters(aws, clock), Waiters(aws, clock)
-    here, there = reporter_of(mine), reporter_of(theirs)
+    here, there = heartbeat_of(mine), heartbeat_of(theirs)
     there.join(view())
     assert here.pause("q", True)
     assert not here.pause("q", True)
@@ -124,7 +132,7 @@ def test_a_pause_reaches_other_workers_within_a_round_and_a_new_one_at_once(aws:
     assert not there.paused("q")
     there.round()
     assert there.paused("q")
-    late = reporter_of(Waiters(aws, clock))
+    late = heartbeat_of(Waiters(aws, clock))
     late.join(view("w2"))
     assert late.paused("q")
     assert here.pause("q", False)
@@ -135,9 +143,10 @@ def test_a_pause_reaches_other_workers_within_a_round_and_a_new_one_at_once(aws:
 
 def test_a_resume_by_another_process_wakes_the_waits_of_this_one(waiters: Waiters) -> None:
     """Once, by the round that reads it."""
-    here, there = reporter_of(waiters), reporter_of(waiters)
+    here, broker = heartbeat_of(waiters), broker_of(waiters)
+    there = broker.heartbeat
     woken: list[str] = []
-    there.resumed = lambda: woken.append("there")
+    broker.inflight.wake = lambda: woken.append("there")  # type: ignore[method-assign]
     there.join(view())
     here.pause("q", True)
     there.round()
@@ -150,29 +159,29 @@ def test_a_resume_by_another_process_wakes_the_waits_of_this_one(waiters: Waiter
 
 
 def test_without_a_table_nothing_is_told_and_nothing_can_be_paused(fake: Place, clock: ManualClock) -> None:
-    reporter = reporter_of(Waiters(fake, clock))
-    reporter.join(view())
-    reporter.counted("q", 1, 0)
-    assert reporter.round() == 10
-    assert not reporter.paused("q")
+    heartbeat = heartbeat_of(Waiters(fake, clock))
+    heartbeat.join(view())
+    heartbeat.counted("q", 1, 0)
+    assert heartbeat.round() == 10
+    assert not heartbeat.paused("q")
     for paused in (True, False):
         with pytest.raises(BrokerError, match=r"table q .*laneway aws create"):
-            reporter.pause("q", paused)
-    reporter.leave("w1", [StartedRun("q", "a", 1)])
+            heartbeat.pause("q", paused)
+    heartbeat.leave("w1", [StartedRun("q", "a", 1)])
 
 
 def test_a_death_is_counted_once_for_the_job_or_call_that_was_running(waiters: Waiters) -> None:
     died = [StartedRun("q", "a", 1), StartedRun("q", "k", 2, "c1")]
-    reporter = reporter_of(waiters)
+    heartbeat = heartbeat_of(waiters)
     for _ in range(2):  # the answer was lost
-        reporter.leave("w1", died)
-    reporter.leave("w2", died[:1])
+        heartbeat.leave("w1", died)
+    heartbeat.leave("w2", died[:1])
     assert {id: state.deaths for id, state in waiters.table().states(["a", "k", "c1"]).items()} == {"a": 2, "c1": 1}
 
 
 def test_a_death_that_cannot_be_counted_is_an_error(waiters: Waiters, monkeypatch: pytest.MonkeyPatch) -> None:
-    reporter = reporter_of(waiters)
+    heartbeat = heartbeat_of(waiters)
     waiters.table()
     monkeypatch.setattr(waiters.clients, "dynamodb", away)
     with pytest.raises(BrokerAwayError):
-        reporter.leave("w1", [StartedRun("q", "a", 1)])
+        heartbeat.leave("w1", [StartedRun("q", "a", 1)])

@@ -7,13 +7,14 @@ from typing import Any
 import pytest
 
 from laneway.brokers.aws.sqs import inflight
-from laneway.brokers.aws.sqs.inflight import HeldMessage, HeldMessages
+from laneway.brokers.aws.sqs.inflight import HeldMessage
 from laneway.brokers.aws.sqs.message import Message, MessageNote, SQSQueue, resend_of
 from laneway.clock import ManualClock
 from laneway.errors import BrokerAwayError
 from laneway.jobs.data import Kind
 from laneway.jobs.settlement import buried, done, failed, postponed, released
 from laneway.testing.conformance.fixtures import bodies, call, calls, job, keys, put
+from tests.support.aws.brokers import make_broker
 from tests.support.aws.endpoints import Place
 from tests.support.aws.turn_bench import Bench, Lost, Rig, bench, sentences, virtual_server
 
@@ -243,8 +244,8 @@ def test_a_later_version_of_a_job_is_not_taken_for_a_repeat_of_it(bench: Bench) 
     put(rig, "a")  # type: ignore[arg-type]
     hand = rig.hand()
     claim = hand.one()
-    message = rig.turns._stock.claims[claim.ref].held[0].message
-    rig.sender.send(message.channel, [(resend_of(message, attempt=1, retry_count=0), 0)])
+    message = rig.inflight.claims[claim.ref].held[0].message
+    rig.sender.send(message.sqs_queue, [(resend_of(message, attempt=1, retry_count=0), 0)])
     assert hand.claim() == []
     assert server.counts("q") == (0, 2, 0)
     hand.settle(released(claim))
@@ -301,23 +302,23 @@ def test_a_job_that_was_buried_and_revived_runs(bench: Bench) -> None:
     put(rig, "a")  # type: ignore[arg-type]
     hand = rig.hand()
     claim = hand.one()
-    message = rig.turns._stock.claims[claim.ref].held[0].message
+    message = rig.inflight.claims[claim.ref].held[0].message
     hand.settle(buried(claim, "no"))
-    rig.sender.send(message.channel, [(resend_of(message, retry_count=-1), 0)])
+    rig.sender.send(message.sqs_queue, [(resend_of(message, retry_count=-1), 0)])
     assert keys(hand.claim()) == ["a"]
 
 
 def _message(id: str, message_id: str = "m", receipt: str = "r", hop: int = 0) -> Message:
-    channel = SQSQueue("q", "q", "url")
+    sqs_queue = SQSQueue("q", "q", "url")
     return Message(
-        channel, receipt, message_id, "", MessageNote(id, hop=hop), {}, Kind.PLAIN, 1, 0.0, hidden_until=30.0
+        sqs_queue, receipt, message_id, "", MessageNote(id, hop=hop), {}, Kind.PLAIN, 1, 0.0, hidden_until=30.0
     )
 
 
-def test_ended_jobs_are_remembered_for_ten_minutes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ended_jobs_are_remembered_for_ten_minutes(fake: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """And so many at most: the oldest go first."""
     clock = ManualClock()
-    held = HeldMessages(clock)
+    held = make_broker(fake, clock=clock).inflight.holding
     held.end(_message("a"))
     clock.advance(599)
     held.end(_message("b"))

@@ -68,9 +68,9 @@ def test_queues_of_others_are_left_out(shared: Place, role: Role) -> None:
 
 def test_a_queue_that_one_may_only_send_to_is_left_out(shared: Place) -> None:
     with allowed(shared, "worker", "q") as broker, allowed(shared, "producer", "theirs") as producer:
-        assert isinstance(broker.clients, Guarded)
-        assert isinstance(producer.clients, Guarded)
-        broker.clients.policy["Statement"] += producer.clients.policy["Statement"]
+        assert isinstance(broker.account.clients, Guarded)
+        assert isinstance(producer.account.clients, Guarded)
+        broker.account.clients.policy["Statement"] += producer.account.clients.policy["Statement"]
         broker.declare("q", 1)
         broker.enqueue([job("sent", queue="theirs")])
         assert [each.queue for each in broker.inspect.stats()] == ["q"]
@@ -119,11 +119,11 @@ def test_a_worker_hears_and_publishes(fake: Place, caplog: pytest.LogCaptureFixt
         app.publish("shipped", order)
         tally.note(order)
 
-    assert isinstance(broker.clients, Guarded)
+    assert isinstance(broker.account.clients, Guarded)
     with caplog.at_level(logging.WARNING), running(app):
-        fake.sns_client.publish(TopicArn=broker.topics.arn(TOPIC), Message="7")
+        fake.sns_client.publish(TopicArn=broker.account.topics.arn(TOPIC), Message="7")
         tally.wait_for(1)
-    assert broker.clients.denied == []
+    assert broker.account.clients.denied == []
     assert not caplog.messages
     with pytest.raises(BrokerError, match="sns:Publish"):
         app.publish("holiday", 1, generic=True)

@@ -25,7 +25,7 @@ def test_a_queue_in_numbers(aws: Place) -> None:
         hand.settle(done(claims["done"]), buried(claims["dead"], "no"))
         broker.enqueue([job("queued"), job("soon", delay_s=600), job("later", delay_s=30 * DAY)])
         broker.enqueue([call("k", "x"), call("k", "y", delay_s=DAY)])
-        broker.reporter.round()
+        broker.heartbeat.round()
         found = numbers(broker)
     assert (found.length, found.delayed, found.fresh, found.retries) == (5, 3, 5, 0)
     assert (found.busy, found.dead, found.processed, found.failed) == (1, 1, 1, 1)
@@ -37,7 +37,7 @@ def test_retries_in_the_table_and_what_nobody_polls(aws: Place) -> None:
         hand = ScriptedWorker(broker)
         broker.enqueue([job("a")])
         hand.settle(failed(hand.one(), "not now", 5, 2 * DAY))
-        broker.tables.of("q")
+        broker.account.tables.of("q")
         broker.enqueue([call("k", "late", perform_at=time.time() + 0.2)])
         found = numbers(broker)
         assert (found.length, found.fresh, found.retries) == (2, 1, 1)
@@ -179,8 +179,10 @@ def test_a_long_table_is_not_counted_again_at_once(fake: Place, monkeypatch: pyt
     with ready(fake) as broker:
         broker.enqueue([job("a", delay_s=DAY), job("b", delay_s=DAY)])
         assert numbers(broker).delayed == 2
-        before = fake.dynamodb_client.describe_table(TableName=TABLE) and broker.clients.requests["dynamodb.Query"]
+        before = (
+            fake.dynamodb_client.describe_table(TableName=TABLE) and broker.account.clients.requests["dynamodb.Query"]
+        )
         broker.enqueue([job("c", delay_s=DAY)])
         assert numbers(broker).delayed == 2
         # Only the names of the queues were asked for.
-        assert broker.clients.requests["dynamodb.Query"] == before + 1
+        assert broker.account.clients.requests["dynamodb.Query"] == before + 1

@@ -43,7 +43,7 @@ def status(place: Place, key: str, identity: str | None = None) -> Status:
 
 
 def table_of(broker: AWSBroker) -> Table:
-    table = broker.tables.of("q")
+    table = broker.account.tables.of("q")
     assert table is not None
     return table
 
@@ -66,7 +66,7 @@ class Interference:
 
     def __init__(self, broker: AWSBroker, service: str, operation: str, *, after: bool) -> None:
         self.asked = 0
-        ask = getattr(broker.clients, service)
+        ask = getattr(broker.account.clients, service)
 
         def interfere(name: str, **params: Any) -> Any:
             if name != operation:
@@ -78,7 +78,7 @@ class Interference:
                 ask(name, **params)
             raise BrokerAwayError("AWS is away.")
 
-        setattr(broker.clients, service, interfere)
+        setattr(broker.account.clients, service, interfere)
 
 
 # -- every status --------------------------------------------------------------------------------------
@@ -211,7 +211,7 @@ def test_what_runs_elsewhere_is_known_by_heartbeats(aws: Place) -> None:
         hand = ScriptedWorker(broker)
         claims = {claim.key: claim for _ in range(3) for claim in hand.claim(limit=10)}
         assert status(aws, "a") == "queued"
-        broker.reporter.round()
+        broker.heartbeat.round()
         assert status(aws, "a") == status(aws, "k", "x") == "running"
         hand.settle(done(claims["a"]))
         assert status(aws, "a") == "done"
@@ -232,8 +232,9 @@ def test_a_dead_worker_runs_nothing(fake: Place) -> None:
 def test_heartbeats_are_read_once_a_second_and_stay_small(fake: FakeServer) -> None:
     with recording(fake) as broker:
         ScriptedWorker(broker)
-        broker.reporter.running = lambda worker: ["x" * (LONGEST_TOLD + 1), *(f"job-{n}" for n in range(MOST_TOLD + 9))]
-        broker.reporter.round()
+        ids = ["x" * (LONGEST_TOLD + 1), *(f"job-{n}" for n in range(MOST_TOLD + 9))]
+        broker.inflight.running = lambda worker: ids  # type: ignore[method-assign]
+        broker.heartbeat.round()
         before = fake.requests["dynamodb.Query"]
         assert broker.status("q", "job-0") == broker.status("q", f"job-{MOST_TOLD - 1}") == "running"
         assert broker.status("q", f"job-{MOST_TOLD}") == "queued"
@@ -285,7 +286,7 @@ def test_what_dynamodb_leaves_undone_is_tried_again(fake: Place, monkeypatch: py
         put(broker, "a", "b", "c")
         hand = ScriptedWorker(broker)
         claims = hand.claim()
-        ask, asked = broker.clients.dynamodb, list[int]()
+        ask, asked = broker.account.clients.dynamodb, list[int]()
 
         def partly(operation: str, **params: Any) -> dict[str, Any]:
             if operation != "batch_write_item":
@@ -295,7 +296,7 @@ def test_what_dynamodb_leaves_undone_is_tried_again(fake: Place, monkeypatch: py
             answer = ask(operation, RequestItems={name: requests[:1]})
             return {**answer, "UnprocessedItems": {name: requests[1:]} if requests[1:] else {}}
 
-        monkeypatch.setattr(broker.clients, "dynamodb", partly)
+        monkeypatch.setattr(broker.account.clients, "dynamodb", partly)
         hand.settle(*map(done, claims))
         assert asked == [3, 2, 1]
         assert sorted(rows(fake)) == ["a", "b", "c"]
@@ -360,7 +361,7 @@ def test_without_records_nothing_is_written_and_it_is_said_how_to_have_them(fake
         claims = {claim.key: claim for claim in hand.claim()}
         hand.settle(done(claims["a"]), buried(claims["b"], "no"))
         broker.enqueue([job("later", delay_s=DAY)])
-        broker.reporter.round()
+        broker.heartbeat.round()
         assert broker.cancel("q", "later")
         assert broker.operate.revive("q", ["b"]) == 1
         assert rows(fake) == {}

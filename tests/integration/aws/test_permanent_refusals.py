@@ -56,7 +56,7 @@ def test_ten_foreign_attributes_travel_with_a_job_that_is_sent_on(bench: Bench) 
     for attempt in (1, 2):
         claim = hand.one()
         assert claim.attempt == attempt
-        (held,) = next(iter(rig.turns._stock.claims.values())).held
+        (held,) = next(iter(rig.inflight.claims.values())).held
         assert held.message.attributes == given
         assert hand.settle(failed(claim, "no", 25, 0.0)) == []
     assert hand.settle(buried(hand.one(), "never")) == []
@@ -196,7 +196,7 @@ def test_a_dead_letter_that_cannot_be_sent_leaves_its_job_where_it_is(
 
     if how == "gone":
         for fifo in (False, True):
-            rig.channels.dead_letters(rig.channels.of("q", fifo))
+            rig.account.queues.dead_letter_queue(rig.account.queues.of("q", fifo))
         for name in names:
             server.sqs_client.delete_queue(QueueUrl=server.queue_url(name))
         watches.clear()

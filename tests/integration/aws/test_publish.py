@@ -56,8 +56,8 @@ def noting(fake: FakeServer) -> Iterator[AWSBroker]:
 
 
 def requests(broker: AWSBroker) -> list[tuple[str, list[str]]]:
-    assert isinstance(broker.clients, Noting)
-    return broker.clients.published
+    assert isinstance(broker.account.clients, Noting)
+    return broker.account.clients.published
 
 
 # -- what is written -----------------------------------------------------------------------------------
@@ -134,7 +134,7 @@ def test_one_is_published_and_many_are_in_tens_and_in_order(noting: AWSBroker, f
         ("publish_batch", ids[10:20]),
         ("publish", ids[20:]),
     ]
-    assert noting.clients.requests["sns.PublishBatch"] == 2
+    assert noting.account.clients.requests["sns.PublishBatch"] == 2
     assert sorted(note_in(raw)["id"] for raw in fake.receive_all(MAILER)) == sorted(["one", *ids])
 
 
@@ -158,7 +158,9 @@ def test_the_largest_that_is_not_refused_arrives_and_can_be_retried(aws: Place) 
         )
         assert "and SNS takes 262144 at most; store the data elsewhere and publish where it is." in said(refused)
         assert refused.value.place == (TOPIC, "e1")
-        assert broker.clients.requests["sns.Publish"] == broker.clients.requests["sns.PublishBatch"] == 0
+        assert (
+            broker.account.clients.requests["sns.Publish"] == broker.account.clients.requests["sns.PublishBatch"] == 0
+        )
         broker.enqueue([event("e1", "1" * most)])
         assert [len(body) for body in bodies(ScriptedWorker(broker).one(queue=MAILER))] == [most]
 
@@ -266,9 +268,9 @@ def test_a_topic_that_is_missing_is_told_and_made_in_development(aws: Place) -> 
             assert "create it with `laneway aws create TARGET --publishes EVENT`." in str(missing.value)
         broker.health.auto_create = True
         broker.enqueue([event("e1")])
-        assert broker.topics.exists(TOPIC)
+        assert broker.account.topics.exists(TOPIC)
         broker.enqueue([event("e2", topic="another"), event("e3", topic="another")])
-        assert broker.topics.exists("another")
+        assert broker.account.topics.exists("another")
 
 
 def test_names_have_the_prefix_and_the_account_of_the_url(fake: FakeServer) -> None:
@@ -277,9 +279,9 @@ def test_names_have_the_prefix_and_the_account_of_the_url(fake: FakeServer) -> N
     with opened(fake, table=None, prefix="p-") as broker:
         broker.enqueue([event("e1")])
         assert keys(ScriptedWorker(broker).claim(queue=MAILER)) == [f"e1@{MAILER}"]
-        assert broker.clients.requests["sts.GetCallerIdentity"] == 1
+        assert broker.account.clients.requests["sts.GetCallerIdentity"] == 1
         broker.enqueue([event("e2")])
-        assert broker.clients.requests["sts.GetCallerIdentity"] == 1
+        assert broker.account.clients.requests["sts.GetCallerIdentity"] == 1
 
 
 # -- what a run publishes ------------------------------------------------------------------------------

@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from laneway.brokers.aws.account import Account
 from laneway.brokers.aws.clients import Clients
 from laneway.brokers.aws.errors import AWSError, ConditionError, DeniedError, MissingError, MissingQueueError, explain
 from laneway.brokers.aws.settings import AWSSettings
@@ -19,6 +18,7 @@ from laneway.brokers.aws.sqs.queues import SQSQueues
 from laneway.clock import ManualClock
 from laneway.errors import BrokerAwayError
 from laneway.urls import Url
+from tests.support.aws.brokers import make_account
 from tests.support.aws.servers import ACCOUNT, FakeServer, MotoServer
 
 AWS = FakeServer | MotoServer
@@ -41,55 +41,55 @@ def clients_of(settings: AWSSettings) -> Clients:
     return clients
 
 
-def channels_of(server: AWS, clock: ManualClock | None = None, **options: Any) -> tuple[SQSQueues, Clients]:
+def queues_of(server: AWS, clock: ManualClock | None = None, **options: Any) -> tuple[SQSQueues, Clients]:
     settings = server.settings(**options)
     clients = clients_of(settings)
-    return Account(settings, clock=clock or ManualClock(), clients=clients).queues, clients
+    return make_account(server, settings=settings, clock=clock or ManualClock(), clients=clients).queues, clients
 
 
 def test_a_queue_is_the_sqs_queue_of_its_name(aws: AWS) -> None:
     aws.create_queue("shop-mail")
     aws.create_queue("shop-mail.fifo")
-    channels, clients = channels_of(aws, prefix="shop-")
-    found = channels.existing("mail")
+    queues, clients = queues_of(aws, prefix="shop-")
+    found = queues.existing("mail")
     assert [(each.queue, each.name, each.fifo) for each in found] == [
         ("mail", "shop-mail", False),
         ("mail", "shop-mail.fifo", True),
     ]
-    assert [channels.of("mail", False), channels.of("mail", True)] == found
-    assert channels.attributes(found[1])["FifoQueue"] == "true"
-    assert channels.known() == ["mail"]
+    assert [queues.of("mail", False), queues.of("mail", True)] == found
+    assert queues.attributes(found[1])["FifoQueue"] == "true"
+    assert queues.known() == ["mail"]
     assert clients.requests == {"sqs.GetQueueUrl": 2, "sqs.GetQueueAttributes": 1}
 
 
 def test_what_is_missing_is_looked_for_again_after_a_minute(fake: FakeServer) -> None:
     clock = ManualClock()
-    channels, clients = channels_of(fake, clock)
+    queues, clients = queues_of(fake, clock)
     with pytest.raises(MissingError) as caught:
-        channels.of("mail", True)
+        queues.of("mail", True)
     assert str(caught.value) == (
         f"There is no SQS queue mail.fifo at {fake.endpoint}, which the keyed tasks of the queue mail need; create it "
         "with `laneway aws create`."
     )
     fake.create_queue("mail.fifo")
     clock.advance(59)
-    assert channels.existing("mail") == []
+    assert queues.existing("mail") == []
     clock.advance(2)
-    assert [each.name for each in channels.existing("mail")] == ["mail.fifo"]
+    assert [each.name for each in queues.existing("mail")] == ["mail.fifo"]
     asked = clients.requests.total()
-    assert channels.of("mail", True).name == "mail.fifo"
+    assert queues.of("mail", True).name == "mail.fifo"
     assert clients.requests.total() == asked
 
 
 def test_what_aws_says_is_gone_is_looked_for_again(fake: FakeServer) -> None:
     clock = ManualClock()
     fake.create_queue("mail")
-    channels, _ = channels_of(fake, clock)
-    channel = channels.of("mail", False)
-    channels.forget(channel)
-    assert channels.existing("mail") == []
+    queues, _ = queues_of(fake, clock)
+    sqs_queue = queues.of("mail", False)
+    queues.forget(sqs_queue)
+    assert queues.existing("mail") == []
     clock.advance(61)
-    assert channels.existing("mail") == [channel]
+    assert queues.existing("mail") == [sqs_queue]
 
 
 def test_the_queue_of_the_url_is_default_and_is_not_looked_up(fake: FakeServer) -> None:
@@ -98,42 +98,42 @@ def test_the_queue_of_the_url_is_default_and_is_not_looked_up(fake: FakeServer) 
     settings = AWSSettings.from_url(Url.parse(url.replace("localhost", "127.0.0.1")), {})
     assert (settings.account, settings.endpoint) == (ACCOUNT, fake.endpoint)
     clients = clients_of(settings)
-    channels = Account(settings, clock=ManualClock(), clients=clients).queues
-    assert channels.of("default", True).url == settings.default_url
+    queues = make_account(fake, settings=settings, clock=ManualClock(), clients=clients).queues
+    assert queues.of("default", True).url == settings.default_url
     assert not clients.requests
-    assert channels.of("default", False).name == "jobs"
+    assert queues.of("default", False).name == "jobs"
     assert clients.requests == {"sqs.GetQueueUrl": 1}
 
 
 def test_dead_letters_go_where_the_redrive_policy_says(aws: AWS) -> None:
     aws.create_queues("mail")
-    channels, clients = channels_of(aws)
+    queues, clients = queues_of(aws)
     for fifo in (False, True):
-        dead = channels.dead_letters(channels.of("mail", fifo))
+        dead = queues.dead_letter_queue(queues.of("mail", fifo))
         assert dead is not None
         assert (dead.queue, dead.name, dead.fifo) == ("mail", "mail-deadletter" + ".fifo" * fifo, fifo)
     asked = clients.requests.total()
-    channels.dead_letters(channels.of("mail", True))
+    queues.dead_letter_queue(queues.of("mail", True))
     assert clients.requests.total() == asked
 
 
 def test_without_a_policy_dead_letters_are_found_by_name(aws: AWS) -> None:
     clock = ManualClock()
     aws.create_queue("mail.fifo")
-    channels, _ = channels_of(aws, clock)
-    channel = channels.of("mail", True)
-    assert channels.dead_letters(channel) is None
+    queues, _ = queues_of(aws, clock)
+    sqs_queue = queues.of("mail", True)
+    assert queues.dead_letter_queue(sqs_queue) is None
     aws.create_queue("mail-deadletter.fifo")
     clock.advance(61)
-    dead = channels.dead_letters(channel)
+    dead = queues.dead_letter_queue(sqs_queue)
     assert dead is not None
     assert (dead.name, dead.fifo) == ("mail-deadletter.fifo", True)
 
 
 def test_a_name_that_sqs_does_not_take_is_told(fake: FakeServer) -> None:
-    channels, _ = channels_of(fake, prefix="x" * 70)
+    queues, _ = queues_of(fake, prefix="x" * 70)
     with pytest.raises(MissingError, match="SQS takes 80 characters at most; give the queue a shorter name"):
-        channels.of("mail-of-all", False)
+        queues.of("mail-of-all", False)
 
 
 # -- calling ------------------------------------------------------------------------------------------

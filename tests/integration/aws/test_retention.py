@@ -115,38 +115,38 @@ def test_a_message_without_room_is_buried_before_sqs_forgets_it(bench: Bench) ->
 
 def test_what_may_not_be_read_is_taken_to_be_four_days(bench: Bench) -> None:
     rig, server, _ = bench.virtual()
-    channel = rig.channels.of("q", True)
-    server.sqs_client.set_queue_attributes(QueueUrl=channel.url, Attributes={"MessageRetentionPeriod": "1209600"})
+    sqs_queue = rig.account.queues.of("q", True)
+    server.sqs_client.set_queue_attributes(QueueUrl=sqs_queue.url, Attributes={"MessageRetentionPeriod": "1209600"})
 
     def forbids(operation: str, params: object, answer: object) -> None:
         if operation == "get_queue_attributes":
             raise DeniedError("You may not look at it.", code="AccessDenied")
 
     with rig.watched(forbids):
-        limits = rig.channels.limits(channel)
+        limits = rig.account.queues.limits(sqs_queue)
     assert (limits.retention_s, limits.max_receives) == (4 * DAY, None)
 
 
 def test_limits_are_read_with_the_redrive_policy_and_kept(bench: Bench) -> None:
     rig, server, clock = bench.virtual()
-    channel = rig.channels.of("q", False)
-    rig.channels.dead_letters(channel)
+    sqs_queue = rig.account.queues.of("q", False)
+    rig.account.queues.dead_letter_queue(sqs_queue)
     before = server.requests["sqs.GetQueueAttributes"]
-    limits = rig.channels.limits(channel)
+    limits = rig.account.queues.limits(sqs_queue)
     assert (limits.retention_s, limits.max_receives) == (4 * DAY, 1_000)
-    server.sqs_client.set_queue_attributes(QueueUrl=channel.url, Attributes={"MessageRetentionPeriod": "1209600"})
-    assert rig.channels.limits(channel) == limits
+    server.sqs_client.set_queue_attributes(QueueUrl=sqs_queue.url, Attributes={"MessageRetentionPeriod": "1209600"})
+    assert rig.account.queues.limits(sqs_queue) == limits
     assert server.requests["sqs.GetQueueAttributes"] == before
     clock.advance(601)
-    assert rig.channels.limits(channel).retention_s == 14 * DAY
+    assert rig.account.queues.limits(sqs_queue).retention_s == 14 * DAY
 
 
 def test_a_queue_that_cannot_be_asked_is_away(bench: Bench) -> None:
     rig, _, _ = bench.virtual()
-    channel = rig.channels.of("q", False)
+    sqs_queue = rig.account.queues.of("q", False)
 
     def away(operation: str, params: object, answer: object) -> None:
         raise BrokerRefusedError("not now")
 
     with rig.watched(away), pytest.raises(BrokerError, match="not now"):
-        rig.channels.limits(channel)
+        rig.account.queues.limits(sqs_queue)

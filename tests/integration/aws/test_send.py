@@ -9,7 +9,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from laneway.brokers.aws.account import Account
 from laneway.brokers.aws.clients import Clients
 from laneway.brokers.aws.errors import BatchRefusedError, MissingError
 from laneway.brokers.aws.sqs import send_batch
@@ -23,11 +22,12 @@ from laneway.brokers.aws.sqs.message import (
     resend_of,
     size_of,
 )
-from laneway.brokers.aws.sqs.send import MessageSender, TimedMessage
+from laneway.brokers.aws.sqs.send import TimedMessage
 from laneway.clock import ManualClock, SystemClock
 from laneway.errors import BrokerAwayError, BrokerError, EnqueueError
 from laneway.jobs.data import Hints, Kind, NewJob
 from laneway.jobs.ticket import execute_after
+from tests.support.aws.brokers import make_broker
 from tests.support.aws.fault_proxy import ERROR_500, LOST, REQUEST_THROTTLED, RESET, FaultProxy, Partly
 from tests.support.aws.servers import FakeServer, MotoServer, Place
 
@@ -75,15 +75,14 @@ class Rig:
         settings = server.settings(**options)
         self.clients = _clients.setdefault(server.endpoint, Flaky(settings))  # making one takes longer than a test
         self.clients.reset()
-        account = Account(settings, clock=self.clock, clients=self.clients)
-        self.channels = account.queues
-        self.sender = MessageSender(self.clients, self.channels, account.tables, settings, self.clock)
+        broker = make_broker(server, clock=self.clock, clients=self.clients, **options)
+        self.account, self.sender = broker.account, broker.sender
         for name in ("q", "q.fifo", "other"):
             server.create_queue(name, MaximumMessageSize=settings.max_body)
 
     def messages(self, name: str = "q") -> list[Message]:
-        channel = self.channels.of(name.removesuffix(".fifo"), name.endswith(".fifo"))
-        return [read(channel, raw, 0.0, 30.0) for raw in self.server.receive_all(name)]
+        sqs_queue = self.account.queues.of(name.removesuffix(".fifo"), name.endswith(".fifo"))
+        return [read(sqs_queue, raw, 0.0, 30.0) for raw in self.server.receive_all(name)]
 
     def ids(self, name: str = "q") -> list[str]:
         return [message.note.id for message in self.messages(name)]
@@ -266,7 +265,7 @@ def test_a_queue_that_is_gone_is_told_and_looked_for_again(rig: Rig) -> None:
     rig.server.sqs_client.delete_queue(QueueUrl=rig.server.queue_url("q"))
     with pytest.raises(MissingError, match="The SQS queue q is gone; create it with `laneway aws create`"):
         rig.sender.enqueue([job("l")])
-    assert rig.channels.existing("q") == [rig.channels.of("q", True)]
+    assert rig.account.queues.existing("q") == [rig.account.queues.of("q", True)]
 
 
 def test_a_queue_that_was_missing_takes_jobs_as_soon_as_it_is_made(rig: Rig) -> None:
@@ -391,9 +390,9 @@ def test_sqs_that_stays_away_is_told(fake: FakeServer, monkeypatch: pytest.Monke
 
 def test_what_is_sent_by_itself_is_named_too(rig: Rig) -> None:
     rig.clients.failed = {"k1": FAULT}
-    channel = rig.channels.of("q", False)
+    sqs_queue = rig.account.queues.of("q", False)
     with pytest.raises(BatchRefusedError) as caught:
-        rig.sender.send(channel, [(OutgoingMessage(TICKET, MessageNote(f"k{n}")), 0) for n in range(3)])
+        rig.sender.send(sqs_queue, [(OutgoingMessage(TICKET, MessageNote(f"k{n}")), 0) for n in range(3)])
     assert str(caught.value) == (
         "1 of 3 jobs was not stored, the job 'k1': SQS does not take the job 'k1' "
         "(InvalidMessageContents: Bad character)."
@@ -472,7 +471,9 @@ def test_a_hop_keeps_its_time_until_it_is_due(later: Rig) -> None:
         waited.append(entry.get("DelaySeconds", 0))
         clock.advance(waited[-1])
         raw = {"Body": entry["MessageBody"], "MessageId": "m", "ReceiptHandle": "r"}
-        message = read(rig.channels.of("q", False), {**raw, "MessageAttributes": entry["MessageAttributes"]}, 0.0, 30.0)
+        message = read(
+            rig.account.queues.of("q", False), {**raw, "MessageAttributes": entry["MessageAttributes"]}, 0.0, 30.0
+        )
         at = execute_after(message.body)
         assert at == int(NOW) + 2_001
         if at <= clock.now():
@@ -523,7 +524,7 @@ def test_with_a_table_longer_delays_and_all_of_keyed_calls_wait_there(later: Rig
 def test_a_table_that_fails_is_told(later: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     rig, entries = later, later.clients.entries
     rig.server.create_table("q")
-    table = Account(rig.server.settings(), clock=rig.clock, clients=rig.clients).tables.of("q")
+    table = rig.account.tables.of("q")
     monkeypatch.setattr(type(table), "put", _fail)
     with pytest.raises(BrokerError) as caught:
         rig.sender.enqueue([job("now"), *jobs(30, delay_s=1_000.0)])

@@ -482,7 +482,7 @@ def test_a_death_that_the_table_counts_travels_on_and_counts_once(bench: Bench) 
     server.create_table("t")
     put(rig, "a")  # type: ignore[arg-type]
     rig.hand().one()
-    table = rig.tables.of("q")
+    table = rig.account.tables.of("q")
     assert table is not None
     table.add_deaths(["a"])
     clock.advance(31)

@@ -29,13 +29,13 @@ def broker(aws: Place) -> Iterator[AWSBroker]:
     """One whose topic and queue exist, and nothing more."""
     aws.create_queue(QUEUE)
     with opened(aws) as broker:
-        broker.topics.create(TOPIC)
+        broker.account.topics.create(TOPIC)
         yield broker
 
 
 def attributes(place: Place, broker: AWSBroker) -> dict[str, str]:
     """What SNS says of the subscription."""
-    [told] = place.sns_client.list_subscriptions_by_topic(TopicArn=broker.topics.arn(TOPIC))["Subscriptions"]
+    [told] = place.sns_client.list_subscriptions_by_topic(TopicArn=broker.account.topics.arn(TOPIC))["Subscriptions"]
     answer = place.sns_client.get_subscription_attributes(SubscriptionArn=told["SubscriptionArn"])
     found: dict[str, str] = answer["Attributes"]
     return found
@@ -43,7 +43,7 @@ def attributes(place: Place, broker: AWSBroker) -> dict[str, str]:
 
 def by_hand(place: Place, broker: AWSBroker, **attributes: str) -> None:
     """As the Ruby original, or somebody else, subscribes."""
-    arn, endpoint = broker.topics.arn(TOPIC), place.arn(place.queue_url(QUEUE))
+    arn, endpoint = broker.account.topics.arn(TOPIC), place.arn(place.queue_url(QUEUE))
     place.sns_client.subscribe(TopicArn=arn, Protocol="sqs", Endpoint=endpoint, Attributes=attributes)
 
 
@@ -55,7 +55,7 @@ def policy_of(place: Place) -> dict[str, Any]:
 
 def publish(place: Place, broker: AWSBroker, body: str, **attributes: str) -> None:
     values = {name: {"DataType": "String", "StringValue": value} for name, value in attributes.items()}
-    place.sns_client.publish(TopicArn=broker.topics.arn(TOPIC), Message=body, MessageAttributes=values)
+    place.sns_client.publish(TopicArn=broker.account.topics.arn(TOPIC), Message=body, MessageAttributes=values)
 
 
 def test_a_queue_is_subscribed_raw_and_its_topic_may_send(aws: Place, broker: AWSBroker) -> None:
@@ -65,7 +65,7 @@ def test_a_queue_is_subscribed_raw_and_its_topic_may_send(aws: Place, broker: AW
     assert told.get("FilterPolicy", "{}") in ("", "{}")
     [statement] = policy_of(aws)["Statement"]
     assert statement["Principal"] == {"Service": "sns.amazonaws.com"}
-    assert statement["Condition"] == {"ArnEquals": {"aws:SourceArn": broker.topics.arn(TOPIC)}}
+    assert statement["Condition"] == {"ArnEquals": {"aws:SourceArn": broker.account.topics.arn(TOPIC)}}
     publish(aws, broker, '{"order":1}')
     assert [message["Body"] for message in aws.receive_all(QUEUE)] == ['{"order":1}']
 
@@ -75,7 +75,7 @@ def test_what_is_so_already_is_not_written(aws: Place, broker: AWSBroker) -> Non
     before = policy_of(aws)
     with opened(aws) as other:
         assert not other.events.subscribe(Subscription(TOPIC, QUEUE, GERMAN))
-        assert not WRITES & set(other.clients.requests)
+        assert not WRITES & set(other.account.clients.requests)
     assert policy_of(aws) == before
 
 
@@ -126,7 +126,7 @@ def test_the_policy_of_the_ruby_original_suffices(aws: Place, broker: AWSBroker)
         "Principal": "*",
         "Action": ["SQS:SendMessage"],
         "Resource": aws.arn(aws.queue_url(QUEUE)),
-        "Condition": {"ArnEquals": {"aws:SourceArn": broker.topics.arn(TOPIC)}},
+        "Condition": {"ArnEquals": {"aws:SourceArn": broker.account.topics.arn(TOPIC)}},
     }
     policy = json.dumps({"Version": "2012-10-17", "Statement": [allowed]})
     aws.sqs_client.set_queue_attributes(QueueUrl=aws.queue_url(QUEUE), Attributes={"Policy": policy})
@@ -170,7 +170,7 @@ def test_names_have_their_prefix_and_others_are_left_out(aws: Place, broker: AWS
     broker.events.subscribe(WANTED)
     with opened(aws, prefix="x-") as other:
         aws.create_queue(f"x-{QUEUE}")
-        other.topics.create(TOPIC)
+        other.account.topics.create(TOPIC)
         assert other.events.subscriptions() == []
         assert other.events.subscribe(WANTED)
         assert other.events.subscriptions() == other.events.subscriptions(TOPIC) == [WANTED]
@@ -180,14 +180,14 @@ def test_names_have_their_prefix_and_others_are_left_out(aws: Place, broker: AWS
 
 def test_all_pages_are_read(aws: Place) -> None:
     with opened(aws) as broker:
-        arn = broker.topics.create(TOPIC)
-        start = broker.topics.arn("").replace(":sns:", ":sqs:")
+        arn = broker.account.topics.create(TOPIC)
+        start = broker.account.topics.arn("").replace(":sns:", ":sqs:")
         for number in range(105):
             endpoint = f"{start}app{number:03}-{TOPIC}"
             aws.sns_client.subscribe(TopicArn=arn, Protocol="sqs", Endpoint=endpoint)
-        ties = list(broker.ties.of(TOPIC))
+        ties = list(broker.events.of(TOPIC))
         assert len({tie.queue for tie in ties}) == len(ties) == 105
-        assert len(list(broker.ties.all())) == 105
+        assert len(list(broker.events.all())) == 105
 
 
 def test_a_queue_or_topic_that_is_missing_is_named(aws: Place) -> None:
@@ -200,7 +200,7 @@ def test_a_queue_or_topic_that_is_missing_is_named(aws: Place) -> None:
         with pytest.raises(MissingError, match=f"no SNS topic {TOPIC} .*`laneway aws create`") as error:
             broker.events.subscribe(WANTED)
         said(error)
-        assert "sqs.SetQueueAttributes" not in broker.clients.requests
+        assert "sqs.SetQueueAttributes" not in broker.account.clients.requests
 
 
 # -- for somebody who may not do everything ------------------------------------------------------------
@@ -218,8 +218,8 @@ def test_whoever_finds_all_in_order_needs_only_look(aws: Place, broker: AWSBroke
     broker.events.subscribe(Subscription(TOPIC, QUEUE, GERMAN))
     worker = restricted(aws, *LOOKING)
     assert not worker.events.subscribe(Subscription(TOPIC, QUEUE, GERMAN))
-    assert isinstance(worker.clients, Guarded)
-    assert worker.clients.denied == []
+    assert isinstance(worker.account.clients, Guarded)
+    assert worker.account.clients.denied == []
 
 
 @pytest.mark.parametrize("lacking", LOOKING)

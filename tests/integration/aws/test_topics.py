@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from laneway.brokers.aws.clients import Clients
 from laneway.brokers.aws.sns.topics import Topics
+from tests.support.aws.brokers import make_account
 from tests.support.aws.endpoints import ACCOUNT, REGION, Place
 
 
-def topics(place: Place, **options: object) -> Topics:
-    settings = place.settings(**options)
-    return Topics(Clients.of(settings, **place.clients), settings)
+def topics(place: Place, **options: Any) -> Topics:
+    return make_account(place, **options).topics
 
 
 def test_an_arn_is_that_of_the_topic_that_is_made(aws: Place) -> None:
@@ -25,12 +26,11 @@ def test_an_arn_is_that_of_the_topic_that_is_made(aws: Place) -> None:
 
 
 def test_the_account_is_asked_for_once_unless_it_is_known(moto: Place) -> None:
-    settings = moto.settings()
-    clients = Clients.of(settings, **moto.clients)
-    found = Topics(clients, settings)
+    account = make_account(moto)
+    found = account.topics
     assert found.arn("t") == f"arn:aws:sns:{REGION}:{ACCOUNT}:t"
     assert found.arn("u") == f"arn:aws:sns:{REGION}:{ACCOUNT}:u"
-    assert clients.requests == {"sts.GetCallerIdentity": 1}
+    assert account.clients.requests == {"sts.GetCallerIdentity": 1}
     other = topics(moto, account="999999999999")
     assert other.arn("t") == f"arn:aws:sns:{REGION}:999999999999:t"
 

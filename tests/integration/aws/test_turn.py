@@ -29,12 +29,16 @@ def test_a_job_is_claimed_and_is_gone_when_it_is_done(aws: Place, bench: Bench) 
     claim = hand.one()
     assert (claim.key, claim.kind, claim.attempt, claim.retry_count) == ("a", Kind.PLAIN, 1, -1)
     assert (claim.payloads, claim.headers, claim.error) == ([Payload('{"n":1}')], {"h": "1"}, None)
-    assert (rig.turns.holding("q"), rig.turns.is_held("q", "a"), rig.turns.is_held("q", "b")) == (1, True, False)
-    assert not rig.turns.is_held("other", "a")
+    assert (rig.inflight.count("q"), rig.inflight.is_claimed("q", "a"), rig.inflight.is_claimed("q", "b")) == (
+        1,
+        True,
+        False,
+    )
+    assert not rig.inflight.is_claimed("other", "a")
     assert aws.counts("q") == (0, 1, 0)
     assert hand.settle(done(claim)) == []
     assert aws.counts("q") == (0, 0, 0)
-    assert (rig.turns.holding("q"), rig.turns.is_held("q", "a")) == (0, False)
+    assert (rig.inflight.count("q"), rig.inflight.is_claimed("q", "a")) == (0, False)
     assert rig.counts == [("q", 1, 0)]
 
 
@@ -160,7 +164,7 @@ def test_what_has_run_is_settled_though_its_queue_cannot_be_found_any_more(bench
     def denied(queue: str) -> Any:
         raise BrokerAwayError("The queues cannot be looked for.")
 
-    rig.channels.existing = denied  # type: ignore[method-assign]
+    rig.account.queues.existing = denied  # type: ignore[method-assign]
     with pytest.raises(BrokerAwayError, match="looked for"):
         hand.turn(1, done(claim))
     assert server.counts("q") == (0, 0, 0)
@@ -217,7 +221,7 @@ def test_a_wait_ends_when_it_is_nudged(fake: FakeServer, bench: Bench) -> None:
     ended: list[set[str]] = []
     thread = threading.Thread(target=lambda: ended.append(rig.wait(["q"], 30.0)))
     thread.start()
-    wait_until(lambda: any(buffer.waits for buffer in rig.turns._stock.of("q")), lambda: "nobody waits")
+    wait_until(lambda: any(buffer.waits for buffer in rig.inflight.of("q")), lambda: "nobody waits")
     rig.turns.nudge()
     thread.join(10)
     assert ended == [set()]

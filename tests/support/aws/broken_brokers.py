@@ -20,7 +20,7 @@ class NeverDeleted(SimulatedAWS):
             return {} if operation == "delete_message_batch" else super()._call(name, place, operation, params)
 
     def _turn(self, turn: Turn) -> Answer:
-        self.turns._stock.holding._ended.clear()
+        self.inflight.holding._ended.clear()
         return super()._turn(turn)
 
 
@@ -30,8 +30,8 @@ class DeletedBeforeItRuns(SimulatedAWS):
     def _turn(self, turn: Turn) -> Answer:
         answer = super()._turn(turn)
         for claim in answer.claims:
-            claimed = self.turns._stock.claims.get(claim.ref)
-            self.turns._changes.carry_out(MessageChange(held.message) for held in (claimed.held if claimed else ()))
+            claimed = self.inflight.claims.get(claim.ref)
+            self.turns._changer.carry_out(MessageChange(held.message) for held in (claimed.held if claimed else ()))
         return answer
 
 
@@ -50,7 +50,7 @@ class DelayedJobsAreDropped(SimulatedAWS):
     """Takes a delayed job from the table before SQS has stored it."""
 
     class forwarder_type(SerialForwarder):
-        def _send(self, table: Any, channel: Any, items: Any, found: ForwardResult) -> None:
+        def _send(self, table: Any, sqs_queue: Any, items: Any, found: ForwardResult) -> None:
             found.sent += items
 
 
@@ -85,5 +85,5 @@ class PauseIsNotRead(SimulatedAWS):
     """Hands out jobs of a paused queue."""
 
     def _turn(self, turn: Turn) -> Answer:
-        self.reporter._paused.clear()
+        self.heartbeat._paused.clear()
         return super()._turn(turn)

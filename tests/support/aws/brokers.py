@@ -1,4 +1,4 @@
-"""Brokers on AWS for tests of the operator's view and actions: without threads, closed after use."""
+"""Brokers on AWS for tests, and their accounts. A test takes a part from its broker, and constructs none."""
 
 from __future__ import annotations
 
@@ -8,18 +8,44 @@ from typing import Any
 
 import pytest
 
+from laneway.brokers.aws.account import Account
 from laneway.brokers.aws.broker import AWSBroker
 from laneway.brokers.aws.clients import Clients
+from laneway.brokers.aws.settings import AWSSettings
+from laneway.clock import Clock
 from tests.support.aws.endpoints import Place
 
 TABLE = "waiter"
 
 
+def make_account(
+    place: Place,
+    *,
+    settings: AWSSettings | None = None,
+    clock: Clock | None = None,
+    clients: Clients | None = None,
+    **options: Any,
+) -> Account:
+    """What the parts of one process share. `options` are those of its settings."""
+    settings = settings or place.settings(**options)
+    return Account(settings, clock=clock, clients=clients or Clients.of(settings, **place.clients))
+
+
+def make_broker(
+    place: Place, *, clock: Clock | None = None, clients: Clients | None = None, inline: bool = True, **options: Any
+) -> AWSBroker:
+    """The broker of one process, with the place's own boto3 clients: making one takes longer than most tests.
+
+    A test of one part takes it from the broker: `sender`, `turns`, `morgue`, `heartbeat`. Not `inline`: with threads.
+    """
+    settings = place.settings(**options)
+    return AWSBroker(settings, clock=clock, clients=clients or Clients.of(settings, **place.clients), inline=inline)
+
+
 @contextmanager
 def opened(place: Place, *, inline: bool = True, **options: Any) -> Iterator[AWSBroker]:
     """A broker of a process that has just begun; `table=None` for one that has no table. Not `inline`: with threads."""
-    settings = place.settings(**{"table": TABLE, "wait_s": 0, **options})
-    broker = AWSBroker(settings, clients=Clients.of(settings, **place.clients), inline=inline)
+    broker = make_broker(place, inline=inline, **{"table": TABLE, "wait_s": 0, **options})
     try:
         yield broker
     finally:

@@ -7,18 +7,15 @@ from collections.abc import Callable
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from laneway.brokers.aws.account import Account
 from laneway.brokers.aws.clients import Clients
 from laneway.brokers.aws.dynamodb.delayed_jobs import Table
 from laneway.brokers.aws.dynamodb.forward import Forwarder
-from laneway.brokers.aws.dynamodb.heartbeat import Heartbeat
 from laneway.brokers.aws.dynamodb.items import DelayedItem
-from laneway.brokers.aws.dynamodb.poller import Poller, Pollers
+from laneway.brokers.aws.dynamodb.poller import Poller
 from laneway.brokers.aws.operate import AWSOperate
-from laneway.brokers.aws.sqs.dead_letters import DeadLetterMorgue
 from laneway.brokers.aws.sqs.message import MessageNote, OutgoingMessage, SQSQueue, read
-from laneway.brokers.aws.sqs.send import MessageSender
 from laneway.clock import Clock, SystemClock
+from tests.support.aws.brokers import make_broker
 from tests.support.aws.endpoints import Place
 
 #: Looks at the parameters of a send, and may answer in place of SQS.
@@ -54,30 +51,25 @@ class Waiters:
         self, place: Place, clock: Clock | None = None, *, clients: Clients | None = None, **options: Any
     ) -> None:
         self.place = place
-        self.settings = settings = place.settings(**options)
+        self.settings = place.settings(**options)
         self.clock = clock or SystemClock()
         self.clients = clients or Calls(place)
-        account = Account(settings, clock=self.clock, clients=self.clients)
-        self.tables, self.channels = account.tables, account.queues
-        self.pollers = Pollers()
-        self.sender = MessageSender(self.clients, self.channels, self.tables, settings, self.clock, self.pollers)
+        self.broker = make_broker(place, clock=self.clock, clients=self.clients, **options)
+        self.account, self.sender, self.heartbeat = self.broker.account, self.broker.sender, self.broker.heartbeat
+        self.tables = self.account.tables
         self.renew_forwarder()
 
     def poller(self, *queues: str) -> Poller:
         poller = Poller(self.tables, self.forwarder, self.settings, self.clock, queues or ["q"])
-        self.pollers.add(poller)
+        self.account.pollers.add(poller)
         return poller
 
     def renew_forwarder(self) -> None:
         """Be somebody else from now on, as a process that was started again is."""
-        self.forwarder = Forwarder(self.clients, self.channels, self.settings, self.clock)
+        self.forwarder = Forwarder(self.account)
 
     def acting(self) -> AWSOperate:
-        morgue = DeadLetterMorgue(self.clients, self.channels, self.tables, self.sender, self.settings, self.clock)
-        reporter = Heartbeat(self.tables, self.clock)
-        return AWSOperate(
-            self.channels, self.tables, self.forwarder, self.settings, self.clock, morgue, reporter, self.pollers
-        )
+        return AWSOperate(self.account, self.forwarder, self.broker.morgue, self.heartbeat)
 
     def make_table(self, name: str = "q") -> None:
         self.place.create_table(name)
@@ -110,8 +102,8 @@ class Waiters:
 
     def sent_ids(self, name: str = "q") -> list[str]:
         """The job ids of all visible messages of an SQS queue, in order of receipt; they are deleted."""
-        channel = SQSQueue("q", name, "", name.endswith(".fifo"))
-        return [read(channel, raw, 0.0, 0.0).note.id for raw in self.raw_messages(name)]
+        sqs_queue = SQSQueue("q", name, "", name.endswith(".fifo"))
+        return [read(sqs_queue, raw, 0.0, 0.0).note.id for raw in self.raw_messages(name)]
 
     def requests(self, service: str) -> int:
         """How many requests this process has made; none of them twice."""

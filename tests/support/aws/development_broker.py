@@ -50,7 +50,7 @@ class DevelopmentBroker(AWSBroker):
             needs = {queue: QueueRequirement(queue) for queue in queues if queue not in self._made}
             if needs:
                 list(Creation(self, development=True).carry_out(needs))
-                self.channels.look_again()
+                self.account.queues.look_again()
                 self._made.update(needs)
 
     def declare(self, queue: str, shards: int) -> int:
@@ -71,9 +71,9 @@ class DevelopmentBroker(AWSBroker):
     def _make_and_subscribe(self, subscription: Subscription) -> bool:
         check_subscription(subscription)
         if subscription.queue not in self._made:  # the rest of it is made with its first job
-            attributes = queue_attributes(self.settings, False, None)
-            self.clients.sqs("create_queue", QueueName=subscription.queue, Attributes=attributes)
-        self.topics.create(subscription.topic)
+            attributes = queue_attributes(self.account.settings, False, None)
+            self.account.clients.sqs("create_queue", QueueName=subscription.queue, Attributes=attributes)
+        self.account.topics.create(subscription.topic)
         return self._subscribe(subscription)
 
     # -- the clock: a worker does its duties in threads, which cannot wait on a clock of the tests ---------
@@ -83,27 +83,27 @@ class DevelopmentBroker(AWSBroker):
         for duty in () if self._due else self.health.duties(["q"]):
             self._due[duty] = 0.0
             duty.sooner = lambda s, duty=duty: self._due.update(
-                {duty: min(self._due[duty], self.clock.monotonic() + s)}
+                {duty: min(self._due[duty], self.account.clock.monotonic() + s)}
             )
 
     def _do_duties(self) -> None:
         for duty, at in list(self._due.items()):
-            if self.clock.monotonic() >= at:
+            if self.account.clock.monotonic() >= at:
                 self._due[duty] = float("inf")
                 again_s = 0.0  # if it fails
                 try:
                     again_s = duty.round()
                 finally:
-                    self._due[duty] = min(self._due[duty], self.clock.monotonic() + again_s)
+                    self._due[duty] = min(self._due[duty], self.account.clock.monotonic() + again_s)
 
     def _published_stats(self) -> list[QueueStats]:
         """The numbers after the next heartbeat. The conditions of the broker name the delay."""
-        self.reporter.round()
+        self.heartbeat.round()
         return self._stats()
 
     def _published_workers(self) -> list[WorkerView]:
         """The workers after the next heartbeat. The conditions of the broker name the delay."""
-        self.reporter.round()
+        self.heartbeat.round()
         return self._workers()
 
 
@@ -125,7 +125,7 @@ class ThreadedBroker(DevelopmentBroker):
         if limit := self.turns._wanted(turn):
             buffers = self.turns._receivers.open(turn.queue)
             self.turns._receivers.ask(buffers, limit)
-            names = [buffer.channel.name for buffer in buffers]
+            names = [buffer.sqs_queue.name for buffer in buffers]
             wait_until(
                 lambda: sum(len(buffer.ready) for buffer in buffers) >= limit or self._has_all(names),
                 lambda: f"{names}: {[self._fake.queues[name].counts for name in names]}",
@@ -138,7 +138,7 @@ class ThreadedBroker(DevelopmentBroker):
 
         def look() -> None:
             soon = self._fake._now() + MOMENT_S
-            held = {message.message_id for each in self.turns._stock.holding for message in (each.message, *each.twins)}
+            held = {message.message_id for each in self.inflight.holding for message in (each.message, *each.twins)}
             for queue in (self._fake.queues[name] for name in names):
                 at = queue.next_at()
                 coming = any(_is_fresh(message) and message.id not in held for message in queue.messages)

@@ -75,8 +75,8 @@ class OneByOne:
 class SerialForwarder(Forwarder):
     """Sends delayed jobs to their queues without threads."""
 
-    def _batch(self, table: Table, channel: SQSQueue, items: list[DelayedItem], pool: Any) -> ForwardResult:
-        return super()._batch(table, channel, items, OneByOne())  # type: ignore[arg-type]
+    def _batch(self, table: Table, sqs_queue: SQSQueue, items: list[DelayedItem], pool: Any) -> ForwardResult:
+        return super()._batch(table, sqs_queue, items, OneByOne())  # type: ignore[arg-type]
 
 
 class SimulatedAWS(DevelopmentBroker):
@@ -89,10 +89,10 @@ class SimulatedAWS(DevelopmentBroker):
         settings = fake.settings(table=TABLE, wait_s=0, records=True, poll_s=10.0)
         super().__init__(settings, clock=clock, clients=self.clients_type(settings, fake), inline=True)
         self._fake = fake
-        self.turns._changes._pool = OneByOne()  # type: ignore[assignment]
+        self.turns._changer._pool = OneByOne()  # type: ignore[assignment]
 
     def _make_forwarder(self) -> Forwarder:
-        return self.forwarder_type(self.clients, self.channels, self.settings, self.clock)
+        return self.forwarder_type(self.account)
 
     def snapshot(self) -> Snapshot:
         """Where the jobs are. SQS may store a job twice: then it counts where it has come furthest."""

@@ -10,15 +10,12 @@ from typing import Any
 import pytest
 
 from laneway.broker import Answer, Turn
-from laneway.brokers.aws.account import Account
 from laneway.brokers.aws.clients import Clients
-from laneway.brokers.aws.dynamodb.heartbeat import Heartbeat
-from laneway.brokers.aws.sqs.send import MessageSender
-from laneway.brokers.aws.sqs.turn import SQSTurns
 from laneway.clock import Clock, ManualClock, SystemClock
 from laneway.errors import BrokerAwayError
 from laneway.jobs.data import NewJob, WorkerView
 from laneway.testing.conformance.fixtures import ScriptedWorker
+from tests.support.aws.brokers import make_broker
 from tests.support.aws.endpoints import Place
 from tests.support.aws.servers import FakeServer
 
@@ -50,22 +47,11 @@ class Rig:
         # The place's own clients: making one takes longer than most of these tests.
         self.clients = Watched.of(self.settings, **place.clients)
         assert isinstance(self.clients, Watched)
-        account = Account(self.settings, clock=self.clock, clients=self.clients)
-        self.tables, self.channels = account.tables, account.queues
-        self.sender = MessageSender(self.clients, self.channels, self.tables, self.settings, self.clock)
-        self.reporter = Heartbeat(self.tables, self.clock)
+        broker = make_broker(place, clock=self.clock, clients=self.clients, inline=inline, **options)
+        self.account, self.inflight = broker.account, broker.inflight
+        self.sender, self.heartbeat, self.turns = broker.sender, broker.heartbeat, broker.turns
         self.counts: list[tuple[str, int, int]] = []
-        self.reporter.counted = lambda *counts: self.counts.append(counts)  # type: ignore[method-assign]
-        self.turns = SQSTurns(
-            self.clients,
-            self.channels,
-            self.tables,
-            self.sender,
-            self.reporter,
-            self.settings,
-            self.clock,
-            inline=inline,
-        )
+        self.heartbeat.counted = lambda *counts: self.counts.append(counts)  # type: ignore[method-assign]
 
     def enqueue(self, jobs: Sequence[NewJob]) -> None:
         self.sender.enqueue(jobs)
@@ -101,8 +87,8 @@ class Rig:
             del self.clients.watch
 
     def pauses(self, queue: str) -> None:
-        """Have a queue be paused, as the reporter would say."""
-        self.reporter.paused = lambda name: name == queue  # type: ignore[method-assign]
+        """Have a queue be paused, as the heartbeat would say."""
+        self.heartbeat.paused = lambda name: name == queue  # type: ignore[method-assign]
 
 
 class Lost:

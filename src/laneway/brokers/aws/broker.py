@@ -13,14 +13,13 @@ from .admin.check import AWSHealth
 from .clients import Clients
 from .dynamodb.forward import Forwarder
 from .dynamodb.heartbeat import Heartbeat
-from .dynamodb.poller import Poller, Pollers
-from .inspect import AWSInspect, JobLocator
+from .dynamodb.poller import Poller
+from .inspect import AWSInspect
 from .operate import AWSOperate
 from .settings import AWSSettings
-from .sns.publish import SNSPublisher
-from .sns.subscriptions import SNSSubscriptions, TopicSubscriptions
-from .sns.topics import Topics
+from .sns.subscriptions import SNSSubscriptions
 from .sqs.dead_letters import DeadLetterMorgue
+from .sqs.inflight import Inflight
 from .sqs.send import MessageSender
 from .sqs.turn import SQSTurns
 from .unsupported import capabilities
@@ -38,49 +37,23 @@ class AWSBroker:
         inline: bool = False,
     ) -> None:
         """`inline` receives within a turn, without threads and without waiting: for tests on a clock of their own."""
-        self.account = Account(settings, clock=clock, clients=clients)
-        self.settings = settings
+        self.account = account = Account(settings, clock=clock, clients=clients)
         self.capabilities = capabilities(settings)
-        self.clock = self.account.clock
-        self.clients = self.account.clients
-        self.channels = self.account.queues
-        self.tables = self.account.tables
-        self.topics = Topics(self.clients, settings)
-        self.ties = TopicSubscriptions(self.clients, self.channels, self.topics, settings)
-        self.pollers = Pollers()
-        publisher = SNSPublisher(self.clients, self.topics, lambda: self.health.auto_create)
-        self.sender = MessageSender(
-            self.clients, self.channels, self.tables, settings, self.clock, self.pollers, publisher
-        )
-        self.reporter = Heartbeat(self.tables, self.clock)
-        self.turns = SQSTurns(
-            self.clients, self.channels, self.tables, self.sender, self.reporter, settings, self.clock, inline=inline
-        )
-        self.morgue = DeadLetterMorgue(self.clients, self.channels, self.tables, self.sender, settings, self.clock)
-        #: Queues that were reported as missing, though jobs wait for them.
-        self._told_missing: set[str] = set()
-        self.inspect = AWSInspect(self.channels, self.tables, self.morgue, settings, self.clock)
-        self.operate = AWSOperate(
-            self.channels,
-            self.tables,
-            self._make_forwarder(),
-            settings,
-            self.clock,
-            self.morgue,
-            self.reporter,
-            self.pollers,
-        )
-        self.events = SNSSubscriptions(self.clients, self.channels, self.topics, self.ties)
         self.health = AWSHealth(self)
-        self.reporter.holding = self.turns.holding
-        self.reporter.running = self.turns.running
-        self.reporter.resumed = self.turns.resumed
+        self.inflight = Inflight(account)
+        self.heartbeat = Heartbeat(account, self.inflight)
+        self.sender = MessageSender(account, self.health)
+        self.turns = SQSTurns(account, self.inflight, self.sender, self.heartbeat, inline=inline)
+        self.morgue = DeadLetterMorgue(account, self.sender)
+        self.inspect = AWSInspect(account, self.inflight, self.morgue)
+        self.operate = AWSOperate(account, self._make_forwarder(), self.morgue, self.heartbeat)
+        self.events = SNSSubscriptions(account)
         # Verbs that one part carries out alone.
         self.enqueue = self.sender.enqueue
         self.turn = self.turns.turn
         self.wait = self.turns.wait
         self.nudge = self.turns.nudge
-        self.status = JobLocator(self.tables, self.turns, self.clock).status
+        self.status = self.inspect.status
         self.cancel = self.operate.cancel
         self.reschedule = self.operate.reschedule
 
@@ -92,13 +65,13 @@ class AWSBroker:
     def declare(self, queue: str, shards: int) -> int:
         """Note a queue; SQS has no shards. The first use reports it if it is missing."""
         check_shards(queue, shards)
-        self.channels.declare(queue)
-        self.tables.declare(queue)
+        self.account.queues.declare(queue)
+        self.account.tables.declare(queue)
         return 1
 
     def join(self, worker: WorkerView) -> None:
         self.turns.join(worker)
-        self.reporter.join(worker)
+        self.heartbeat.join(worker)
 
     def renew(self, worker: str, held: Collection[int], before: int) -> None:
         """Keep hidden what this process holds, and give back the worker's claims that it does not know of."""
@@ -106,7 +79,7 @@ class AWSBroker:
 
     def leave(self, worker: str, died: Collection[StartedRun] = ()) -> int:
         """Give back what this process holds, and count a death for what ended another one, if there is a table."""
-        self.reporter.leave(worker, died)
+        self.heartbeat.leave(worker, died)
         return self.turns.leave(worker)
 
     def leases(self) -> dict[str, tuple[int, float]]:
@@ -121,13 +94,14 @@ class AWSBroker:
 
     def make_poller(self, queues: Collection[str]) -> Poller:
         """A poller of the tables of these queues."""
-        poller = Poller(self.tables, self._make_forwarder(), self.settings, self.clock, queues)
-        self.pollers.add(poller)
+        account = self.account
+        poller = Poller(account.tables, self._make_forwarder(), account.settings, account.clock, queues)
+        account.pollers.add(poller)
         return poller
 
     def _make_forwarder(self) -> Forwarder:
-        return Forwarder(self.clients, self.channels, self.settings, self.clock, self._told_missing)
+        return Forwarder(self.account)
 
     def close(self) -> None:
         self.turns.close()
-        self.clients.close()
+        self.account.clients.close()

@@ -5,7 +5,7 @@ a BrokerError is raised: a job that cannot be seen is never reported as gone. Th
 are shown if the credentials allow it. A table has no index by queue, so each count or page reads all of it (a
 request for about every 2,000 jobs); above 10,000 jobs it is counted at most once a minute.
 
-JobLocator reads our claims, the table and, with `records=on`, heartbeats and history, in an order that finds a
+`status` reads our claims, the table and, with `records=on`, heartbeats and history, in an order that finds a
 moving job in its next place. A job in none of them is in its SQS queue or, if its id is old, may have ended.
 """
 
@@ -18,25 +18,25 @@ from itertools import islice
 import msgspec
 
 from ...broker import Listing, Order, Page
-from ...clock import Clock
 from ...config import DEFAULT_QUEUE
 from ...errors import BrokerError, BrokerRefusedError
 from ...ids import made_at
 from ...jobs.data import JobView, Kind, Payload, QueueStats, Status, WorkerView
 from ..page_cursor import Position, check_order, check_start, read_position, write_position
 from ..shared import REMEMBER_ENDED_S
+from .account import Account
 from .dynamodb.delayed_jobs import Table
 from .dynamodb.items import DelayedItem
-from .dynamodb.tables import Tables
 from .errors import DeniedError, MissingError
-from .settings import LOOK_AGAIN_S, AWSSettings
+from .settings import LOOK_AGAIN_S
 from .sqs.dead_letters import DeadLetterMorgue
-from .sqs.queues import SQSQueues
-from .sqs.turn import SQSTurns
+from .sqs.inflight import Inflight
 
 #: A table with more jobs than this is counted at most once in `LONG_S` seconds.
 LONG = 10_000
 LONG_S = 60.0
+#: Seconds for which the heartbeats are cached. Workers write one every ten seconds, and a read reads all of them.
+FRESH_S = 1.0
 #: The prefix of the ids of rows about queues.
 QUEUE = "queue:"
 #: Later than any due time.
@@ -56,16 +56,16 @@ class TableCounts(msgspec.Struct):
 class TableCounter:
     """Counts the jobs in tables, and caches the numbers of long tables."""
 
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
+    def __init__(self, account: Account) -> None:
+        self._account = account
         self._known: dict[str, tuple[float, dict[str, TableCounts]]] = {}
 
     def of(self, table: Table) -> dict[str, TableCounts]:
         """The numbers of every queue that has jobs in a table."""
         known = self._known.get(table.name)
-        if known is not None and self._clock.monotonic() - known[0] < LONG_S:
+        if known is not None and self._account.clock.monotonic() - known[0] < LONG_S:
             return known[1]
-        now = self._clock.now()
+        now = self._account.clock.now()
         found: dict[str, TableCounts] = {}
         for item in all_of(table):
             numbers = found.setdefault(item.queue, TableCounts())
@@ -75,7 +75,7 @@ class TableCounter:
             numbers.earliest = min(numbers.earliest, item.perform_at)
         self._known.pop(table.name, None)
         if sum(numbers.waiting for numbers in found.values()) > LONG:
-            self._known[table.name] = self._clock.monotonic(), found
+            self._known[table.name] = self._account.clock.monotonic(), found
         return found
 
 
@@ -168,28 +168,26 @@ def _has_failed(item: DelayedItem) -> bool:
 
 
 class AWSInspect:
-    """The inspect tier."""
+    """The inspect tier, and the verb `status` of the broker."""
 
-    def __init__(
-        self, channels: SQSQueues, tables: Tables, morgue: DeadLetterMorgue, settings: AWSSettings, clock: Clock
-    ) -> None:
-        self._channels = channels
-        self._tables = tables
+    def __init__(self, account: Account, inflight: Inflight, morgue: DeadLetterMorgue) -> None:
+        self._account = account
+        self._inflight = inflight
         self._morgue = morgue
-        self._settings = settings
-        self._clock = clock
-        self._surveys = TableCounter(clock)
+        self._counter = TableCounter(account)
         #: Queues of other apps that we may not read, and until when they are not tried again, on the monotonic clock.
         self._denied: dict[str, float] = {}
         #: Queues that a caller has asked for, and that have jobs in a table but no SQS queue.
         self._only_in_table: set[str] = set()
+        #: By table: when its workers were read, on the monotonic clock, and the ids of the jobs that they run.
+        self._running: dict[str, tuple[float, frozenset[str]]] = {}
 
     # -- queues ----------------------------------------------------------------------------------------
 
     def exists(self, queue: str) -> bool:
         """Whether a queue has an SQS queue, or jobs in a table. A queue that is found is known from then on."""
-        if self._channels.existing(queue):
-            self._channels.declare(queue)
+        if self._account.queues.existing(queue):
+            self._account.queues.declare(queue)
             return True
         self._only_in_table.discard(queue)
         if self._is_waited_for(queue):
@@ -197,7 +195,7 @@ class AWSInspect:
         return queue in self._only_in_table
 
     def _is_waited_for(self, queue: str) -> bool:
-        table = self._tables.of(queue)
+        table = self._account.tables.of(queue)
         try:
             return table is not None and bool(table.page(queue, limit=1)[0])
         except (DeniedError, MissingError):
@@ -205,12 +203,12 @@ class AWSInspect:
 
     def queues(self) -> dict[str, int]:
         """The existing queues that this process knows, or that are in a table that it knows."""
-        names = dict.fromkeys(self._channels.known())
-        if self._settings.names_default or not names:
+        names = dict.fromkeys(self._account.queues.known())
+        if self._account.settings.names_default or not names:
             names[DEFAULT_QUEUE] = None
         for name in names:
-            self._tables.declare(name)
-        for table in self._tables.known():
+            self._account.tables.declare(name)
+        for table in self._account.tables.known():
             try:
                 names.update(dict.fromkeys(queues_of(table)))
             except DeniedError:
@@ -220,15 +218,15 @@ class AWSInspect:
 
     def is_own(self, queue: str) -> bool:
         """Whether a queue was declared or asked for. If none was, the queue that the URL names counts as such."""
-        own = self._channels.declared()
-        return queue in own or (not own and self._settings.names_default and queue == DEFAULT_QUEUE)
+        own = self._account.queues.declared()
+        return queue in own or (not own and self._account.settings.names_default and queue == DEFAULT_QUEUE)
 
     def _is_seen(self, queue: str) -> bool:
         """Whether a queue exists and, if it belongs to another app, may be read."""
-        if self._denied.get(queue, 0.0) > self._clock.monotonic():
+        if self._denied.get(queue, 0.0) > self._account.clock.monotonic():
             return False
         try:
-            return bool(self._channels.existing(queue))
+            return bool(self._account.queues.existing(queue))
         except (DeniedError, MissingError):
             if self.is_own(queue):
                 raise
@@ -236,7 +234,7 @@ class AWSInspect:
             return False
 
     def _deny(self, queue: str) -> None:
-        self._denied[queue] = self._clock.monotonic() + LOOK_AGAIN_S
+        self._denied[queue] = self._account.clock.monotonic() + LOOK_AGAIN_S
 
     def stats(self) -> list[QueueStats]:
         """The numbers of all queues. A hidden message counts as busy: it runs, or is a keyed call before its retry."""
@@ -253,24 +251,24 @@ class AWSInspect:
 
     def _stats(self, queue: str, surveyed: dict[str, dict[str, TableCounts]]) -> QueueStats:
         found = QueueStats(queue=queue, shards=1)
-        for channel in self._channels.existing(queue):
-            attributes = self._channels.attributes(channel)
+        for sqs_queue in self._account.queues.existing(queue):
+            attributes = self._account.queues.attributes(sqs_queue)
             delayed = int(attributes.get("ApproximateNumberOfMessagesDelayed", 0))
             found.delayed += delayed
             found.length += delayed + int(attributes.get("ApproximateNumberOfMessages", 0))
             found.busy += int(attributes.get("ApproximateNumberOfMessagesNotVisible", 0))
         found.dead = self._morgue.count(queue)
-        table = self._tables.of(queue)
+        table = self._account.tables.of(queue)
         if table is not None:
             item = table.queue_item(queue)
             found.processed, found.failed, found.paused = item.processed, item.failed, item.paused
             if table.name not in surveyed:  # one table may serve many queues
-                surveyed[table.name] = self._surveys.of(table)
+                surveyed[table.name] = self._counter.of(table)
             numbers = surveyed[table.name].get(queue, TableCounts())
             found.length += numbers.waiting
             found.delayed += numbers.delayed
             found.retries = numbers.retries
-            found.lag = max(0.0, self._clock.now() - numbers.earliest)
+            found.lag = max(0.0, self._account.clock.now() - numbers.earliest)
         found.fresh = found.length - found.retries
         return found
 
@@ -283,7 +281,7 @@ class AWSInspect:
     def workers(self) -> list[WorkerView]:
         """Every worker that writes heartbeats to a table."""
         self.queues()  # makes their tables known
-        tables = self._tables.known()
+        tables = self._account.tables.known()
         if not tables:
             raise BrokerRefusedError(
                 "SQS knows no workers, and there is no waiter table that does; make it with laneway aws create TARGET."
@@ -295,7 +293,7 @@ class AWSInspect:
 
     def find(self, queue: str, key: str) -> list[JobView]:
         """The job of a key in the table, and the one in the morgue. Raises a BrokerError if it is in neither."""
-        table = self._tables.of(queue)
+        table = self._account.tables.of(queue)
         found = [] if table is None else self._waiting(table, queue, key)
         if not found or found[0].size > 1 or found[0].payloads[0].identity:
             found += self._morgue.find(queue, key)
@@ -309,7 +307,7 @@ class AWSInspect:
 
     def _waiting(self, table: Table, queue: str, key: str) -> list[JobView]:
         """The job in a table with this id, or all calls of this key as one job."""
-        now = self._clock.now()
+        now = self._account.clock.now()
         item = table.get(key)
         if item is not None and not item.fifo:
             return [view_of(item, now)] if item.queue == queue else []
@@ -340,44 +338,31 @@ class AWSInspect:
                 f"SQS does not show which jobs are {which}; laneway stats counts them, laneway delayed lists those "
                 "that wait in the table, and laneway morgue the dead ones."
             )
-        table = self._tables.of(queue)
+        table = self._account.tables.of(queue)
         if table is None:
             raise BrokerRefusedError(
                 f"SQS does not show which jobs of {queue} are delayed or will be retried, and there is no waiter "
                 "table; make one with laneway aws create TARGET, and those that wait there can be listed."
             )
-        now = self._clock.now()
+        now = self._account.clock.now()
         return listing(table, queue, which, now, order=order, reverse=reverse, start=start, after=after, limit=limit)
 
-
-#: Seconds for which the heartbeats are cached. Workers write one every ten seconds, and a read reads all of them.
-FRESH_S = 1.0
-
-
-class JobLocator:
-    """Finds jobs by their ids."""
-
-    def __init__(self, tables: Tables, turns: SQSTurns, clock: Clock) -> None:
-        self._tables = tables
-        self._turns = turns
-        self._clock = clock
-        #: By table: when its workers were read, on the monotonic clock, and the ids of the jobs that they run.
-        self._running: dict[str, tuple[float, frozenset[str]]] = {}
+    # -- status ----------------------------------------------------------------------------------------
 
     def status(self, queue: str, key: str, identity: str | None = None) -> Status:
         """The status of a job. Raises a BrokerError if it cannot be known."""
         id = identity or key
-        if self._turns.is_held(queue, id):
+        if self._inflight.is_claimed(queue, id):
             return "running"
-        table = self._tables.of(queue)
+        table = self._account.tables.of(queue)
         if table is None:
             raise self._no_table(queue, id)
         # In this order a job that moves meanwhile is found in its next place, and never seems to move back.
-        runs = self._tables.keeps_records and id in self._runs(table)
+        runs = self._account.tables.keeps_records and id in self._runs(table)
         item = table.get(id)
         if item is not None and item.queue == queue:
-            return "delayed" if item.perform_at > self._clock.now() else "queued"
-        if not self._tables.keeps_records:
+            return "delayed" if item.perform_at > self._account.clock.now() else "queued"
+        if not self._account.tables.keeps_records:
             raise BrokerRefusedError(
                 f"SQS does not tell where the job {id!r} is: it may be queued, running, dead or done. With records=on "
                 "in the URL, of workers too, it is kept how jobs end. Delayed ones can be found if they wait in the "
@@ -397,7 +382,7 @@ class JobLocator:
 
     def _runs(self, table: Table) -> frozenset[str]:
         """The ids of the jobs that living workers run, as of their last heartbeats."""
-        now = self._clock.monotonic()
+        now = self._account.clock.monotonic()
         read_at, running = self._running.get(table.name, (now - FRESH_S, frozenset[str]()))
         if now - read_at >= FRESH_S:
             running = frozenset(table.running())
@@ -407,11 +392,11 @@ class JobLocator:
     def _may_be_forgotten(self, id: str) -> bool:
         """Whether a job is so old that its record may have expired. An id without a time counts as new."""
         made = made_at(id.partition("@")[0])  # the id of an event's copy begins with that of the event
-        return made is not None and made < self._clock.now() - REMEMBER_ENDED_S
+        return made is not None and made < self._account.clock.now() - REMEMBER_ENDED_S
 
     def _no_table(self, queue: str, id: str) -> BrokerError:
-        name = self._tables.name(queue)
-        if self._tables.keeps_records:
+        name = self._account.tables.name(queue)
+        if self._account.tables.keeps_records:
             return BrokerRefusedError(
                 f"The job {id!r} cannot be found: records=on keeps how jobs end in a DynamoDB table, and the queue "
                 f"{queue} has none; make the table {name} with `laneway aws create`."

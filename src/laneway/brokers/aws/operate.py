@@ -13,46 +13,27 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 import msgspec
 
 from ...broker import EmptyMorgueResult
-from ...clock import Clock
 from ...errors import BrokerRefusedError
 from ..shared import due_at
+from .account import Account
 from .dynamodb.delayed_jobs import Table
 from .dynamodb.forward import Forwarder
 from .dynamodb.heartbeat import Heartbeat
 from .dynamodb.items import DelayedItem
 from .dynamodb.job_history import HistoryRow
-from .dynamodb.poller import Pollers
-from .dynamodb.tables import Tables
-from .settings import AWSSettings
 from .sqs.dead_letters import DeadLetterMorgue
 from .sqs.empty_morgue import MorgueEmptier
 from .sqs.message import OutgoingMessage
-from .sqs.queues import SQSQueues
 
 
 class AWSOperate:
     """The operate tier, and the verbs `cancel` and `reschedule` of the broker."""
 
-    def __init__(
-        self,
-        channels: SQSQueues,
-        tables: Tables,
-        forwarder: Forwarder,
-        settings: AWSSettings,
-        clock: Clock,
-        morgue: DeadLetterMorgue,
-        reporter: Heartbeat,
-        pollers: Pollers,
-    ) -> None:
-        """It tells `pollers` the due times of the jobs that it moves."""
-        self._channels = channels
-        self._tables = tables
+    def __init__(self, account: Account, forwarder: Forwarder, morgue: DeadLetterMorgue, heartbeat: Heartbeat) -> None:
+        self._account = account
         self._forwarder = forwarder
-        self._settings = settings
-        self._clock = clock
         self._morgue = morgue
-        self._reporter = reporter
-        self._pollers = pollers
+        self._heartbeat = heartbeat
         self.revive = morgue.revive
         self.delete_dead = morgue.delete
 
@@ -65,7 +46,7 @@ class AWSOperate:
         If a poller died while it was sending the job, the job may be in its queue, and runs anyway.
         """
         table, items = self._wanted(queue, key, identity, "cancelled")
-        now = self._clock.now()
+        now = self._account.clock.now()
         removed = [table.remove(item.job_id, now, "cancelled") for item in items]
         return any(removed)
 
@@ -84,25 +65,27 @@ class AWSOperate:
         A job that is due before the next poll is sure to happen goes to its queue at once, where it cannot be
         cancelled. A job that has to stay in the table until it is due may be late, unless this process has the poller.
         """
-        now = self._clock.now()
+        now = self._account.clock.now()
         at = due_at(now, delay_s, perform_at)
         table, items = self._wanted(queue, key, identity, "moved")
         moved = [item.job_id for item in items if table.move(item.job_id, at, now)]
         found = list(table.get_all(moved).values())
         self._forward(table, [item for item in found if self._is_soon(item, now)])
-        self._pollers.notify(table.name, (item.perform_at for item in found if item.stays and item.perform_at > now))
+        self._account.pollers.notify(
+            table.name, (item.perform_at for item in found if item.stays and item.perform_at > now)
+        )
         return bool(moved)
 
     def _is_soon(self, item: DelayedItem, now: float) -> bool:
         """Whether an item goes to its queue at once. It could be late if it waited for the next poll."""
-        return item.perform_at <= (now if item.stays else now + self._settings.poll_s)
+        return item.perform_at <= (now if item.stays else now + self._account.settings.poll_s)
 
     def _wanted(self, queue: str, key: str, identity: str | None, done: str) -> tuple[Table, list[DelayedItem]]:
-        table = self._tables.of(queue)
+        table = self._account.tables.of(queue)
         if table is None:
             raise BrokerRefusedError(
                 f"A job on SQS can be {done} while it waits in a DynamoDB table, and the queue {queue} has none: make "
-                f"the table {self._tables.name(queue)} with `laneway aws create`, and enqueue with "
+                f"the table {self._account.tables.name(queue)} with `laneway aws create`, and enqueue with "
                 "using(cancellable=True)."
             )
         if identity:
@@ -119,14 +102,14 @@ class AWSOperate:
 
     def _has_ended(self, table: Table, id: str) -> bool:
         """Whether a record shows that a job has ended. Without a record it may be in its SQS queue."""
-        record = table.record_of(id) if self._tables.keeps_records else None
+        record = table.record_of(id) if self._account.tables.keeps_records else None
         return record is not None and record.status != "queued"
 
     # -- many jobs -------------------------------------------------------------------------------------
 
     def run_now(self, queue: str, keys: Sequence[str]) -> int:
         """Send jobs to their queues now. Returns the number of keys."""
-        now = self._clock.now()
+        now = self._account.clock.now()
 
         def run(table: Table, items: list[DelayedItem]) -> list[DelayedItem]:
             moved = [item.job_id for item in items if table.move(item.job_id, now, now)]
@@ -141,7 +124,7 @@ class AWSOperate:
 
     def delete_failed(self, queue: str, keys: Sequence[str]) -> int:
         """Remove failed jobs for good. Returns the number of keys."""
-        now = self._clock.now()
+        now = self._account.clock.now()
         return self._act(
             queue,
             keys,
@@ -150,14 +133,15 @@ class AWSOperate:
 
     def _bury(self, table: Table, item: DelayedItem) -> bool:
         """Send to the dead-letter queue, then delete the item. If we die in between, the job is in both for a while."""
-        mine, now = self._forwarder.mine, self._clock.now()
+        mine, now = self._forwarder.mine, self._account.clock.now()
         if not _has_failed(item) or not table.claim(item, mine, now):
             return False
         outgoing = item.outgoing
         note = msgspec.structs.replace(outgoing.note, queue=item.queue, hop=outgoing.note.hop + 1)
         try:
             self._morgue.bury(
-                self._channels.of(item.queue, item.fifo), [OutgoingMessage(outgoing.body, note, outgoing.attributes)]
+                self._account.queues.of(item.queue, item.fifo),
+                [OutgoingMessage(outgoing.body, note, outgoing.attributes)],
             )
         except BrokerRefusedError:  # if AWS is away it may have been sent: then the claim expires
             table.release(item, mine)
@@ -168,15 +152,15 @@ class AWSOperate:
 
     def empty_morgue(self, queue: str, *, revive: bool, most: int) -> Generator[int, None, EmptyMorgueResult]:
         """Revive or delete dead plain jobs, ten at a time, without listing them first."""
-        return MorgueEmptier(self._morgue, self._clock, queue, revive=revive).steps(most)
+        return MorgueEmptier(self._account, self._morgue, queue, revive=revive).steps(most)
 
     # -- queues ----------------------------------------------------------------------------------------
 
     def pause(self, queue: str) -> bool:
-        return bool(self._channels.existing(queue)) and self._reporter.pause(queue, True)
+        return bool(self._account.queues.existing(queue)) and self._heartbeat.pause(queue, True)
 
     def resume(self, queue: str) -> bool:
-        return bool(self._channels.existing(queue)) and self._reporter.pause(queue, False)
+        return bool(self._account.queues.existing(queue)) and self._heartbeat.pause(queue, False)
 
     # -- finding ---------------------------------------------------------------------------------------
 
@@ -184,7 +168,7 @@ class AWSOperate:
         self, queue: str, keys: Sequence[str], act: Callable[[Table, list[DelayedItem]], list[DelayedItem]]
     ) -> int:
         """Call `act` with the jobs of the keys that are in the table. Returns the number of keys that it acted on."""
-        table = self._tables.of(queue)
+        table = self._account.tables.of(queue)
         if table is None or not keys:
             return 0
         done = act(table, list(self._found(table, queue, keys)))

@@ -141,8 +141,8 @@ def iam(
     topics = _topics(app, publishes, generic, patterns=True)
     needs = _needs(target, app, topics)
     try:
-        found = look(broker.channels, needs)
-        place = place_of(broker.settings, found, account, lambda: caller_of(broker.clients))
+        found = look(broker.account.queues, needs)
+        place = place_of(broker.account.settings, found, account, lambda: caller_of(broker.account.clients))
         show_json(policy(role, needs, broker, place, found, topics))
     finally:
         broker.close()

@@ -150,16 +150,17 @@ def _check_queue_access(broker: AWSBroker, name: str, wanted: Subscription) -> I
         yield Finding(
             "problem",
             "policy-missing",
-            f"The access policy of the SQS queue {door.channel.name} does not let the SNS topic "
-            f"{broker.topics.name(wanted.topic)} send to it, so that the listener {name} gets no events; {_SUBSCRIBE}.",
+            f"The access policy of the SQS queue {door.sqs_queue.name} does not let the SNS topic "
+            f"{broker.account.topics.name(wanted.topic)} send to it, so that the listener {name} gets no events; "
+            f"{_SUBSCRIBE}.",
             wanted.queue,
         )
 
 
 def _check_subscription(broker: AWSBroker, name: str, wanted: Subscription) -> Iterator[Finding]:
-    topic, queue = broker.topics.name(wanted.topic), broker.channels.name_of(wanted.queue, False)
+    topic, queue = broker.account.topics.name(wanted.topic), broker.account.queues.name_of(wanted.queue, False)
     try:
-        tie = broker.ties.one(wanted.topic, wanted.queue)
+        tie = broker.events.one(wanted.topic, wanted.queue)
     except MissingError:
         yield Finding(
             "problem", "no-topic", f"There is no SNS topic {topic}, which the listener {name} hears; {_CREATE}.", topic
@@ -178,7 +179,7 @@ def _check_subscription(broker: AWSBroker, name: str, wanted: Subscription) -> I
         )
         return
     try:
-        terms = broker.ties.terms(tie)
+        terms = broker.events.terms(tie)
     except DeniedError as error:
         yield _denied_finding(f"the subscription of {queue}", ["sns:GetSubscriptionAttributes"], error)
         return
@@ -210,7 +211,7 @@ class AWSHealth:
         """Check the queues that were declared or asked for, their tables, and the needs of an app."""
         broker = self._broker
         queues = [queue for queue in broker.inspect.queues() if broker.inspect.is_own(queue)]
-        channels = [channel for queue in queues for channel in broker.channels.existing(queue)]
+        channels = [channel for queue in queues for channel in broker.account.queues.existing(queue)]
         found = [finding for channel in channels for finding in _queue(broker, channel)]
         found += _clock(broker, channels[:1])
         found += _tables(broker, queues)
@@ -224,7 +225,7 @@ class AWSHealth:
 
     def duties(self, queues: Collection[str]) -> Sequence[Duty]:
         """The poller of the waiter tables, and the heartbeat of this worker."""
-        return [self._broker.make_poller(queues), self._broker.reporter]
+        return [self._broker.make_poller(queues), self._broker.heartbeat]
 
     def provide(self, app: Laneway, queues: Collection[str]) -> Sequence[AutoCreateNote]:
         return provide(self._broker, app, queues)
@@ -233,7 +234,7 @@ class AWSHealth:
 def check_app(broker: AWSBroker, app: Laneway) -> Iterator[Finding]:
     """Findings for resources that an app's tasks and listeners need, and that are missing or different on AWS."""
     for need in needs_of(app).values():
-        channels = {channel.fifo: channel for channel in broker.channels.existing(need.queue)}
+        channels = {channel.fifo: channel for channel in broker.account.queues.existing(need.queue)}
         for fifo in (False, True):
             if not need.tasks(fifo):
                 continue
@@ -243,7 +244,7 @@ def check_app(broker: AWSBroker, app: Laneway) -> Iterator[Finding]:
                 yield from _receives(broker, need, channels[fifo])
         if need.subscription is not None and False in channels:
             yield from check_listener(broker, ", ".join(need.plain), need.subscription)
-    prefix = broker.settings.prefix
+    prefix = broker.account.settings.prefix
     if prefix and app.listeners():
         yield Finding(
             "note",
@@ -267,7 +268,7 @@ def _unreadable(what: str, action: str, error: AWSError) -> Finding:
 
 
 def _missing(broker: AWSBroker, need: QueueRequirement, fifo: bool) -> Finding:
-    name = broker.channels.name_of(need.queue, fifo)
+    name = broker.account.queues.name_of(need.queue, fifo)
     what = ("FIFO queue", "keyed") if fifo else ("SQS queue", "plain")
     return Finding(
         "problem",
@@ -280,7 +281,7 @@ def _missing(broker: AWSBroker, need: QueueRequirement, fifo: bool) -> Finding:
 
 def _receives(broker: AWSBroker, need: QueueRequirement, channel: SQSQueue) -> Iterator[Finding]:
     try:
-        redrive = redrive_of(broker.channels.attributes(channel))
+        redrive = redrive_of(broker.account.queues.attributes(channel))
     except AWSError:
         return  # `check` has reported it
     if redrive is not None:
@@ -293,14 +294,14 @@ def _receives(broker: AWSBroker, need: QueueRequirement, channel: SQSQueue) -> I
 
 def _queue(broker: AWSBroker, channel: SQSQueue) -> Iterator[Finding]:
     try:
-        attributes = broker.channels.attributes(channel)
-        letters = broker.channels.dead_letters(channel)
+        attributes = broker.account.queues.attributes(channel)
+        letters = broker.account.queues.dead_letter_queue(channel)
     except AWSError as error:
         yield _unreadable(channel.name, "sqs:GetQueueAttributes", error)
         return
     yield from retention_problem(channel.name, attributes)
-    yield from size_problem(channel.name, attributes, broker.settings.max_body)
-    if lacking := list(queue_denials(broker.clients, channel)):
+    yield from size_problem(channel.name, attributes, broker.account.settings.max_body)
+    if lacking := list(queue_denials(broker.account.clients, channel)):
         yield _denied_finding(channel.name, lacking)
     if letters is None:
         yield Finding(
@@ -324,7 +325,7 @@ def _queue(broker: AWSBroker, channel: SQSQueue) -> Iterator[Finding]:
 
 def _letters(broker: AWSBroker, letters: SQSQueue) -> Iterator[Finding]:
     try:
-        yield from retention_problem(letters.name, broker.channels.attributes(letters))
+        yield from retention_problem(letters.name, broker.account.queues.attributes(letters))
     except MissingError:
         yield Finding(
             "problem",
@@ -337,7 +338,7 @@ def _letters(broker: AWSBroker, letters: SQSQueue) -> Iterator[Finding]:
     except AWSError as error:
         yield _unreadable(letters.name, "sqs:GetQueueAttributes", error)
         return
-    if lacking := list(queue_denials(broker.clients, letters, letters=True)):
+    if lacking := list(queue_denials(broker.account.clients, letters, letters=True)):
         yield _denied_finding(letters.name, lacking)
 
 
@@ -345,10 +346,10 @@ def _letters(broker: AWSBroker, letters: SQSQueue) -> Iterator[Finding]:
 
 
 def _tables(broker: AWSBroker, queues: Collection[str]) -> Iterator[Finding]:
-    wanted = broker.settings.table
-    for name in dict.fromkeys([wanted] if wanted else map(broker.tables.name, queues)):
+    wanted = broker.account.settings.table
+    for name in dict.fromkeys([wanted] if wanted else map(broker.account.tables.name, queues)):
         try:
-            described = broker.clients.dynamodb("describe_table", TableName=name)["Table"]
+            described = broker.account.clients.dynamodb("describe_table", TableName=name)["Table"]
         except MissingError:
             if wanted:
                 yield Finding(
@@ -357,7 +358,7 @@ def _tables(broker: AWSBroker, queues: Collection[str]) -> Iterator[Finding]:
                     f"There is no table {name}, which the URL names; make it with laneway aws create TARGET.",
                     name,
                 )
-            elif broker.settings.records:
+            elif broker.account.settings.records:
                 yield Finding(
                     "problem",
                     "no-table",
@@ -375,13 +376,13 @@ def _tables(broker: AWSBroker, queues: Collection[str]) -> Iterator[Finding]:
             yield Finding("problem", "wrong-table", problem, name)
             continue
         yield from _expiry(broker, name)
-        if actions := list(table_denials(broker.clients, name)):
+        if actions := list(table_denials(broker.account.clients, name)):
             yield _denied_finding(f"the table {name}", actions)
 
 
 def _expiry(broker: AWSBroker, name: str) -> Iterator[Finding]:
     try:
-        said = broker.clients.dynamodb("describe_time_to_live", TableName=name)
+        said = broker.account.clients.dynamodb("describe_time_to_live", TableName=name)
     except AWSError:
         return  # a worker does not need this permission
     yield from ttl_problem(name, said.get("TimeToLiveDescription", {}))
@@ -394,10 +395,12 @@ def _clock(broker: AWSBroker, channels: list[SQSQueue]) -> Iterator[Finding]:
     """Compares this machine's clock with the date of an answer from AWS."""
     for channel in channels:
         try:
-            answer = broker.clients.sqs("get_queue_attributes", QueueUrl=channel.url, AttributeNames=["QueueArn"])
+            answer = broker.account.clients.sqs(
+                "get_queue_attributes", QueueUrl=channel.url, AttributeNames=["QueueArn"]
+            )
         except AWSError:
             return  # the check of the queue has reported it
-        now = broker.clock.now()
+        now = broker.account.clock.now()
         date = answer.get("ResponseMetadata", {}).get("HTTPHeaders", {}).get("date")
         if date is None:
             return

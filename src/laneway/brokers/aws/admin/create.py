@@ -67,10 +67,10 @@ class EventCreation:
     """
 
     def __init__(self, broker: AWSBroker, *, dry_run: bool, sets_filters: bool = False) -> None:
-        self._topics = broker.topics
+        self._topics = broker.account.topics
         self._subscribing = broker.events
-        self._ties = broker.ties
-        self._name_of = broker.channels.name_of
+        self._ties = broker.events
+        self._name_of = broker.account.queues.name_of
         self._dry_run = dry_run
         self._sets_filters = sets_filters
 
@@ -141,7 +141,7 @@ class Creation:
         pause: Callable[[float], None] = time.sleep,
     ) -> None:
         self._broker = broker
-        self._clients = broker.clients
+        self._clients = broker.account.clients
         self._dry_run = dry_run
         self._pause = pause
         self._development = development
@@ -152,7 +152,7 @@ class Creation:
     ) -> Steps:
         """Create the queues for plain and for keyed jobs, their dead-letter queues, and the tables. A listener also
         gets its topic and subscription. `publishes` are the topics that the app publishes to."""
-        self._broker.channels.look_again()
+        self._broker.account.queues.look_again()
         for topic in publishes:
             yield from self._events.topic(topic, "for what the app publishes")
         for need in needs.values():
@@ -164,16 +164,16 @@ class Creation:
             if wanted is not None:
                 yield from self._events.subscription(wanted)
         if tables:
-            for name in dict.fromkeys(map(self._broker.tables.name, needs)):
+            for name in dict.fromkeys(map(self._broker.account.tables.name, needs)):
                 yield from self._table(name)
 
     # -- queues ----------------------------------------------------------------------------------------
 
     def _queue(self, need: QueueRequirement, fifo: bool) -> Steps:
-        name = self._broker.channels.name_of(need.queue, fifo)
+        name = self._broker.account.queues.name_of(need.queue, fifo)
         attributes = self._attributes(name)
         redrive = None if attributes is None else redrive_of(attributes)
-        letters = self._broker.channels.dead_name_of(name)
+        letters = self._broker.account.queues.dead_name_of(name)
         arn = ""
         if attributes is None or redrive is None:
             if len(letters) > MAX_NAME:
@@ -189,7 +189,7 @@ class Creation:
                 return
         yield CreateStep("exists", f"The SQS queue {name} exists.")
         yield from problems(retention_problem(name, attributes))
-        yield from problems(size_problem(name, attributes, self._broker.settings.max_body))
+        yield from problems(size_problem(name, attributes, self._broker.account.settings.max_body))
         if redrive is None and self._development:
             yield from self._redrive(name, letters, arn)
             return
@@ -239,7 +239,7 @@ class Creation:
         if self._dry_run:
             yield CreateStep("missing", f"The SQS queue {name}, {what}, would be made.")
             return
-        attributes = queue_attributes(self._broker.settings, fifo, letters_arn)
+        attributes = queue_attributes(self._broker.account.settings, fifo, letters_arn)
         try:
             self._clients.sqs("create_queue", QueueName=name, Attributes=attributes)
         except AWSError as error:
@@ -263,7 +263,7 @@ class Creation:
         return found
 
     def _owner(self) -> dict[str, str]:
-        account = self._broker.settings.account
+        account = self._broker.account.settings.account
         return {} if account is None else {"QueueOwnerAWSAccountId": account}
 
     # -- tables ----------------------------------------------------------------------------------------
@@ -310,5 +310,5 @@ def provide(broker: AWSBroker, app: Laneway, queues: Collection[str]) -> list[Au
     needs = needs_of(app)
     wanted = {queue: needs.get(queue) or QueueRequirement(queue) for queue in queues}
     steps = list(Creation(broker, development=True).carry_out(wanted, tables=False))
-    broker.channels.look_again()
+    broker.account.queues.look_again()
     return [AutoCreateNote(step.text, step.level == "made") for step in steps if step.level in ("made", "problem")]

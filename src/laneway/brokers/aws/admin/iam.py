@@ -143,7 +143,7 @@ def policy(
     publishes: Iterable[str] = (),
 ) -> dict[str, Any]:
     """The policy document for a role; `publishes` are the topics of what the app publishes, or patterns of them."""
-    channels, tables = broker.channels, broker.tables
+    channels, tables = broker.account.queues, broker.account.tables
     names = [channels.name_of(need.queue, fifo) for need in needs.values() for fifo in need.kinds]
     queues = [found.queues.get(name) or place.arn("sqs", name) for name in names]
     letters = [found.letters.get(name) or place.arn("sqs", channels.dead_name_of(name)) for name in names]
@@ -151,11 +151,11 @@ def policy(
     indexed = [each for table in waiters for each in (table, f"{table}/index/{INDEX}")]
 
     heard = [need.subscription for need in needs.values() if need.subscription is not None]
-    topics = [place.arn("sns", broker.topics.name(each.topic)) for each in heard]
+    topics = [place.arn("sns", broker.account.topics.name(each.topic)) for each in heard]
     doors = [channels.name_of(each.queue, False) for each in heard]
     sought = [place.arn("sqs", channels.name_of(each.queue, True)) for each in heard]
     hearing = [found.queues.get(name) or place.arn("sqs", name) for name in doors]
-    told = [place.arn("sns", broker.topics.name(topic)) for topic in publishes]
+    told = [place.arn("sns", broker.account.topics.name(topic)) for topic in publishes]
 
     granted = (
         ("LanewayQueues", ACTIONS[role][0], queues),

@@ -9,15 +9,17 @@ from __future__ import annotations
 import logging
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Mapping
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
-from ....clock import Clock
 from ....errors import BrokerError, BrokerRefusedError
 from ....jobs.data import StartedRun, WorkerView
 from .delayed_jobs import Table
-from .tables import Tables
+
+if TYPE_CHECKING:
+    from ..account import Account
+    from ..sqs.inflight import Inflight
 
 #: Seconds between two heartbeats.
 ROUND_S = 10.0
@@ -35,16 +37,11 @@ class Heartbeat:
 
     name = "reporter"
 
-    def __init__(self, tables: Tables, clock: Clock) -> None:
-        self._tables = tables
-        self._clock = clock
+    def __init__(self, account: Account, inflight: Inflight) -> None:
+        """`inflight` knows what this process runs. It is woken after a queue was resumed, here or elsewhere."""
+        self._account = account
+        self._inflight = inflight
         self.sooner: Callable[[float], None] = lambda seconds: None
-        #: How many jobs of a queue this process holds. Set by the broker.
-        self.holding: Callable[[str], int] = lambda queue: 0
-        #: The ids of the jobs that a worker of this process runs, oldest claims first.
-        self.running: Callable[[str], list[str]] = lambda worker: []
-        #: Wakes the workers of this process that wait, after a queue was resumed here or elsewhere. Set by the broker.
-        self.resumed: Callable[[], None] = lambda: None
         self._views: dict[str, WorkerView] = {}
         #: Queue, processed, failed. Any thread appends; `_write_counts` empties it.
         self._counts: deque[tuple[str, int, int]] = deque()
@@ -59,7 +56,7 @@ class Heartbeat:
         """
         known = self._views.get(view.id)
         if known is None:
-            view = msgspec.structs.replace(view, started_at=self._clock.now())
+            view = msgspec.structs.replace(view, started_at=self._account.clock.now())
         else:
             view = msgspec.structs.replace(known, shards=view.shards)
         self._views[view.id] = view
@@ -83,7 +80,7 @@ class Heartbeat:
         try:
             if was_here:
                 self._write_counts()
-            for table in self._tables.known():
+            for table in self._account.tables.known():
                 table.forget_worker(worker)
         except BrokerError as error:
             _log.debug("a table could not be written: %s", error)
@@ -108,11 +105,11 @@ class Heartbeat:
 
     def pause(self, queue: str, paused: bool) -> bool:
         """Pause or resume a queue. All workers notice in their next round. False: nothing changed."""
-        table = self._tables.of(queue)
+        table = self._account.tables.of(queue)
         if table is None:
             raise BrokerRefusedError(
                 f"A queue on SQS is paused by way of a DynamoDB table, and {queue} has none; make the table "
-                f"{self._tables.name(queue)} with `laneway aws create`."
+                f"{self._account.tables.name(queue)} with `laneway aws create`."
             )
         changed = table.set_paused(queue, paused)
         self._note_pauses({queue: paused})
@@ -124,16 +121,16 @@ class Heartbeat:
         return list(dict.fromkeys(queue for view in list(self._views.values()) for queue in view.queues))
 
     def _beat(self) -> None:
-        now = self._clock.now()
+        now = self._account.clock.now()
         for view in list(self._views.values()):
-            busy = sum(self.holding(queue) for queue in view.queues)
-            running = self._heartbeat_jobs(view) if self._tables.keeps_records else []
+            busy = sum(self._inflight.count(queue) for queue in view.queues)
+            running = self._heartbeat_jobs(view) if self._account.tables.keeps_records else []
             for table in self._by_table(view.queues, lambda queue: queue):
                 table.save_worker(msgspec.structs.replace(view, seen_at=now, busy=busy), now, running)
 
     def _heartbeat_jobs(self, view: WorkerView) -> list[str]:
         """The ids of running jobs that a heartbeat lists. A heartbeat must stay small."""
-        return [id for id in self.running(view.id) if len(id) <= LONGEST_TOLD][:MOST_TOLD]
+        return [id for id in self._inflight.running(view.id) if len(id) <= LONGEST_TOLD][:MOST_TOLD]
 
     def _write_counts(self) -> None:
         processed: Counter[str] = Counter()
@@ -146,7 +143,7 @@ class Heartbeat:
         try:
             while queues:
                 queue, _ = queues.popitem()
-                table = self._tables.of(queue)
+                table = self._account.tables.of(queue)
                 if table is not None:
                     table.count_runs(queue, processed[queue], failed[queue])
                 processed.pop(queue, None)
@@ -162,13 +159,13 @@ class Heartbeat:
         resumed = any(self.paused(queue) and not now for queue, now in paused.items())
         self._paused.update(paused)
         if resumed:
-            self.resumed()
+            self._inflight.wake()
 
     def _by_table(self, things: Collection[T], queue_of: Callable[[T], str]) -> dict[Table, list[T]]:
         """Group things by the table of their queue. Things without a table are left out."""
         found: dict[Table, list[T]] = {}
         for thing in things:
-            table = self._tables.of(queue_of(thing))
+            table = self._account.tables.of(queue_of(thing))
             if table is not None:
                 found.setdefault(table, []).append(thing)
         return found

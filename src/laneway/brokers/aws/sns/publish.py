@@ -6,15 +6,17 @@ request is repeated, and an event may be published twice: under the same id, by 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
-from ..clients import Clients
 from ..errors import AWSError, BatchRefusedError, DeniedError, MissingError, is_refusal
 from ..settings import DEFAULT_MESSAGE_BYTES
 from ..sqs.message import OutgoingMessage, attributes_of, size_of
 from ..sqs.send_batch import Sent, send_with_retries, split
-from .topics import Topics
+
+if TYPE_CHECKING:
+    from ....broker import HealthTier
+    from ..account import Account
 
 #: The bytes of a request to SNS, even if the subscribed queues take larger messages.
 LARGEST = DEFAULT_MESSAGE_BYTES
@@ -26,15 +28,14 @@ Numbered = tuple[int, OutgoingMessage]
 class SNSPublisher:
     """Publishes to the topics of one account and region. Safe to call from several threads."""
 
-    def __init__(self, clients: Clients, topics: Topics, makes_topics: Callable[[], bool] = lambda: False) -> None:
-        """`makes_topics`: whether a topic that is missing is made by whoever publishes to it, as in development."""
-        self._clients = clients
-        self._topics = topics
-        self._makes_topics = makes_topics
+    def __init__(self, account: Account, health: HealthTier) -> None:
+        """With `health.auto_create`, as in development, the process that publishes creates a missing topic."""
+        self._account = account
+        self._health = health
 
     def publish(self, topic: str, events: Sequence[Numbered], sent: Sent) -> None:
         """Publish events in their order; `sent` is told of each, by its number, as soon as SNS has it."""
-        arn, taken = self._topics.arn(topic), set[int]()
+        arn, taken = self._account.topics.arn(topic), set[int]()
 
         def stored(number: int) -> None:
             taken.add(number)
@@ -43,11 +44,11 @@ class SNSPublisher:
         try:
             self._publish(arn, events, stored)
         except MissingError:
-            if not self._makes_topics():
+            if not self._health.auto_create:
                 raise self._missing(topic) from None
         else:
             return
-        self._topics.create(topic)
+        self._account.topics.create(topic)
         try:
             self._publish(arn, [each for each in events if each[0] not in taken], stored)
         except MissingError:
@@ -62,7 +63,7 @@ class SNSPublisher:
             self._one(arn, *events[0], sent)
             return
         send_with_retries(
-            lambda left: self._clients.sns("publish_batch", TopicArn=arn, PublishBatchRequestEntries=left),
+            lambda left: self._account.clients.sns("publish_batch", TopicArn=arn, PublishBatchRequestEntries=left),
             "SNS",
             {number: {"Id": str(number), **_message_of(outgoing)} for number, outgoing in events},
             sent,
@@ -70,7 +71,7 @@ class SNSPublisher:
 
     def _one(self, arn: str, number: int, outgoing: OutgoingMessage, sent: Sent) -> None:
         try:
-            self._clients.sns("publish", TopicArn=arn, **_message_of(outgoing))
+            self._account.clients.sns("publish", TopicArn=arn, **_message_of(outgoing))
         except AWSError as error:
             if not is_refusal(error) or isinstance(error, DeniedError):
                 raise
@@ -79,8 +80,8 @@ class SNSPublisher:
 
     def _missing(self, topic: str) -> MissingError:
         return MissingError(
-            f"There is no SNS topic {self._topics.name(topic)} {self._clients.settings.where}, so that nothing can be "
-            "published to it; create it with `laneway aws create TARGET --publishes EVENT`.",
+            f"There is no SNS topic {self._account.topics.name(topic)} {self._account.settings.where}, so that nothing "
+            "can be published to it; create it with `laneway aws create TARGET --publishes EVENT`.",
             code="NotFound",
         )
 

@@ -1,28 +1,27 @@
 """Reads, creates, updates and ends the subscriptions of SQS queues to SNS topics.
 
-TopicSubscriptions only reads. SNSSubscriptions reads first and writes only missing or different parts, so that
-credentials need no permission to write if all is in order. The queue's access policy comes before the subscription:
-SNS drops messages that the queue does not accept. Neither topics nor queues are created here: `admin/create` does
-that.
+It reads first and writes only missing or different parts, so that credentials need no permission to write if all is
+in order. The queue's access policy comes before the subscription: SNS drops messages that the queue does not accept.
+Neither topics nor queues are created here: `admin/create` does that.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from ....events.event import FilterPolicy, Subscription
 from ...shared import check_subscription, write_filter
-from ..clients import Clients
 from ..errors import AWSError, DeniedError, MissingError, is_refusal
-from ..settings import AWSSettings
 from ..sqs.message import SQSQueue
-from ..sqs.queues import FIFO_SUFFIX, SQSQueues
+from ..sqs.queues import FIFO_SUFFIX
 from .access_policy import allowing, allows, denies
-from .topics import Topics
+
+if TYPE_CHECKING:
+    from ..account import Account
 
 #: The scope of a filter that matches message attributes. Other filters match the message body.
 BY_ATTRIBUTES = "MessageAttributes"
@@ -51,42 +50,157 @@ class DeliveryTerms(msgspec.Struct, frozen=True):
         return self.filter == (wanted or None) and (self.by_attributes or self.filter is None)
 
 
-class TopicSubscriptions:
-    """Reads the existing subscriptions."""
+class QueueAccess(msgspec.Struct, frozen=True):
+    """An SQS queue and its access policy, which says who may send to it."""
 
-    def __init__(self, clients: Clients, channels: SQSQueues, topics: Topics, settings: AWSSettings) -> None:
-        self._clients = clients
-        self._channels = channels
-        self._topics = topics
-        self._settings = settings
+    sqs_queue: SQSQueue
+    arn: str
+    policy: str | None
+
+
+class SNSSubscriptions:
+    """The events tier: reads, creates and ends the subscriptions of queues to topics."""
+
+    def __init__(self, account: Account) -> None:
+        self._account = account
+
+    def subscribe(self, subscription: Subscription) -> bool:
+        """Subscribe a queue to a topic. False: nothing had to change.
+
+        Raises MissingError if the queue or topic does not exist, and DeniedError if the credentials do not allow it.
+        """
+        check_subscription(subscription)
+        write_filter(subscription)  # before any change: raises if the filter cannot be written
+        access = self.access_of(subscription.queue)
+        subscribed = self.one(subscription.topic, subscription.queue)
+        terms = None if subscribed is None else self.terms(subscribed)
+        with _changing(subscription):
+            opened = self.open(access, subscription.topic)  # first: SNS drops messages that a queue rejects
+            if subscribed is None or terms is None:
+                self.make(subscription, access)
+                return True
+            return self.update_filter(subscribed, terms, subscription) or opened
+
+    def unsubscribe(self, topic: str, queue: str) -> bool:
+        """End a subscription. The queue and its policy stay. False: there was no subscription."""
+        try:
+            subscribed = self.one(topic, queue)
+        except MissingError:
+            return False
+        if subscribed is not None:
+            self._account.clients.sns("unsubscribe", SubscriptionArn=subscribed.arn)
+        return subscribed is not None
+
+    def subscriptions(self, topic: str | None = None) -> list[Subscription]:
+        """The subscriptions of a topic, or all that look like a listener's."""
+        found: list[Subscription] = []
+        try:
+            existing = list(self.all() if topic is None else self.of(topic))
+        except MissingError:
+            return []
+        for subscribed in existing:
+            try:
+                found.append(Subscription(subscribed.topic, subscribed.queue, self.terms(subscribed).filter))
+            except MissingError:
+                continue  # it has just ended
+        return sorted(found, key=lambda each: (each.topic, each.queue))
+
+    # -- the steps -------------------------------------------------------------------------------------
+
+    def access_of(self, queue: str) -> QueueAccess:
+        """The SQS queue of a listener, and its access policy. Raises MissingError."""
+        sqs_queue = self._account.queues.of(queue, False)
+        wanted = ["QueueArn", "Policy"]
+        try:
+            answer = self._account.clients.sqs("get_queue_attributes", QueueUrl=sqs_queue.url, AttributeNames=wanted)
+        except MissingError:
+            self._account.queues.forget(sqs_queue)
+            raise
+        told = answer.get("Attributes") or {}
+        return QueueAccess(sqs_queue, told["QueueArn"], told.get("Policy"))
+
+    def is_open(self, access: QueueAccess, topic: str) -> bool:
+        """Whether a topic may send to a queue."""
+        return allows(access.policy, access.arn, self._account.topics.arn(topic))
+
+    def is_denied(self, access: QueueAccess, topic: str) -> str | None:
+        """A sentence if a queue's policy denies a topic. A statement that allows it would then have no effect."""
+        if not denies(access.policy, access.arn, self._account.topics.arn(topic)):
+            return None
+        return (
+            f"A statement in the access policy of the SQS queue {access.sqs_queue.name} denies the SNS topic "
+            f"{self._account.topics.name(topic)} to send to it, so that no events get there, whatever else is allowed; "
+            "take it out, or have it except this topic."
+        )
+
+    def open(self, access: QueueAccess, topic: str) -> bool:
+        """Let a topic send to a queue. False: it already may. Raises AWSError if the queue's policy denies it."""
+        if self.is_open(access, topic):
+            return False
+        if denied := self.is_denied(access, topic):
+            raise AWSError(denied)
+        policy = allowing(access.policy, access.arn, self._account.topics.arn(topic))
+        self._account.clients.sqs("set_queue_attributes", QueueUrl=access.sqs_queue.url, Attributes={"Policy": policy})
+        return True
+
+    def make(self, subscription: Subscription, access: QueueAccess) -> None:
+        """Create a subscription, with raw delivery: messages come without an envelope."""
+        attributes = {"RawMessageDelivery": "true"}
+        if (text := write_filter(subscription)) is not None:
+            attributes["FilterPolicy"] = text
+        to = {"TopicArn": self._account.topics.arn(subscription.topic), "Protocol": "sqs", "Endpoint": access.arn}
+        try:
+            self._account.clients.sns("subscribe", **to, Attributes=attributes)
+        except MissingError as error:
+            raise self.no_topic(subscription.topic, error) from None
+
+    def update_filter(self, subscribed: TopicSubscription, terms: DeliveryTerms, subscription: Subscription) -> bool:
+        """Set the filter of a subscription. Raw delivery stays as it is. False: it already has that filter."""
+        if terms.let_through(subscription.filter):
+            return False
+        wanted = write_filter(subscription)
+        if not wanted or not terms.by_attributes:
+            self._set(subscribed, "FilterPolicy", NO_FILTER)
+        if wanted:
+            if not terms.by_attributes:  # SNS checks the filter against a new scope, so the old filter is removed first
+                self._set(subscribed, "FilterPolicyScope", BY_ATTRIBUTES)
+            self._set(subscribed, "FilterPolicy", wanted)
+        return True
+
+    def _set(self, subscribed: TopicSubscription, name: str, value: str) -> None:
+        change = {"SubscriptionArn": subscribed.arn, "AttributeName": name, "AttributeValue": value}
+        self._account.clients.sns("set_subscription_attributes", **change)
+
+    # -- reading ---------------------------------------------------------------------------------------
 
     def of(self, topic: str) -> Iterator[TopicSubscription]:
         """The subscriptions of a topic. Raises MissingError if the topic does not exist."""
         try:
-            yield from self._own("list_subscriptions_by_topic", TopicArn=self._topics.arn(topic))
+            yield from self._own("list_subscriptions_by_topic", TopicArn=self._account.topics.arn(topic))
         except MissingError as error:
             raise self.no_topic(topic, error) from None
 
     def one(self, topic: str, queue: str) -> TopicSubscription | None:
         """The subscription of a queue to a topic, if there is one. Raises MissingError if the topic does not exist."""
-        return next((tie for tie in self.of(topic) if tie.queue == queue), None)
+        return next((subscribed for subscribed in self.of(topic) if subscribed.queue == queue), None)
 
     def all(self) -> Iterator[TopicSubscription]:
         """The subscriptions of queues named after their topics, as listeners' queues are, or known to this process."""
-        known = set(self._channels.known())
-        for tie in self._own("list_subscriptions"):
-            if tie.queue.endswith(f"-{tie.topic}") or tie.queue in known:
-                yield tie
+        known = set(self._account.queues.known())
+        for subscribed in self._own("list_subscriptions"):
+            if subscribed.queue.endswith(f"-{subscribed.topic}") or subscribed.queue in known:
+                yield subscribed
 
-    def terms(self, tie: TopicSubscription) -> DeliveryTerms:
+    def terms(self, subscribed: TopicSubscription) -> DeliveryTerms:
         """The current terms of a subscription. Asks SNS."""
-        answer = self._clients.sns("get_subscription_attributes", SubscriptionArn=tie.arn)
+        answer = self._account.clients.sns("get_subscription_attributes", SubscriptionArn=subscribed.arn)
         told = answer.get("Attributes") or {}
         try:
             policy = msgspec.json.decode(told.get("FilterPolicy") or NO_FILTER, type=dict[str, Any])
         except msgspec.DecodeError:
             raise AWSError(
-                f"The filter of the subscription of {tie.queue} to {tie.topic} cannot be read; set another, or none."
+                f"The filter of the subscription of {subscribed.queue} to {subscribed.topic} cannot be read; set "
+                "another, or none."
             ) from None
         by_attributes = told.get("FilterPolicyScope", BY_ATTRIBUTES) == BY_ATTRIBUTES
         return DeliveryTerms(policy or None, by_attributes, told.get("RawMessageDelivery", "").lower() == "true")
@@ -94,14 +208,14 @@ class TopicSubscriptions:
     def no_topic(self, topic: str, error: MissingError) -> MissingError:
         """The error for a missing topic."""
         return MissingError(
-            f"There is no SNS topic {self._topics.name(topic)} {self._settings.where}, which a listener's queue is to "
-            "be subscribed to; create it with `laneway aws create`.",
+            f"There is no SNS topic {self._account.topics.name(topic)} {self._account.settings.where}, which a "
+            "listener's queue is to be subscribed to; create it with `laneway aws create`.",
             code=error.code,
         )
 
     def _own(self, operation: str, **params: str) -> Iterator[TopicSubscription]:
         """The subscriptions that SNS lists, of this account, region and prefix."""
-        topics = self._topics.arn("")
+        topics = self._account.topics.arn("")
         queues = topics.replace(":sns:", ":sqs:", 1)
         for told in self._pages(operation, params):
             topic, queue, arn = told["TopicArn"], told["Endpoint"], told["SubscriptionArn"]
@@ -113,136 +227,11 @@ class TopicSubscriptions:
 
     def _pages(self, operation: str, params: dict[str, str]) -> Iterator[dict[str, str]]:
         while True:
-            answer = self._clients.sns(operation, **params)
+            answer = self._account.clients.sns(operation, **params)
             yield from answer.get("Subscriptions") or ()
             if not answer.get("NextToken"):
                 return
             params["NextToken"] = answer["NextToken"]
-
-
-class QueueAccess(msgspec.Struct, frozen=True):
-    """An SQS queue and its access policy, which says who may send to it."""
-
-    channel: SQSQueue
-    arn: str
-    policy: str | None
-
-
-class SNSSubscriptions:
-    """Creates and ends the subscriptions of queues to topics."""
-
-    def __init__(self, clients: Clients, channels: SQSQueues, topics: Topics, ties: TopicSubscriptions) -> None:
-        self._clients = clients
-        self._channels = channels
-        self._topics = topics
-        self._ties = ties
-
-    def subscribe(self, subscription: Subscription) -> bool:
-        """Subscribe a queue to a topic. False: nothing had to change.
-
-        Raises MissingError if the queue or topic does not exist, and DeniedError if the credentials do not allow it.
-        """
-        check_subscription(subscription)
-        write_filter(subscription)  # before any change: raises if the filter cannot be written
-        door = self.access_of(subscription.queue)
-        tie = self._ties.one(subscription.topic, subscription.queue)
-        terms = None if tie is None else self._ties.terms(tie)
-        with _changing(subscription):
-            opened = self.open(door, subscription.topic)  # first: SNS drops messages that a queue rejects
-            if tie is None or terms is None:
-                self.make(subscription, door)
-                return True
-            return self.update_filter(tie, terms, subscription) or opened
-
-    def unsubscribe(self, topic: str, queue: str) -> bool:
-        """End a subscription. The queue and its policy stay. False: there was no subscription."""
-        try:
-            tie = self._ties.one(topic, queue)
-        except MissingError:
-            return False
-        if tie is not None:
-            self._clients.sns("unsubscribe", SubscriptionArn=tie.arn)
-        return tie is not None
-
-    def subscriptions(self, topic: str | None = None) -> list[Subscription]:
-        """The subscriptions of a topic, or all that look like a listener's."""
-        found: list[Subscription] = []
-        try:
-            ties = list(self._ties.all() if topic is None else self._ties.of(topic))
-        except MissingError:
-            return []
-        for tie in ties:
-            try:
-                found.append(Subscription(tie.topic, tie.queue, self._ties.terms(tie).filter))
-            except MissingError:
-                continue  # it has just ended
-        return sorted(found, key=lambda each: (each.topic, each.queue))
-
-    # -- the steps -------------------------------------------------------------------------------------
-
-    def access_of(self, queue: str) -> QueueAccess:
-        """The SQS queue of a listener, and its access policy. Raises MissingError."""
-        channel = self._channels.of(queue, False)
-        wanted = ["QueueArn", "Policy"]
-        try:
-            answer = self._clients.sqs("get_queue_attributes", QueueUrl=channel.url, AttributeNames=wanted)
-        except MissingError:
-            self._channels.forget(channel)
-            raise
-        told = answer.get("Attributes") or {}
-        return QueueAccess(channel, told["QueueArn"], told.get("Policy"))
-
-    def is_open(self, door: QueueAccess, topic: str) -> bool:
-        """Whether a topic may send to a queue."""
-        return allows(door.policy, door.arn, self._topics.arn(topic))
-
-    def is_denied(self, door: QueueAccess, topic: str) -> str | None:
-        """A sentence if a queue's policy denies a topic. A statement that allows it would then have no effect."""
-        if not denies(door.policy, door.arn, self._topics.arn(topic)):
-            return None
-        return (
-            f"A statement in the access policy of the SQS queue {door.channel.name} denies the SNS topic "
-            f"{self._topics.name(topic)} to send to it, so that no events get there, whatever else is allowed; take it "
-            "out, or have it except this topic."
-        )
-
-    def open(self, door: QueueAccess, topic: str) -> bool:
-        """Let a topic send to a queue. False: it already may. Raises AWSError if the queue's policy denies it."""
-        if self.is_open(door, topic):
-            return False
-        if denied := self.is_denied(door, topic):
-            raise AWSError(denied)
-        policy = allowing(door.policy, door.arn, self._topics.arn(topic))
-        self._clients.sqs("set_queue_attributes", QueueUrl=door.channel.url, Attributes={"Policy": policy})
-        return True
-
-    def make(self, subscription: Subscription, door: QueueAccess) -> None:
-        """Create a subscription, with raw delivery: messages come without an envelope."""
-        attributes = {"RawMessageDelivery": "true"}
-        if (text := write_filter(subscription)) is not None:
-            attributes["FilterPolicy"] = text
-        to = {"TopicArn": self._topics.arn(subscription.topic), "Protocol": "sqs", "Endpoint": door.arn}
-        try:
-            self._clients.sns("subscribe", **to, Attributes=attributes)
-        except MissingError as error:
-            raise self._ties.no_topic(subscription.topic, error) from None
-
-    def update_filter(self, tie: TopicSubscription, terms: DeliveryTerms, subscription: Subscription) -> bool:
-        """Set the filter of a subscription. Raw delivery stays as it is. False: it already has that filter."""
-        if terms.let_through(subscription.filter):
-            return False
-        wanted = write_filter(subscription)
-        if not wanted or not terms.by_attributes:
-            self._set(tie, "FilterPolicy", NO_FILTER)
-        if wanted:
-            if not terms.by_attributes:  # SNS checks the filter against a new scope, so the old filter is removed first
-                self._set(tie, "FilterPolicyScope", BY_ATTRIBUTES)
-            self._set(tie, "FilterPolicy", wanted)
-        return True
-
-    def _set(self, tie: TopicSubscription, name: str, value: str) -> None:
-        change = {"SubscriptionArn": tie.arn, "AttributeName": name, "AttributeValue": value}
-        self._clients.sns("set_subscription_attributes", **change)
 
 
 @contextmanager

@@ -6,51 +6,53 @@ exists shows in the request that uses it.
 
 from __future__ import annotations
 
-from ..clients import Clients
+from typing import TYPE_CHECKING
+
 from ..errors import MissingError
-from ..settings import AWSSettings
+
+if TYPE_CHECKING:
+    from ..account import Account
 
 
 class Topics:
     """The SNS topics, by the names of the topics that they are. Safe to call from several threads."""
 
-    def __init__(self, clients: Clients, settings: AWSSettings) -> None:
-        self._clients = clients
-        self._settings = settings
+    def __init__(self, account: Account) -> None:
+        self._account = account
         #: How the ARNs of all topics begin; found out once.
         self._start: str | None = None
 
     def name(self, topic: str) -> str:
         """What the topic is called on SNS."""
-        return self._settings.prefix + topic
+        return self._account.settings.prefix + topic
 
     def arn(self, topic: str) -> str:
         """The ARN that a topic has if there is one."""
         start = self._start
         if start is None:  # two threads may both find it out: the answer is the same
-            region = self._clients.region
-            start = self._start = f"arn:{partition_of(region)}:sns:{region}:{self._account()}:"
+            region = self._account.clients.region
+            start = self._start = f"arn:{partition_of(region)}:sns:{region}:{self._id()}:"
         return start + self.name(topic)
 
     def exists(self, topic: str) -> bool:
         """Whether there is such a topic now; asks for sns:GetTopicAttributes."""
         try:
-            self._clients.sns("get_topic_attributes", TopicArn=self.arn(topic))
+            self._account.clients.sns("get_topic_attributes", TopicArn=self.arn(topic))
         except MissingError:
             return False
         return True
 
     def create(self, topic: str) -> str:
         """Make a topic, unless it exists. Returns its ARN."""
-        arn: str = self._clients.sns("create_topic", Name=self.name(topic))["TopicArn"]
+        arn: str = self._account.clients.sns("create_topic", Name=self.name(topic))["TopicArn"]
         return arn
 
-    def _account(self) -> str:
-        if self._settings.account is not None:
-            return self._settings.account
+    def _id(self) -> str:
+        if self._account.settings.account is not None:
+            return self._account.settings.account
         # Whoever has credentials at all may ask this.
-        account: str = self._clients.sts("get_caller_identity")["Account"]
-        return account
+        id: str = self._account.clients.sts("get_caller_identity")["Account"]
+        return id
 
 
 def partition_of(region: str) -> str:

@@ -15,21 +15,21 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import partial
 from heapq import nlargest, nsmallest
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from ....broker import Order, Page
-from ....clock import Clock
 from ....errors import BrokerAwayError, BrokerError, BrokerRefusedError
 from ....jobs.data import JobView, Kind, Payload, Status
 from ...page_cursor import Position, check_order, check_start, read_position, write_position
-from ..clients import Clients
-from ..dynamodb.tables import Tables
-from ..settings import BATCH, AWSSettings
+from ..settings import BATCH
 from .message import Message, OutgoingMessage, SQSQueue, headers_of, read, resend_of
 from .queues import SQSQueues
 from .send import MessageSender, TimedMessage
+
+if TYPE_CHECKING:
+    from ..account import Account
 
 #: The most messages that are read in one go.
 MOST = 10_000
@@ -66,13 +66,11 @@ class DeadLetter(msgspec.Struct, eq=False):
 class DeadLetterReceiver:
     """Receives the letters of one dead-letter queue. Used in a `with`, whose end makes them visible again."""
 
-    def __init__(self, clients: Clients, letters: SQSQueue, clock: Clock, *, wait_s: int = WAIT_S) -> None:
-        self._clients = clients
-        self._letters = letters
-        self._clock = clock
-        self._wait_s = min(wait_s, WAIT_S)
+    def __init__(self, account: Account, dead_letter_queue: SQSQueue) -> None:
+        self._account = account
+        self._dead_letter_queue = dead_letter_queue
         self._held: dict[str, DeadLetter] = {}
-        self._began = clock.monotonic()
+        self._began = account.clock.monotonic()
         #: Whether `take` has seen all letters, and did not stop at a limit.
         self.is_through = False
 
@@ -87,13 +85,13 @@ class DeadLetterReceiver:
     def take(self) -> Iterator[DeadLetter]:
         """Yield letters until there are no more, or until a limit is reached."""
         while len(self._held) < MOST and self._age() < HIDDEN_S / 2:
-            now = self._clock.monotonic()
-            answer = self._clients.sqs(
+            now = self._account.clock.monotonic()
+            answer = self._account.clients.sqs(
                 "receive_message",
-                QueueUrl=self._letters.url,
+                QueueUrl=self._dead_letter_queue.url,
                 MaxNumberOfMessages=BATCH,
                 VisibilityTimeout=HIDDEN_S,
-                WaitTimeSeconds=self._wait_s,
+                WaitTimeSeconds=min(self._account.settings.wait_s, WAIT_S),
                 AttributeNames=["All"],
                 MessageAttributeNames=["All"],
             )
@@ -101,7 +99,7 @@ class DeadLetterReceiver:
             fresh = [raw for raw in received if raw["MessageId"] not in self._held]
             for raw in received:
                 letter = DeadLetter(
-                    read(self._letters, raw, now, HIDDEN_S),
+                    read(self._dead_letter_queue, raw, now, HIDDEN_S),
                     raw.get("Attributes", {}).get("DeadLetterQueueSourceArn", ""),
                 )
                 self._held[letter.message.message_id] = letter
@@ -122,8 +120,8 @@ class DeadLetterReceiver:
             left = self._batch("delete_message_batch", left, {})
         if left:
             raise BrokerAwayError(
-                f"SQS did not delete {len(left)} of the dead letters in {self._letters.name} though it was asked "
-                "twice; what was revived of them is there still, and may be deleted later."
+                f"SQS did not delete {len(left)} of the dead letters in {self._dead_letter_queue.name} though it was "
+                "asked twice; what was revived of them is there still, and may be deleted later."
             )
 
     def _give_back(self) -> None:
@@ -141,7 +139,7 @@ class DeadLetterReceiver:
                 {"Id": str(number), "ReceiptHandle": letter.message.receipt, **more}
                 for number, letter in enumerate(part)
             ]
-            answer = self._clients.sqs(operation, QueueUrl=self._letters.url, Entries=entries)
+            answer = self._account.clients.sqs(operation, QueueUrl=self._dead_letter_queue.url, Entries=entries)
             wrong = {int(entry["Id"]) for entry in answer.get("Failed", []) if entry.get("Code") not in GONE}
             failed += [letter for number, letter in enumerate(part) if number in wrong]
             if operation == "delete_message_batch":
@@ -151,7 +149,7 @@ class DeadLetterReceiver:
         return failed
 
     def _age(self) -> float:
-        return self._clock.monotonic() - self._began
+        return self._account.clock.monotonic() - self._began
 
 
 #: The attributes whose sum is the number of messages in an SQS queue.
@@ -166,30 +164,18 @@ _log = logging.getLogger("laneway")
 class DeadLetterMorgue:
     """The dead jobs of all queues."""
 
-    def __init__(
-        self,
-        clients: Clients,
-        channels: SQSQueues,
-        tables: Tables,
-        sender: MessageSender,
-        settings: AWSSettings,
-        clock: Clock,
-    ) -> None:
-        self._clients = clients
-        self._channels = channels
-        self._tables = tables
+    def __init__(self, account: Account, sender: MessageSender) -> None:
+        self._account = account
         self._sender = sender
-        self._settings = settings
-        self._clock = clock
 
-    # -- looking ---------------------------------------------------------------------------------------
+    # -- reading ---------------------------------------------------------------------------------------
 
     def count(self, queue: str) -> int:
         """About how many messages are dead, including those that a reader has hidden."""
         return sum(
             sum(int(attributes.get(name, 0)) for name in COUNTED)
-            for _, letters in self.places(queue)
-            for attributes in [self._channels.attributes(letters)]
+            for _, dead_letter_queue in self.places(queue)
+            for attributes in [self._account.queues.attributes(dead_letter_queue)]
         )
 
     def listing(
@@ -227,13 +213,13 @@ class DeadLetterMorgue:
     def views(self, queue: str) -> list[JobView]:
         """The dead jobs of a queue, as many as can be read in one go."""
         found: list[JobView] = []
-        for channel, letters in self.places(queue):
-            with self.receiver(letters) as hand:
-                own = [letter for letter in hand.take() if is_from(letter, channel)]
-            found += [_view(queue, channel, same) for same in _by_key(own).values()]
+        for sqs_queue, dead_letter_queue in self.places(queue):
+            with self.receiver(dead_letter_queue) as receiver:
+                own = [letter for letter in receiver.take() if is_from(letter, sqs_queue)]
+            found += [_view(queue, sqs_queue, same) for same in _by_key(own).values()]
         return found
 
-    # -- acting ----------------------------------------------------------------------------------------
+    # -- changing --------------------------------------------------------------------------------------
 
     def revive(self, queue: str, keys: Collection[str]) -> int:
         """Send jobs to their queue again, due now and with all their retries, then delete the dead letters.
@@ -242,9 +228,9 @@ class DeadLetterMorgue:
         """
         return sum(self._take_out(place, keys, partial(self.resend, queue)) for place in self.places(queue))
 
-    def resend(self, queue: str, channel: SQSQueue, letters: Sequence[DeadLetter]) -> None:
+    def resend(self, queue: str, sqs_queue: SQSQueue, letters: Sequence[DeadLetter]) -> None:
         """Send dead jobs to their queue again. The caller deletes their letters."""
-        self._sender.dispatch([TimedMessage(queue, channel.fifo, _revived(letter), None) for letter in letters])
+        self._sender.dispatch([TimedMessage(queue, sqs_queue.fifo, _revived(letter), None) for letter in letters])
         try:
             self.amend(queue, letters, "queued")
         except BrokerError as error:
@@ -255,39 +241,39 @@ class DeadLetterMorgue:
     def delete(self, queue: str, keys: Collection[str]) -> int:
         """Delete dead jobs for good."""
 
-        def over(channel: SQSQueue, letters: Sequence[DeadLetter]) -> None:
+        def over(sqs_queue: SQSQueue, letters: Sequence[DeadLetter]) -> None:
             self.amend(queue, letters, "gone")
 
         return sum(self._take_out(place, keys, over) for place in self.places(queue))
 
-    def bury(self, channel: SQSQueue, outgoings: Sequence[OutgoingMessage]) -> None:
+    def bury(self, sqs_queue: SQSQueue, outgoings: Sequence[OutgoingMessage]) -> None:
         """Send jobs to the dead-letter queue that are in no queue: those of the table."""
-        letters = self._channels.dead_letters(channel)
-        if letters is None:
-            raise no_dead_letters(channel)
-        now = self._clock.now()
+        dead_letter_queue = self._account.queues.dead_letter_queue(sqs_queue)
+        if dead_letter_queue is None:
+            raise no_dead_letters(sqs_queue)
+        now = self._account.clock.now()
         for outgoing in outgoings:
             outgoing.note.buried_at = now
-        self._sender.send(letters, [(outgoing, 0) for outgoing in outgoings])
+        self._sender.send(dead_letter_queue, [(outgoing, 0) for outgoing in outgoings])
 
     # -- steps -----------------------------------------------------------------------------------------
 
     def amend(self, queue: str, letters: Sequence[DeadLetter], status: Status) -> None:
         """Record a new status of dead jobs, if the table keeps records."""
-        table = self._tables.of(queue)
+        table = self._account.tables.of(queue)
         if table is not None:
             table.amend_dead(queue, {letter.message.note.id: letter.died_at for letter in letters}, status)
 
     def places(self, queue: str) -> Iterator[tuple[SQSQueue, SQSQueue]]:
         """The SQS queues of a queue, each with its dead-letter queue. A queue without one is left out."""
-        for channel in self._channels.existing(queue):
-            letters = self._channels.dead_letters(channel)
-            if letters is not None:
-                yield channel, letters
+        for sqs_queue in self._account.queues.existing(queue):
+            dead_letter_queue = self._account.queues.dead_letter_queue(sqs_queue)
+            if dead_letter_queue is not None:
+                yield sqs_queue, dead_letter_queue
 
-    def receiver(self, letters: SQSQueue) -> DeadLetterReceiver:
+    def receiver(self, dead_letter_queue: SQSQueue) -> DeadLetterReceiver:
         """A receiver for one dead-letter queue."""
-        return DeadLetterReceiver(self._clients, letters, self._clock, wait_s=self._settings.wait_s)
+        return DeadLetterReceiver(self._account, dead_letter_queue)
 
     def _take_out(
         self,
@@ -296,51 +282,51 @@ class DeadLetterMorgue:
         act: Callable[[SQSQueue, Sequence[DeadLetter]], None],
     ) -> int:
         """Call `act` with the letters of keys, then delete them, ten at a time. Returns the number of keys."""
-        channel, letters = place
-        with self.receiver(letters) as hand:
-            found = _by_key(_wanted(hand, channel, set(keys)))
+        sqs_queue, dead_letter_queue = place
+        with self.receiver(dead_letter_queue) as receiver:
+            found = _by_key(_wanted(receiver, sqs_queue, set(keys)))
             # The letters of a key in the order in which they were sent; the keys in the order of their burials.
             ordered = [letter for same in sorted(found.values(), key=_last_death) for letter in same]
             for start in range(0, len(ordered), BATCH):
-                if not hand.is_safe():
+                if not receiver.is_safe():
                     raise BrokerRefusedError(
-                        f"SQS was too slow: {len(ordered) - start} of {len(ordered)} dead letters in {letters.name} "
-                        "were left as they are; do it again for those."
+                        f"SQS was too slow: {len(ordered) - start} of {len(ordered)} dead letters in "
+                        f"{dead_letter_queue.name} were left as they are; do it again for those."
                     )
                 part = ordered[start : start + BATCH]
-                act(channel, part)
-                hand.delete([copy for letter in part for copy in (letter, *letter.copies)])
+                act(sqs_queue, part)
+                receiver.delete([copy for letter in part for copy in (letter, *letter.copies)])
             return len(found)
 
 
-def no_dead_letters(channel: SQSQueue) -> BrokerError:
+def no_dead_letters(sqs_queue: SQSQueue) -> BrokerError:
     """The error for a burial from a queue without a dead-letter queue."""
     return BrokerRefusedError(
-        f"The SQS queue {channel.name} has no dead-letter queue, so that nothing of it can be buried; "
+        f"The SQS queue {sqs_queue.name} has no dead-letter queue, so that nothing of it can be buried; "
         "make one with laneway aws create TARGET."
     )
 
 
-def _wanted(hand: DeadLetterReceiver, channel: SQSQueue, keys: set[str]) -> Iterator[DeadLetter]:
+def _wanted(receiver: DeadLetterReceiver, sqs_queue: SQSQueue, keys: set[str]) -> Iterator[DeadLetter]:
     """The letters of keys. A plain job has one letter, so on a standard queue the search ends when all are found."""
     left = set(keys)
-    for letter in hand.take():
-        if letter.key in keys and is_from(letter, channel):
+    for letter in receiver.take():
+        if letter.key in keys and is_from(letter, sqs_queue):
             yield letter
             left.discard(letter.key)
-            if not left and not channel.fifo:
+            if not left and not sqs_queue.fifo:
                 return
 
 
-def is_from(letter: DeadLetter, channel: SQSQueue) -> bool:
+def is_from(letter: DeadLetter, sqs_queue: SQSQueue) -> bool:
     """Whether a letter belongs to a queue. Queues may share a dead-letter queue. A letter without a source fits all."""
     source = letter.moved_from.rpartition(":")[2]
-    return letter.message.note.queue in ("", channel.queue) and source in ("", channel.name)
+    return letter.message.note.queue in ("", sqs_queue.queue) and source in ("", sqs_queue.name)
 
 
-def is_ownerless(letter: DeadLetter, channel: SQSQueue, letters: SQSQueue) -> bool:
+def is_ownerless(letter: DeadLetter, sqs_queue: SQSQueue, dead_letter_queue: SQSQueue) -> bool:
     """Whether a letter's queue is unknown: not from its note, nor from SQS, nor from the dead-letter queue's name."""
-    is_own = letters.name == SQSQueues.dead_name_of(channel.name)
+    is_own = dead_letter_queue.name == SQSQueues.dead_name_of(sqs_queue.name)
     return not is_own and not letter.message.note.queue and not letter.moved_from
 
 
@@ -373,11 +359,11 @@ def _revived(letter: DeadLetter) -> OutgoingMessage:
     return resend_of(letter.message, retry_count=-1, deaths=0, due=None, buried_at=None, queue="")
 
 
-def _view(queue: str, channel: SQSQueue, letters: Sequence[DeadLetter]) -> JobView:
+def _view(queue: str, sqs_queue: SQSQueue, letters: Sequence[DeadLetter]) -> JobView:
     """The view of a dead job from the letters of its key."""
     last = max(letters, key=lambda letter: letter.died_at)
     message, note = last.message, last.message.note
-    kind = Kind.KEYED if channel.fifo else Kind.PLAIN
+    kind = Kind.KEYED if sqs_queue.fifo else Kind.PLAIN
     return JobView(
         queue=queue,
         key=last.key,

@@ -1,4 +1,4 @@
-"""Inflight: the messages that this process holds, their FIFO groups, and the claims handed out, under one lock.
+"""Inflight: the workers of this process, the messages that it holds, their FIFO groups, and its claims; one lock.
 
 Local memory only: nothing here calls AWS, so the lock is never held for long.
 
@@ -16,13 +16,18 @@ from bisect import insort
 from collections import OrderedDict, deque
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import count
+from typing import TYPE_CHECKING
 
-from ....clock import Clock
-from ....jobs.data import Claim, Kind, Payload
+from ....jobs.data import Claim, Kind, Payload, WorkerView
 from ....jobs.merge import MAX_PAYLOADS
 from ..settings import LONGEST_VISIBILITY_S
 from .message import Message, SQSQueue, headers_of
 
+if TYPE_CHECKING:
+    from ..account import Account
+
+#: For how long messages are hidden while no worker has joined.
+LEASE_S = 30.0
 #: How long ended jobs are remembered, and how many of them.
 REMEMBER_S = 600.0
 REMEMBER = 100_000
@@ -101,8 +106,8 @@ class HeldMessage:
 class HeldMessages:
     """All messages that this process holds, by job. The caller holds the lock of the `Inflight`."""
 
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
+    def __init__(self, account: Account) -> None:
+        self._account = account
         self._held: dict[tuple[str, str], HeldMessage] = {}
         self._ended: OrderedDict[str, float] = OrderedDict()
 
@@ -127,7 +132,7 @@ class HeldMessages:
 
     def end(self, message: Message) -> None:
         """Remember that this version of a job has ended, so that a second message with it is not run."""
-        now = self._clock.monotonic()
+        now = self._account.clock.monotonic()
         self._ended[version_of(message)] = now
         self._ended.move_to_end(version_of(message))
         while self._ended and (len(self._ended) > REMEMBER or next(iter(self._ended.values())) < now - REMEMBER_S):
@@ -136,17 +141,17 @@ class HeldMessages:
     def is_ended(self, message: Message) -> bool:
         """Whether this version of a job has ended. A message that was sent on or revived since is another version."""
         at = self._ended.get(version_of(message))
-        return at is not None and at >= self._clock.monotonic() - REMEMBER_S
+        return at is not None and at >= self._account.clock.monotonic() - REMEMBER_S
 
 
 def version_of(message: Message) -> str:
     """The version of a message. If a message was sent twice, both have it; a later message of the job does not."""
     note = message.note
-    return f"{message.channel.name} {note.id}-{note.attempt}-{note.hop}"
+    return f"{message.sqs_queue.name} {note.id}-{note.attempt}-{note.hop}"
 
 
 def _place(message: Message) -> tuple[str, str]:
-    return (message.channel.url, message.note.id)
+    return (message.sqs_queue.url, message.note.id)
 
 
 class FifoGroup:
@@ -230,8 +235,8 @@ class Claimable:
 class QueueBuffer:
     """What is ready to be handed out from one SQS queue, and how much is wanted."""
 
-    def __init__(self, channel: SQSQueue) -> None:
-        self.channel = channel
+    def __init__(self, sqs_queue: SQSQueue) -> None:
+        self.sqs_queue = sqs_queue
         self.ready: deque[Claimable] = deque()
         self.groups = FifoGroups()
         #: How many should be ready. No more than that are received.
@@ -262,27 +267,41 @@ class ClaimMessages:
 
 
 class Inflight:
-    """All buffers and claims of one process."""
+    """The workers, buffers and claims of one process."""
 
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
+    def __init__(self, account: Account) -> None:
+        self._account = account
+        self.restart()
+
+    def restart(self) -> None:
+        """Start with nothing held. The child of a fork does the same: the messages belong to its parent."""
         #: Held for every read and every change. Notified when something is ready, is wanted or has ended.
         self.changed = threading.Condition(threading.RLock())
-        self.holding = HeldMessages(clock)
+        self.workers: dict[str, WorkerView] = {}
+        self.holding = HeldMessages(self._account)
         self.buffers: dict[str, QueueBuffer] = {}
         self.claims: dict[int, ClaimMessages] = {}
         self._numbers = count(1)
         self._refs = count(1)
         self._token = 0
 
-    def buffer(self, channel: SQSQueue) -> QueueBuffer:
+    def lease_s(self) -> float | None:
+        """For how long messages are hidden; None if there is no worker."""
+        return max((worker.lease_s for worker in self.workers.values()), default=None)
+
+    def wake(self) -> None:
+        """Let the receivers and the waits of this process look again, such as after a queue was resumed."""
+        with self.changed:
+            self.changed.notify_all()
+
+    def buffer(self, sqs_queue: SQSQueue) -> QueueBuffer:
         """The buffer of an SQS queue."""
         with self.changed:
-            return self.buffers.setdefault(channel.url, QueueBuffer(channel))
+            return self.buffers.setdefault(sqs_queue.url, QueueBuffer(sqs_queue))
 
     def of(self, queue: str) -> list[QueueBuffer]:
         """The buffers of a queue: one or two."""
-        return [buffer for buffer in self.buffers.values() if buffer.channel.queue == queue]
+        return [buffer for buffer in self.buffers.values() if buffer.sqs_queue.queue == queue]
 
     # -- in --------------------------------------------------------------------------------------------
 
@@ -294,21 +313,21 @@ class Inflight:
                 if held.is_keyed:
                     self.offer(buffer, buffer.groups.add(held))
                 else:
-                    buffer.ready.append(Claimable(held, next(self._numbers), self._clock.monotonic()))
+                    buffer.ready.append(Claimable(held, next(self._numbers), self._account.clock.monotonic()))
             self.changed.notify_all()
 
     def offer(self, buffer: QueueBuffer, group: FifoGroup) -> None:
         """Put a group into the buffer, if it has something to hand out."""
         if not group.is_ready and buffer.groups.tidy(group):
             group.is_ready = True
-            buffer.ready.append(Claimable(group, next(self._numbers), self._clock.monotonic()))
+            buffer.ready.append(Claimable(group, next(self._numbers), self._account.clock.monotonic()))
 
     # -- out -------------------------------------------------------------------------------------------
 
     def token(self) -> int:
         """A token larger than any before. It follows the clock, so that it also grows from process to process."""
         with self.changed:
-            self._token = max(self._token + 1, int(self._clock.now() * 1e6))
+            self._token = max(self._token + 1, int(self._account.clock.now() * 1e6))
             return self._token
 
     def take(self, queue: str, limit: int, max_payloads: int | None, worker: str, token: int) -> list[Claim]:
@@ -332,7 +351,7 @@ class Inflight:
         self, buffer: QueueBuffer, what: HeldMessage | FifoGroup, most: int, worker: str, token: int
     ) -> ClaimMessages | None:
         """Make a claim; None if its messages were given back, or waited so long that they are no longer ours."""
-        now = self._clock.monotonic()
+        now = self._account.clock.monotonic()
         group = what if isinstance(what, FifoGroup) else None
         if isinstance(what, FifoGroup):
             what.is_ready = False
@@ -347,7 +366,7 @@ class Inflight:
                 self.forget(held)
                 return None
         return ClaimMessages(
-            _claim_of(buffer.channel.queue, next(self._refs), token, held), held, buffer, group, worker
+            _claim_of(buffer.sqs_queue.queue, next(self._refs), token, held), held, buffer, group, worker
         )
 
     def claim_again(self, ref: int) -> Claim | None:
@@ -396,6 +415,24 @@ class Inflight:
         """The number of held claims of a queue."""
         with self.changed:
             return sum(claimed.claim.queue == queue for claimed in self.claims.values())
+
+    def claims_of(self, worker: str) -> list[ClaimMessages]:
+        """The claims that a worker holds, oldest first."""
+        with self.changed:
+            return [claimed for claimed in self.claims.values() if claimed.worker == worker]
+
+    def running(self, worker: str) -> list[str]:
+        """The ids of the jobs and calls that a worker has claimed, oldest first."""
+        return [held.id for claimed in self.claims_of(worker) for held in claimed.held]
+
+    def is_claimed(self, queue: str, id: str) -> bool:
+        """Whether this process holds a claim on a job, by its id or, for a keyed job, by its key."""
+        with self.changed:
+            return any(
+                id == claimed.claim.key or any(id == held.id for held in claimed.held)
+                for claimed in self.claims.values()
+                if claimed.claim.queue == queue
+            )
 
 
 def _claim_of(queue: str, ref: int, token: int, held: Sequence[HeldMessage]) -> Claim:

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING
 
-from ....clock import Clock
 from ....errors import BrokerError
 from ....jobs.ticket import execute_after
 from ..dynamodb.retry_state import RetryState
@@ -19,8 +19,11 @@ from .hop_delay import waits_until
 from .inflight import LONGEST_S, HeldMessage, Inflight, QueueBuffer
 from .message import Message, resend_of
 from .send import MessageSender, TimedMessage
-from .send_batch import Refusal, RefusalLog, Sent, send_one_by_one_if_refused
+from .send_batch import Refusal, Sent, log_refusal, send_one_by_one_if_refused
 from .visibility import MessageChange, MessageChanger, in_tens
+
+if TYPE_CHECKING:
+    from ..account import Account
 
 #: Received so often, a job whose deaths nobody counts is taken for one that has died twice: it runs alone then.
 SUSPECT_AFTER = 10
@@ -33,20 +36,24 @@ class Intake:
     """Takes in what the receivers of one process bring."""
 
     def __init__(
-        self, stock: Inflight, memory: RetryStore, sender: MessageSender, changes: MessageChanger, clock: Clock
+        self,
+        account: Account,
+        inflight: Inflight,
+        retry_store: RetryStore,
+        sender: MessageSender,
+        changer: MessageChanger,
     ) -> None:
-        self._stock = stock
-        self._memory = memory
+        self._account = account
+        self._inflight = inflight
+        self._retry_store = retry_store
         self._sender = sender
-        self._changes = changes
-        self._clock = clock
-        self._complaints = RefusalLog()
+        self._changer = changer
 
     def take_in(self, buffer: QueueBuffer, messages: Sequence[Message]) -> None:
         """Put what is new into the buffer. If it raises, what could not be looked after is seen again later."""
         errors: list[BrokerError] = []
         fresh, doubles, others = self._sort(messages)
-        now = self._clock.now()
+        now = self._account.clock.now()
         early = [(message, at) for message in fresh if (at := _hops_until(message)) is not None and at > now]
         hopping = {id(message) for message, _ in early}
         self._put(buffer, [message for message in fresh if id(message) not in hopping], errors)
@@ -54,13 +61,13 @@ class Intake:
         if early:
             _try(errors, lambda: self._send_on(early))
         if others:
-            _try(errors, lambda: self._changes.carry_out(others))
+            _try(errors, lambda: self._changer.carry_out(others))
         if errors:
             raise errors[0]
 
     def give_back(self, messages: Iterable[Message]) -> None:
         """Let others have messages, now."""
-        self._changes.carry_out([MessageChange(message, 0) for message in messages])
+        self._changer.carry_out([MessageChange(message, 0) for message in messages])
 
     def _sort(self, messages: Sequence[Message]) -> tuple[list[Message], list[Message], list[MessageChange]]:
         """Those that are new, those that say the same as one of these, and what becomes of the rest."""
@@ -69,9 +76,9 @@ class Intake:
         others: list[MessageChange] = []
         #: Keys of which a call is being given back, so that nothing behind it may run before it.
         leaving: set[str] = set()
-        with self._stock.changed:
+        with self._inflight.changed:
             for message in sorted(messages, key=lambda each: each.sequence):
-                held = self._stock.holding.get(message)
+                held = self._inflight.holding.get(message)
                 if held is not None and held.is_leaving:
                     others.append(
                         MessageChange(message, MOMENT_S)
@@ -79,9 +86,9 @@ class Intake:
                     leaving.add(message.note.key)
                 elif held is not None:
                     held.merge_redelivery(message)
-                elif self._stock.holding.is_ended(message):
+                elif self._inflight.holding.is_ended(message):
                     others.append(MessageChange(message))  # if this fails it comes once more, and is known still
-                elif message.channel.fifo and message.note.key in leaving:
+                elif message.sqs_queue.fifo and message.note.key in leaving:
                     others.append(MessageChange(message, 0))  # its group stays blocked: the call before it is hidden
                 elif fresh.setdefault(message.note.id, message) is not message:
                     doubles.append(message)
@@ -93,33 +100,34 @@ class Intake:
 
         def sent(each: tuple[Message, float]) -> None:
             changes.append(MessageChange(each[0]))
-            with self._stock.changed:
-                self._stock.holding.end(each[0])
+            with self._inflight.changed:
+                self._inflight.holding.end(each[0])
 
         def refused(each: tuple[Message, float], error: Refusal) -> None:
             message, at = each
-            self._complaints.report(message.channel, message.note.id, error)
-            changes.append(MessageChange(message, min(math.ceil(at - self._clock.now()), int(LONGEST_S))))
+            log_refusal(self._account, message.sqs_queue, message.note.id, error)
+            changes.append(MessageChange(message, min(math.ceil(at - self._account.clock.now()), int(LONGEST_S))))
 
         for batch in in_tens(early):
             send_one_by_one_if_refused(batch, self._dispatch, sent, refused)
-        self._changes.carry_out(changes)
+        self._changer.carry_out(changes)
 
     def _dispatch(self, early: Sequence[tuple[Message, float]], sent: Sent) -> None:
         items = [
-            TimedMessage(message.channel.queue, message.channel.fifo, resend_of(message), at) for message, at in early
+            TimedMessage(message.sqs_queue.queue, message.sqs_queue.fifo, resend_of(message), at)
+            for message, at in early
         ]
         self._sender.dispatch(items, sent)
 
     def _put(self, buffer: QueueBuffer, messages: list[Message], errors: list[BrokerError]) -> None:
         """Look up what is kept beside messages, and put them into the buffer, or hide them again until their time."""
-        queue = buffer.channel.queue
+        queue = buffer.sqs_queue.queue
         again = [message.note.id for message in messages if message.receive_count > 1]
         states: dict[str, RetryState] = {}
         unknown: set[str] = set()
         if again:
             try:
-                states = self._memory.of(queue, again)
+                states = self._retry_store.of(queue, again)
             except BrokerError as error:
                 # Whether they rest, and how often they have failed, is not known now.
                 errors.append(error)
@@ -132,8 +140,8 @@ class Intake:
             id, key = message.note.id, message.note.key
             state = states.get(id)
             not_before = max(0.0 if state is None else state.not_before, _execute_after(message))
-            rest_s = math.ceil(not_before - self._clock.now())
-            if id in unknown or (message.channel.fifo and key in resting):
+            rest_s = math.ceil(not_before - self._account.clock.now())
+            if id in unknown or (message.sqs_queue.fifo and key in resting):
                 back.append(MessageChange(message, 0))
             elif rest_s > 0:
                 back.append(MessageChange(message, min(rest_s, int(LONGEST_S))))
@@ -141,9 +149,9 @@ class Intake:
                 ready.append(self._held(message, state))
                 continue
             resting.add(key)
-        self._stock.put(buffer, ready)
+        self._inflight.put(buffer, ready)
         if back:
-            _try(errors, lambda: self._changes.carry_out(back))
+            _try(errors, lambda: self._changer.carry_out(back))
 
     def _held(self, message: Message, state: RetryState | None) -> HeldMessage:
         held = HeldMessage(message)
@@ -153,18 +161,18 @@ class Intake:
             if state.attempt >= held.attempt:  # else only deaths were counted there
                 held.attempt, held.retry_count = state.attempt, state.retry_count
                 held.error = state.error or held.error
-        if message.receive_count >= SUSPECT_AFTER and not self._memory.has_table(message.channel.queue):
+        if message.receive_count >= SUSPECT_AFTER and not self._retry_store.has_table(message.sqs_queue.queue):
             held.deaths = max(held.deaths, SUSPECT_DEATHS)
         return held
 
 
 def _hops_until(message: Message) -> float | None:
-    return None if message.channel.fifo else waits_until(message.body, message.note)
+    return None if message.sqs_queue.fifo else waits_until(message.body, message.note)
 
 
 def _execute_after(message: Message) -> float:
     """Until when a ticket in a FIFO queue waits. It cannot hop, because it must keep its place: its group waits too."""
-    return float(execute_after(message.body) or 0) if message.channel.fifo and not message.note.value else 0.0
+    return float(execute_after(message.body) or 0) if message.sqs_queue.fifo and not message.note.value else 0.0
 
 
 def _try(errors: list[BrokerError], work: Callable[[], None]) -> None:

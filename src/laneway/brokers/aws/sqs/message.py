@@ -133,7 +133,7 @@ class OutgoingMessage(msgspec.Struct):
 class Message(msgspec.Struct, eq=False):
     """A message that was received and is not settled yet."""
 
-    channel: SQSQueue
+    sqs_queue: SQSQueue
     receipt: str
     #: SQS's own id of the message.
     message_id: str
@@ -195,11 +195,11 @@ def as_it_came(message: Message, letter: OutgoingMessage) -> OutgoingMessage:
     return OutgoingMessage(message.body, msgspec.structs.replace(message.note, more=more), attributes)
 
 
-def entry_of(outgoing: OutgoingMessage, id: str, channel: SQSQueue, delay_s: int) -> dict[str, Any]:
+def entry_of(outgoing: OutgoingMessage, id: str, sqs_queue: SQSQueue, delay_s: int) -> dict[str, Any]:
     """The entry of a message for SendMessageBatch. `id` identifies it within the request."""
     entry: dict[str, Any] = {"Id": id, "MessageBody": outgoing.body, "MessageAttributes": attributes_of(outgoing)}
     note = outgoing.note
-    if channel.fifo:
+    if sqs_queue.fifo:
         # Dead jobs have no order. Each is a group of its own, because SQS delivers at most 10 of a group at once.
         entry["MessageGroupId"] = group_of((note.key if note.buried_at is None else "") or note.id)
         entry["MessageDeduplicationId"] = _fitting(f"{note.id}-{note.attempt}-{note.hop}")
@@ -312,7 +312,7 @@ def _json(value: MessageNote | str) -> str:
 # -- in ------------------------------------------------------------------------------------------------
 
 
-def read(channel: SQSQueue, raw: dict[str, Any], now_monotonic: float, hidden_s: float) -> Message:
+def read(sqs_queue: SQSQueue, raw: dict[str, Any], now_monotonic: float, hidden_s: float) -> Message:
     """Decode a message from ReceiveMessage. Other receivers do not get it for `hidden_s` from `now_monotonic` on."""
     system: dict[str, str] = raw.get("Attributes") or {}
     body: str = raw.get("Body") or ""
@@ -326,22 +326,24 @@ def read(channel: SQSQueue, raw: dict[str, Any], now_monotonic: float, hidden_s:
         body, attributes = envelope
     known = _note_of(attributes.pop(ATTRIBUTE, None))
     # Only keyed calls have an id in their tickets, and they are only in FIFO queues. So no event can choose its id.
-    note = known or MessageNote((id_in(body) if channel.fifo else None) or raw["MessageId"], value=envelope is not None)
+    note = known or MessageNote(
+        (id_in(body) if sqs_queue.fifo else None) or raw["MessageId"], value=envelope is not None
+    )
     if note.event:
-        note.id, note.event, note.value = copy_key(note.id, channel.queue), False, True
+        note.id, note.event, note.value = copy_key(note.id, sqs_queue.queue), False, True
     attributes, note.more = unpacked(attributes, note.more), None
-    if channel.fifo and not note.key:
+    if sqs_queue.fifo and not note.key:
         note.key = system.get("MessageGroupId", "") or note.id
-    elif not channel.fifo and not note.group:
+    elif not sqs_queue.fifo and not note.group:
         note.group = system.get("MessageGroupId", "")
     return Message(
-        channel=channel,
+        sqs_queue=sqs_queue,
         receipt=raw["ReceiptHandle"],
         message_id=raw["MessageId"],
         body=body,
         note=note,
         attributes=attributes,
-        kind=Kind.KEYED if channel.fifo else Kind.PLAIN,
+        kind=Kind.KEYED if sqs_queue.fifo else Kind.PLAIN,
         receive_count=int(system.get("ApproximateReceiveCount", 1)),
         sent_at=int(system.get("SentTimestamp", 0)) / 1_000,
         sequence=int(system.get("SequenceNumber", 0)),

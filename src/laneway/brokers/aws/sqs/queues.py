@@ -34,7 +34,7 @@ K = TypeVar("K")
 class _QueueLookup(msgspec.Struct):
     """What a look-up brought, and until when that holds; on the monotonic clock."""
 
-    channel: SQSQueue | None
+    sqs_queue: SQSQueue | None
     until: float
 
 
@@ -43,7 +43,7 @@ class _QueueAttributes(msgspec.Struct):
 
     limits: QueueLimits
     #: Name and account of the dead-letter queue that its redrive policy names.
-    letters: tuple[str, str] | None
+    dead_letter_queue: tuple[str, str] | None
     until: float
 
 
@@ -51,15 +51,13 @@ class SQSQueues:
     """The SQS queues, by the names of the queues that they belong to."""
 
     def __init__(self, account: Account) -> None:
-        self._clients = account.clients
-        self._settings = account.settings
-        self._clock = account.clock
+        self._account = account
         self._lock = threading.Lock()
         #: The queues that somebody has heard of, and whether they were declared.
         self._known: dict[str, bool] = {}
         self._found: dict[tuple[str, bool], _QueueLookup] = {}
-        self._dead: dict[str, _QueueLookup] = {}
-        self._told: dict[str, _QueueAttributes] = {}
+        self._dead_letter_queues: dict[str, _QueueLookup] = {}
+        self._attributes: dict[str, _QueueAttributes] = {}
 
     def declare(self, queue: str) -> None:
         """Take note of a queue, as one that this process is about."""
@@ -89,7 +87,7 @@ class SQSQueues:
     def missing(self, queue: str, fifo: bool) -> MissingQueueError:
         """The error that says that there is no such SQS queue."""
         return MissingQueueError(
-            f"There is no SQS queue {self.name_of(queue, fifo)} {self._settings.where}, which the "
+            f"There is no SQS queue {self.name_of(queue, fifo)} {self._account.settings.where}, which the "
             f"{'keyed' if fifo else 'plain'} tasks of the queue {queue} need; create it with `laneway aws create`.",
             code="QueueDoesNotExist",
         )
@@ -98,51 +96,53 @@ class SQSQueues:
         """The SQS queues that a queue has now: the standard one, the FIFO one, both or none."""
         return [found for fifo in (False, True) if (found := self._look(queue, fifo)) is not None]
 
-    def dead_letters(self, channel: SQSQueue) -> SQSQueue | None:
+    def dead_letter_queue(self, sqs_queue: SQSQueue) -> SQSQueue | None:
         """Where the dead letters of an SQS queue go: what its redrive policy names, else the queue named as it is."""
         with self._lock:
-            held = self._dead.get(channel.url)
-        if held is not None and self._clock.monotonic() < held.until:
-            return held.channel
-        name, account = self._ask(channel).letters or (self.dead_name_of(channel.name), self._settings.account)
+            held = self._dead_letter_queues.get(sqs_queue.url)
+        if held is not None and self._account.clock.monotonic() < held.until:
+            return held.sqs_queue
+        named = self._ask(sqs_queue).dead_letter_queue
+        name, account = named or (self.dead_name_of(sqs_queue.name), self._account.settings.account)
         url = self._url(name, account)
-        found = None if url is None else SQSQueue(channel.queue, name, url, name.endswith(FIFO_SUFFIX))
-        self._keep(self._dead, channel.url, found, READ_AGAIN_S)
+        found = None if url is None else SQSQueue(sqs_queue.queue, name, url, name.endswith(FIFO_SUFFIX))
+        self._keep(self._dead_letter_queues, sqs_queue.url, found, READ_AGAIN_S)
         return found
 
-    def limits(self, channel: SQSQueue) -> QueueLimits:
+    def limits(self, sqs_queue: SQSQueue) -> QueueLimits:
         """For how long an SQS queue keeps a message, and how often it hands it out."""
         with self._lock:
-            told = self._told.get(channel.url)
-        if told is None or self._clock.monotonic() >= told.until:
-            told = self._ask(channel)
-        return told.limits
+            found = self._attributes.get(sqs_queue.url)
+        if found is None or self._account.clock.monotonic() >= found.until:
+            found = self._ask(sqs_queue)
+        return found.limits
 
-    def attributes(self, channel: SQSQueue) -> dict[str, str]:
+    def attributes(self, sqs_queue: SQSQueue) -> dict[str, str]:
         """The attributes of an SQS queue, as it tells them now."""
-        answer = self._clients.sqs("get_queue_attributes", QueueUrl=channel.url, AttributeNames=["All"])
+        answer = self._account.clients.sqs("get_queue_attributes", QueueUrl=sqs_queue.url, AttributeNames=["All"])
         found: dict[str, str] = answer.get("Attributes") or {}
         return found
 
-    def forget(self, channel: SQSQueue) -> None:
+    def forget(self, sqs_queue: SQSQueue) -> None:
         """AWS says that it does not exist: look for it again in a while."""
-        until = self._clock.monotonic() + LOOK_AGAIN_S
+        until = self._account.clock.monotonic() + LOOK_AGAIN_S
         with self._lock:
-            for held in (*self._found.values(), *self._dead.values()):
-                if held.channel is not None and held.channel.url == channel.url:
-                    held.channel, held.until = None, until
-            self._dead.pop(channel.url, None)
+            for held in (*self._found.values(), *self._dead_letter_queues.values()):
+                if held.sqs_queue is not None and held.sqs_queue.url == sqs_queue.url:
+                    held.sqs_queue, held.until = None, until
+            self._dead_letter_queues.pop(sqs_queue.url, None)
 
     def look_again(self) -> None:
         """Look for what was missing when it is next asked for: it may have been made."""
         with self._lock:
-            for held in (*self._found.values(), *self._dead.values()):
-                if held.channel is None:
+            for held in (*self._found.values(), *self._dead_letter_queues.values()):
+                if held.sqs_queue is None:
                     held.until = 0.0
 
     def name_of(self, queue: str, fifo: bool) -> str:
         """What the SQS queue is called; raises MissingError for a name that SQS does not take."""
-        base = self._settings.default if queue == DEFAULT_QUEUE else self._settings.prefix + queue
+        settings = self._account.settings
+        base = settings.default if queue == DEFAULT_QUEUE else settings.prefix + queue
         name = base + FIFO_SUFFIX if fifo else base
         if len(name) > MAX_NAME:
             raise MissingQueueError(
@@ -163,14 +163,15 @@ class SQSQueues:
         """What is known of an SQS queue, or what AWS says. `again`: that it was missing does not count."""
         with self._lock:
             held = self._found.get((queue, fifo))
-        if held is not None and (held.channel is not None or (not again and self._clock.monotonic() < held.until)):
-            return held.channel
+        now = self._account.clock.monotonic()
+        if held is not None and (held.sqs_queue is not None or (not again and now < held.until)):
+            return held.sqs_queue
         name = self.name_of(queue, fifo)
-        given = self._settings.default_url if queue == DEFAULT_QUEUE else None
+        given = self._account.settings.default_url if queue == DEFAULT_QUEUE else None
         if given is not None and given.endswith(f"/{name}"):
             url: str | None = given  # as it is: whoever was given a URL may not be allowed to look for one
         else:
-            url = self._url(name, self._settings.account)
+            url = self._url(name, self._account.settings.account)
         found = None if url is None else SQSQueue(queue, name, url, fifo)
         self._keep(self._found, (queue, fifo), found, 0.0)
         if found is not None:
@@ -179,24 +180,24 @@ class SQSQueues:
         return found
 
     def _keep(self, held: dict[K, _QueueLookup], key: K, found: SQSQueue | None, seconds: float) -> None:
-        until = self._clock.monotonic() + (LOOK_AGAIN_S if found is None else seconds)
+        until = self._account.clock.monotonic() + (LOOK_AGAIN_S if found is None else seconds)
         with self._lock:
             held[key] = _QueueLookup(found, until)
 
     def _url(self, name: str, account: str | None) -> str | None:
         owner = {} if account is None else {"QueueOwnerAWSAccountId": account}
         try:
-            url: str = self._clients.sqs("get_queue_url", QueueName=name, **owner)["QueueUrl"]
+            url: str = self._account.clients.sqs("get_queue_url", QueueName=name, **owner)["QueueUrl"]
         except MissingError:
             return None
         return url
 
-    def _ask(self, channel: SQSQueue) -> _QueueAttributes:
+    def _ask(self, sqs_queue: SQSQueue) -> _QueueAttributes:
         """Ask a queue for what settling needs to know of it."""
         names = ["MessageRetentionPeriod", "RedrivePolicy"]
         limits, redrive = QueueLimits(), None
         try:
-            answer = self._clients.sqs("get_queue_attributes", QueueUrl=channel.url, AttributeNames=names)
+            answer = self._account.clients.sqs("get_queue_attributes", QueueUrl=sqs_queue.url, AttributeNames=names)
         except DeniedError:
             pass  # then as SQS makes a queue by itself
         else:
@@ -204,14 +205,14 @@ class SQSQueues:
             try:
                 redrive = redrive_of(attributes)
             except msgspec.DecodeError as error:
-                raise AWSError(f"The redrive policy of {channel.name} cannot be read: {error}.") from None
+                raise AWSError(f"The redrive policy of {sqs_queue.name} cannot be read: {error}.") from None
             limits = QueueLimits(
                 float(attributes.get("MessageRetentionPeriod") or limits.retention_s),
                 (redrive.max_receive_count or None) if redrive is not None else None,
             )
         parts = redrive.dead_letter_target_arn.split(":") if redrive is not None else []
-        letters = (parts[5], parts[4]) if len(parts) == 6 else None
-        told = _QueueAttributes(limits, letters, self._clock.monotonic() + READ_AGAIN_S)
+        dead_letter_queue = (parts[5], parts[4]) if len(parts) == 6 else None
+        found = _QueueAttributes(limits, dead_letter_queue, self._account.clock.monotonic() + READ_AGAIN_S)
         with self._lock:
-            self._told[channel.url] = told
-        return told
+            self._attributes[sqs_queue.url] = found
+        return found

@@ -44,7 +44,7 @@ def should_resend(held: HeldMessage, limits: QueueLimits, now: float, delay_s: f
 
 def why_bury(held: HeldMessage, limits: QueueLimits, now: float, delay_s: float, lease_s: float) -> str | None:
     """Why a job that cannot be sent anew is buried instead of hidden, in a sentence; None: it can be hidden."""
-    message, name = held.message, held.message.channel.name
+    message, name = held.message, held.message.sqs_queue.name
     margin_s = max(limits.retention_s * _MARGIN, lease_s)
     if delay_s > left_s(message, limits, now) - margin_s:
         return (

@@ -11,27 +11,26 @@ import copy
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import msgspec
 
-from ....clock import Clock
 from ....errors import BrokerAwayError, BrokerError, EnqueueError, item_numbers_text
 from ....jobs.data import Kind, NewJob
 from ....jobs.ticket import execute_after
-from ..clients import Clients
 from ..dynamodb.delayed_jobs import Table
 from ..dynamodb.items import DelayedItem
-from ..dynamodb.poller import Pollers
-from ..dynamodb.tables import Tables
 from ..errors import BatchRefusedError, MissingError
-from ..settings import LONGEST_DELAY_S, AWSSettings
+from ..settings import LONGEST_DELAY_S
 from ..sns.publish import LARGEST, Numbered, SNSPublisher
-from ..sns.topics import Topics
 from ..unsupported import LARGEST_WAITING, check_new, check_size, needs_table, too_large_to_wait
 from .hop_delay import carries_time, with_execute_after
 from .message import OutgoingMessage, SQSQueue, entry_of, fitted, group_of, outgoing_of, size_of
-from .queues import SQSQueues
 from .send_batch import Sent, rounds, send_batch, split
+
+if TYPE_CHECKING:
+    from ....broker import HealthTier
+    from ..account import Account
 
 #: How many jobs an error names.
 _NAMED = 3
@@ -127,24 +126,11 @@ class _Routes:
 class MessageSender:
     """Sends messages. Safe to call from several threads."""
 
-    def __init__(
-        self,
-        clients: Clients,
-        channels: SQSQueues,
-        tables: Tables,
-        settings: AWSSettings,
-        clock: Clock,
-        pollers: Pollers | None = None,
-        publisher: SNSPublisher | None = None,
-    ) -> None:
-        """It tells `pollers` the due times of the items that it stores in tables."""
-        self._clients = clients
-        self._channels = channels
-        self._tables = tables
-        self._limit = settings.max_body
-        self._clock = clock
-        self._pollers = pollers or Pollers()
-        self._publisher = publisher or SNSPublisher(clients, Topics(clients, settings))
+    def __init__(self, account: Account, health: HealthTier) -> None:
+        """`health` knows whether a missing topic is created."""
+        self._account = account
+        self._publisher = SNSPublisher(account, health)
+        self._limit = account.settings.max_body
 
     def enqueue(self, jobs: Sequence[NewJob], sent: Sent | None = None) -> None:
         """Store new jobs. All are checked, and their queues and tables looked up, before the first is stored.
@@ -152,7 +138,7 @@ class MessageSender:
         Without `sent` they are the caller's own list, and an error midway names them by their positions.
         """
         check_new(jobs)
-        now = self._clock.now()
+        now = self._account.clock.now()
         items = []
         for job in jobs:
             due = now + job.delay_s if job.perform_at is None and job.delay_s > 0 else job.perform_at
@@ -184,51 +170,51 @@ class MessageSender:
             for table, waiting in found.waiting.values():
                 for first in range(0, len(waiting), _ITEMS):
                     self._put(table, waiting[first : first + _ITEMS], progress.stored)
-            for channel, messages in found.direct.items():
-                self._send(channel, messages, progress.stored)
+            for sqs_queue, messages in found.direct.items():
+                self._send(sqs_queue, messages, progress.stored)
 
-    def send(self, channel: SQSQueue, items: Sequence[tuple[OutgoingMessage, int]], sent: Sent | None = None) -> None:
+    def send(self, sqs_queue: SQSQueue, items: Sequence[tuple[OutgoingMessage, int]], sent: Sent | None = None) -> None:
         """Send messages to an SQS queue, each with its DelaySeconds. They keep their order; on a FIFO queue, within a
         group. If it fails, no message has been sent that comes after one that was not."""
         numbered = [(number, outgoing, delay_s) for number, (outgoing, delay_s) in enumerate(items)]
         progress = SendProgress([_key(outgoing) for outgoing, _ in items], sent)
         with progress:
-            self._send(channel, numbered, progress.stored)
+            self._send(sqs_queue, numbered, progress.stored)
 
     def _put(self, table: Table, waiting: Sequence[tuple[int, DelayedItem]], sent: Sent) -> None:
         try:
             table.put([each for _, each in waiting])
         except MissingError as error:
-            self._tables.forget(table.name)
+            self._account.tables.forget(table.name)
             raise MissingError(
                 f"The table {table.name} is gone; create it with `laneway aws create`.", code=error.code
             ) from None
         for number, _ in waiting:
             sent(number)
-        self._pollers.notify(table.name, (each.perform_at for _, each in waiting if each.stays))
+        self._account.pollers.notify(table.name, (each.perform_at for _, each in waiting if each.stays))
 
-    def _send(self, channel: SQSQueue, messages: Sequence[tuple[int, OutgoingMessage, int]], sent: Sent) -> None:
+    def _send(self, sqs_queue: SQSQueue, messages: Sequence[tuple[int, OutgoingMessage, int]], sent: Sent) -> None:
         try:
-            for part in self._rounds(channel, messages):
+            for part in self._rounds(sqs_queue, messages):
                 ready = [(number, fitted(outgoing, self._limit), delay_s) for number, outgoing, delay_s in part]
                 for batch in split([size_of(outgoing) for _, outgoing, _ in ready], self._limit):
                     entries = {
-                        number: entry_of(outgoing, str(number), channel, delay_s)
+                        number: entry_of(outgoing, str(number), sqs_queue, delay_s)
                         for number, outgoing, delay_s in ready[batch.start : batch.stop]
                     }
-                    send_batch(self._clients, channel.url, entries, sent)
+                    send_batch(self._account.clients, sqs_queue.url, entries, sent)
         except MissingError as error:
-            self._channels.forget(channel)
+            self._account.queues.forget(sqs_queue)
             raise MissingError(
-                f"The SQS queue {channel.name} is gone; create it with `laneway aws create`.", code=error.code
+                f"The SQS queue {sqs_queue.name} is gone; create it with `laneway aws create`.", code=error.code
             ) from None
 
     @staticmethod
     def _rounds(
-        channel: SQSQueue, messages: Sequence[tuple[int, OutgoingMessage, int]]
+        sqs_queue: SQSQueue, messages: Sequence[tuple[int, OutgoingMessage, int]]
     ) -> Iterable[Sequence[tuple[int, OutgoingMessage, int]]]:
         """Messages in parts. Those of one part may share a request."""
-        if not channel.fifo:
+        if not sqs_queue.fifo:
             return [messages]
         groups = [group_of(outgoing.note.key or outgoing.note.id) for _, outgoing, _ in messages]
         return ([messages[n] for n in numbers] for numbers in rounds(groups))
@@ -237,18 +223,18 @@ class MessageSender:
 
     def _sort(self, items: Sequence[TimedMessage]) -> _Routes:
         """Find the destination of every message, before any is sent."""
-        found, now = _Routes(), self._clock.now()
+        found, now = _Routes(), self._account.clock.now()
         for number, item in enumerate(items):
             if item.to_topic:
                 found.events.setdefault(item.queue, []).append((number, item.outgoing))
                 continue
-            channel = self._channels.of(item.queue, item.fifo)
+            sqs_queue = self._account.queues.of(item.queue, item.fifo)
             wait_s = 0.0 if item.due is None else max(0.0, item.due - now)
             table = None if self._waits_in_queue(item, wait_s) else self._table(item)
             outgoing = _timed(item, now, is_hop=wait_s > LONGEST_DELAY_S and table is None)
             if table is None or item.due is None:
                 delay_s = min(math.ceil(wait_s), LONGEST_DELAY_S)
-                found.direct.setdefault(channel, []).append((number, outgoing, delay_s))
+                found.direct.setdefault(sqs_queue, []).append((number, outgoing, delay_s))
             else:
                 waiting = DelayedItem(
                     job_id=outgoing.note.id,
@@ -269,7 +255,7 @@ class MessageSender:
     def _table(self, item: TimedMessage) -> Table | None:
         """The table that a message waits in; None: it waits by hops of 15 minutes."""
         hops = not item.fifo and not item.cancellable
-        table = self._tables.of(item.queue)
+        table = self._account.tables.of(item.queue)
         if table is None and not hops:
             raise needs_table(item.queue, item.key, item.outgoing.body, item.fifo)
         size = size_of(item.outgoing)

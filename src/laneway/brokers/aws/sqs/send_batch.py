@@ -3,24 +3,26 @@
 A request holds at most ten messages and a limited number of bytes. AWS may take some entries of a request and not
 the rest, and a message must not overtake an earlier one of its FIFO group. So a request holds one message per group,
 and the next message of a group is sent when that one is stored. A message that SQS refuses for good blocks no other
-message; RefusalLog reports it once. Apart from `send`, which needs the poller: the poller sends through this file.
+message; `log_refusal` reports it once. Apart from `send`, which needs the poller: the poller sends through this file.
 """
 
 from __future__ import annotations
 
-import logging
 import random
 import time
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
 from ....errors import BrokerAwayError, BrokerError, EnqueueError
-from ..clients import Clients
 from ..errors import BatchRefusedError, DeniedError, MissingError, is_refusal, is_transient
 from ..settings import BATCH
 from .message import SQSQueue
+
+if TYPE_CHECKING:
+    from ..account import Account
+    from ..clients import Clients
 
 #: Seconds, or up to half less, before each further try for entries that SQS did not take though they are all right.
 PAUSES_S = (0.1, 0.2, 0.4, 0.8, 1.6)
@@ -116,13 +118,9 @@ def send_with_retries(
     )
 
 
-#: So many refusals are remembered, so that each is told once.
-_REMEMBER = 10_000
-
 _T = TypeVar("_T")
-_log = logging.getLogger("laneway")
 
-#: What a refusal is told as.
+#: The errors of AWS that refuse a message.
 Refusal = BrokerError | EnqueueError
 
 
@@ -161,27 +159,13 @@ def _is_final(error: Refusal, gone_too: bool) -> bool:
     return is_refusal(error) or (gone_too and isinstance(error, MissingError))
 
 
-class RefusalLog:
-    """Says once of each job, or of a queue if it is no job's own fault, that SQS refuses it."""
-
-    def __init__(self) -> None:
-        self._told: set[tuple[str, str]] = set()
-
-    def report(self, channel: SQSQueue, id: str, error: Refusal) -> None:
-        """A job of a channel cannot be sent, and stays where it is."""
-        general = isinstance(error, (DeniedError, MissingError))
-        about = (channel.url, type(error).__name__ if general else f"job {id}")
-        if about in self._told:
-            return
-        if len(self._told) >= _REMEMBER:
-            self._told.clear()
-        self._told.add(about)
-        _log.error(
-            "the job %s of the queue %s has to be sent on, and cannot be%s. It stays in %s, and is tried again for as "
-            "long as SQS keeps it; mend what is wrong, or delete it there: %s",
-            id,
-            channel.queue,
-            ", nor can others like it" if general else "",
-            channel.name,
-            error,
-        )
+def log_refusal(account: Account, sqs_queue: SQSQueue, id: str, error: Refusal) -> None:
+    """Log that a job cannot be sent on and stays where it is: once for each job, or once for its queue if the error is
+    not about the job."""
+    general = isinstance(error, (DeniedError, MissingError))
+    account.log_once(
+        f"refused {sqs_queue.url} {type(error).__name__ if general else f'job {id}'}",
+        f"the job {id} of the queue {sqs_queue.queue} has to be sent on, and cannot be"
+        f"{', nor can others like it' if general else ''}. It stays in {sqs_queue.name}, and is tried again for as "
+        f"long as SQS keeps it; mend what is wrong, or delete it there: {error}",
+    )

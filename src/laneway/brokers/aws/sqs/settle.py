@@ -4,51 +4,245 @@
         → deletes, hidden heads → the rest
 
 So nothing leaves a place before it is stored in the next, wherever this process dies or an answer is lost. Finished
-steps are marked: after an error the same turn continues where it stopped. SettlementSender notes each stored message
-at once and does not send it again when the turn is repeated.
+steps are marked: after an error the same turn continues where it stopped. Each stored message is noted at once,
+and not sent again when the turn is repeated.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
+from typing import TYPE_CHECKING
 
-from ....clock import Clock
 from ....errors import BrokerError, EnqueueError
 from ....jobs.data import Kind, NewJob
 from ....jobs.settlement import Settlement
 from ...shared import check_jobs
+from ..dynamodb.heartbeat import Heartbeat
 from ..dynamodb.retry_store import RetryStore
 from ..errors import AWSError, DeniedError, MissingError, is_refusal
-from .inflight import ClaimMessages, Inflight
+from .inflight import LEASE_S, ClaimMessages, Inflight
 from .message import Message, OutgoingMessage, SQSQueue
-from .queues import SQSQueues
 from .retention import QueueLimits
 from .send import MessageSender, TimedMessage
-from .send_batch import Refusal, RefusalLog, Sent, send_one_by_one_if_refused
+from .send_batch import Refusal, Sent, log_refusal, send_one_by_one_if_refused
 from .settlement_plan import SettlementPlan, in_time, keep_in_place, needs_limits, plan, postpone_burial, refusal
 from .visibility import MessageChange, MessageChanger
 
+if TYPE_CHECKING:
+    from ..account import Account
 
-class SettlementSender:
-    """Sends for the settlements of one process."""
+
+_log = logging.getLogger("laneway")
+
+
+class TurnSettlements:
+    """The settlements of one turn, and how far they have come."""
+
+    def __init__(self, settlements: Sequence[Settlement]) -> None:
+        self.settlements = settlements
+        self.plans: list[tuple[Settlement, SettlementPlan]] | None = None
+        #: Keys whose settlement is refused.
+        self.refused: list[str] = []
+        #: Keys that were to be buried, and could not be: they stay.
+        self.stayed: list[str] = []
+        self.is_done = False
+
+
+class Settler:
+    """Settles the claims of one process."""
 
     def __init__(
         self,
-        memory: RetryStore,
+        account: Account,
+        inflight: Inflight,
+        retry_store: RetryStore,
         sender: MessageSender,
-        channels: SQSQueues,
-        stay: Callable[[SettlementPlan, OutgoingMessage], None],
+        changer: MessageChanger,
+        heartbeat: Heartbeat,
     ) -> None:
-        self._memory = memory
+        """`heartbeat` counts the settled runs."""
+        self._account = account
+        self._inflight = inflight
+        self._retry_store = retry_store
         self._sender = sender
-        self._channels = channels
-        #: Has a job stay where it is, because it could not be sent.
-        self._stay = stay
-        self._complaints = RefusalLog()
+        self._changer = changer
+        self._heartbeat = heartbeat
 
-    def send_outboxes(self, held: Sequence[tuple[Settlement, ClaimMessages]]) -> None:
+    def settle(self, queue: str, work: TurnSettlements, worker: str) -> None:
+        """Carry out the settlements of a turn, or what is left of them."""
+        if work.plans is None:
+            held = self._still_held(work, worker)
+            now = self._account.clock.monotonic()
+            self._send_outboxes([each for each in held if _is_ours(each[1], now)])
+            work.plans = self._plans(held)
+        plans = [made for _, made in work.plans]
+        self._remember(plans)
+        self._send_plans(plans)
+        self._remember(plans)  # of those, too, that could not be sent
+        self._record(queue, plans)
+        with self._inflight.changed:
+            for made in plans:
+                ending = {id(change.message) for change in made.first if change.hide_s is None}
+                for each in made.leaving():
+                    each.is_leaving, each.is_ending = True, id(each.message) in ending
+        self._changer.carry_out(change for made in plans for change in made.first)
+        self._changer.carry_out(change for made in plans for change in made.then)
+        self._conclude(queue, work)
+        work.is_done = True
+
+    # -- the steps -------------------------------------------------------------------------------------
+
+    def _still_held(self, work: TurnSettlements, worker: str) -> list[tuple[Settlement, ClaimMessages]]:
+        """The settlements whose claim is the worker's, once each; the keys of all others are refused."""
+        held: dict[int, tuple[Settlement, ClaimMessages]] = {}
+        work.refused = []
+        for settlement in work.settlements:
+            claim = settlement.claim
+            claimed = self._inflight.claims.get(claim.ref)
+            known = claimed is not None and claimed.claim.token == claim.token and claimed.worker == worker
+            if claimed is None or not known or claim.ref in held:
+                work.refused.append(claim.key)
+            else:
+                held[claim.ref] = (settlement, claimed)
+        return list(held.values())
+
+    def _plans(self, held: Sequence[tuple[Settlement, ClaimMessages]]) -> list[tuple[Settlement, SettlementPlan]]:
+        """What is to be done for each; where a claim has been lost, no more than to give back the rest of it."""
+        intents = [self._intent(settlement, claimed) for settlement, claimed in held]
+        plans: list[tuple[Settlement, SettlementPlan]] = []
+        with self._inflight.changed:
+            now, monotonic = self._account.clock.now(), self._account.clock.monotonic()
+            for (settlement, claimed), (what, limits, stays) in zip(held, intents, strict=True):
+                if _is_ours(claimed, monotonic):
+                    made = plan(claimed, what, now, monotonic, self._account.settings.max_body, limits)
+                    made.stays = stays
+                else:
+                    made = refusal(claimed, monotonic)
+                plans.append((settlement, made))
+        for _, made in plans:
+            for remark in made.remarks:
+                _log.error(remark)
+        return plans
+
+    def _intent(self, settlement: Settlement, claimed: ClaimMessages) -> tuple[Settlement, QueueLimits | None, bool]:
+        """What is really to be done, what SQS says of how long it keeps messages if that matters, and whether a job
+        stays though it is to be buried."""
+        sqs_queue, now, limits = claimed.buffer.sqs_queue, self._account.clock.now(), None
+        what = settlement
+        if not _is_ours(claimed, self._account.clock.monotonic()):
+            return what, None, False
+        if needs_limits(claimed, settlement, now, self._account.settings.max_body):
+            limits = self._account.queues.limits(sqs_queue)
+            lease_s = self._inflight.lease_s() or LEASE_S
+            what = in_time(claimed, settlement, now, self._account.settings.max_body, limits, lease_s)
+        if what.verdict != "bury":
+            return what, limits, False
+        if self._dead_letter_queue(sqs_queue) is not None:
+            if what is not settlement:
+                _log.error("a job of the queue %s (%s) is buried: %s", sqs_queue.queue, claimed.claim.key, what.error)
+            return what, limits, False
+        return postpone_burial(what), limits or self._account.queues.limits(sqs_queue), True
+
+    def _dead_letter_queue(self, sqs_queue: SQSQueue) -> SQSQueue | None:
+        try:
+            found, why = self._account.queues.dead_letter_queue(sqs_queue), "there is none"
+        except DeniedError as error:
+            if not is_refusal(error):
+                raise
+            found, why = None, str(error)
+        if found is None:
+            self._account.log_once(
+                f"no dead-letter queue {sqs_queue.url}",
+                f"a job of the queue {sqs_queue.queue} is to be buried, and {sqs_queue.name} has no dead-letter queue: "
+                "such jobs are not buried but tried again every 15 minutes; make one with `laneway aws create` "
+                f"({why})",
+            )
+        return found
+
+    def _remember(self, plans: Sequence[SettlementPlan]) -> None:
+        """Keep what is known of messages that stay, before they can be received again."""
+        for made in plans:
+            queue = made.claimed.claim.queue
+            for id, state in list(made.states.items()):
+                self._retry_store.save(queue, id, state)
+                del made.states[id]
+
+    def _record(self, queue: str, plans: Sequence[SettlementPlan]) -> None:
+        """Keep how jobs ended, before their messages are deleted: else one might seem queued for ever."""
+        records = {id: record for made in plans for id, record in made.records.items()}
+        if records:
+            self._retry_store.record(queue, records)
+        for made in plans:
+            made.records.clear()
+
+    def _conclude(self, queue: str, work: TurnSettlements) -> None:
+        """Nothing of it is on its way any more: free the claims, remember what is over, and count."""
+        processed = failed = 0
+        late: list[Message] = []
+        for settlement, made in work.plans or ():
+            claimed = made.claimed
+            with self._inflight.changed:
+                late += made.late()
+                for message in made.over:
+                    self._inflight.holding.end(message)
+                self._inflight.forget(made.leaving())
+                refused = made.is_refused or self._is_lost(made)
+                self._inflight.freed(claimed, made.kept)
+            if made.ended:
+                self._forget(claimed.claim.queue, made.ended)
+            if refused:
+                work.refused.append(settlement.claim.key)
+                continue
+            if made.stays and settlement.verdict == "bury":
+                work.stayed.append(settlement.claim.key)
+                self._report_not_buried(settlement, made)
+            processed += settlement.verdict == "done" or settlement.done > 0
+            failed += settlement.verdict in ("retry", "bury")
+        if processed or failed:
+            self._heartbeat.counted(queue, processed, failed)
+        self._give_back(late)
+
+    @staticmethod
+    def _report_not_buried(settlement: Settlement, made: SettlementPlan) -> None:
+        """The worker has said by now that it is buried."""
+        sqs_queue = made.claimed.buffer.sqs_queue
+        _log.warning(
+            "the job %s of the queue %s was not buried, for what has been said of %s: it is tried again in 15 minutes, "
+            "for as long as SQS keeps it",
+            settlement.claim.key,
+            sqs_queue.queue,
+            sqs_queue.name,
+        )
+
+    @staticmethod
+    def _is_lost(made: SettlementPlan) -> bool:
+        """Whether a FIFO queue did not let us delete: somebody else has had the message since.
+
+        A standard queue says the same of a message that is gone already, and then nothing is amiss.
+        """
+        fifo = made.claimed.buffer.sqs_queue.fifo
+        return fifo and any(change.is_refused and change.hide_s is None for change in made.first)
+
+    def _give_back(self, late: list[Message]) -> None:
+        """Have messages that came meanwhile come again: by then it is known what they are."""
+        now = self._account.clock.monotonic()
+        try:
+            self._changer.carry_out([MessageChange(message, 0) for message in late if message.hidden_until > now])
+        except BrokerError as error:
+            _log.debug("%d messages come back only when they are not hidden any longer: %s", len(late), error)
+
+    def _forget(self, queue: str, ids: list[str]) -> None:
+        try:
+            self._retry_store.forget(queue, ids)
+        except BrokerError as error:
+            # The jobs are gone. What is left of them says nothing to anybody, and expires.
+            _log.debug("what was kept of finished jobs of the queue %s is left to expire: %s", queue, error)
+
+    # -- sending ---------------------------------------------------------------------------------------
+
+    def _send_outboxes(self, held: Sequence[tuple[Settlement, ClaimMessages]]) -> None:
         """Send what the runs enqueued, before anything else: then no verdict has been carried out if it is refused."""
         places: list[tuple[set[int], int]] = []
         jobs: list[NewJob] = []
@@ -73,7 +267,7 @@ class SettlementSender:
             for number, job in enumerate(jobs):
                 stored, at = places[number]
                 if job.to_topic and at not in stored:
-                    self._send_alone(job, partial(_report_one, sent, number))
+                    self._send_alone(job, places[number])
             raise
         except AWSError as error:
             if not is_refusal(error):
@@ -81,12 +275,13 @@ class SettlementSender:
             for number, job in enumerate(jobs):
                 stored, at = places[number]
                 if at not in stored:
-                    self._send_alone(job, partial(_report_one, sent, number))
+                    self._send_alone(job, places[number])
 
-    def _send_alone(self, job: NewJob, sent: Sent) -> None:
+    def _send_alone(self, job: NewJob, place: tuple[set[int], int]) -> None:
         """Send one of several that have been refused together; if it is to blame, so is the run that enqueued it."""
+        stored, at = place
         try:
-            self._sender.enqueue([job], sent)
+            self._sender.enqueue([job], lambda _: stored.add(at))
         except AWSError as error:
             if not isinstance(error, MissingError) and not is_refusal(error):
                 raise
@@ -98,18 +293,18 @@ class SettlementSender:
             if job.to_topic:
                 continue  # SNS only tells when it is published to
             try:
-                self._channels.of(job.queue, job.kind is Kind.KEYED)
+                self._account.queues.of(job.queue, job.kind is Kind.KEYED)
             except MissingError as error:
                 raise EnqueueError(str(error), place=(job.queue, job.key)) from error
 
-    def send(self, plans: Sequence[SettlementPlan]) -> None:
+    def _send_plans(self, plans: Sequence[SettlementPlan]) -> None:
         """Send copies and dead letters. What SQS refuses for good stays where it is, and holds up nothing else."""
         self._send_copies(plans)
-        self._send_letters(plans)
+        self._send_dead_letters(plans)
         for made in plans:
             if made.moved:
                 # They travel with the copy now, and must not count twice.
-                self._memory.forget(made.claimed.claim.queue, made.moved)
+                self._retry_store.forget(made.claimed.claim.queue, made.moved)
                 made.moved.clear()
 
     def _send_copies(self, plans: Sequence[SettlementPlan]) -> None:
@@ -127,264 +322,41 @@ class SettlementSender:
                 refused,
             )
 
-    def _send_letters(self, plans: Sequence[SettlementPlan]) -> None:
+    def _send_dead_letters(self, plans: Sequence[SettlementPlan]) -> None:
         def refused(each: tuple[SettlementPlan, OutgoingMessage], error: Refusal) -> None:
             made, letter = each
-            made.letters.remove(letter)
+            made.dead_letters.remove(letter)
             self._stays(made, letter, error)
 
         waiting: dict[SQSQueue, list[tuple[SettlementPlan, OutgoingMessage]]] = {}
         for made in plans:
-            source = made.claimed.buffer.channel
-            channel = self._channels.dead_letters(source) if made.letters else None
-            for letter in list(made.letters):
-                if channel is None:
+            source = made.claimed.buffer.sqs_queue
+            sqs_queue = self._account.queues.dead_letter_queue(source) if made.dead_letters else None
+            for letter in list(made.dead_letters):
+                if sqs_queue is None:
                     gone = MissingError(f"The dead-letter queue of {source.name} is gone; see `laneway aws create`.")
                     refused((made, letter), gone)
                 else:
-                    waiting.setdefault(channel, []).append((made, letter))
-        for channel, letters in waiting.items():
+                    waiting.setdefault(sqs_queue, []).append((made, letter))
+        for sqs_queue, letters in waiting.items():
             send_one_by_one_if_refused(
                 letters,
-                partial(self._send_to, channel),
-                lambda each: each[0].letters.remove(each[1]),
+                partial(self._send_to, sqs_queue),
+                lambda each: each[0].dead_letters.remove(each[1]),
                 refused,
                 gone_too=True,
             )
 
     def _send_to(
-        self, channel: SQSQueue, letters: Sequence[tuple[SettlementPlan, OutgoingMessage]], sent: Sent
+        self, sqs_queue: SQSQueue, letters: Sequence[tuple[SettlementPlan, OutgoingMessage]], sent: Sent
     ) -> None:
-        self._sender.send(channel, [(letter, 0) for _, letter in letters], sent)
+        self._sender.send(sqs_queue, [(letter, 0) for _, letter in letters], sent)
 
     def _stays(self, made: SettlementPlan, outgoing: OutgoingMessage, error: Refusal) -> None:
-        self._complaints.report(made.claimed.buffer.channel, outgoing.note.id, error)
-        self._stay(made, outgoing)
-
-
-def _report_one(sent: Sent, number: int, _: int) -> None:
-    """What is the only one of its call is one of several for somebody else."""
-    sent(number)
-
-
-_log = logging.getLogger("laneway")
-
-
-class TurnSettlements:
-    """The settlements of one turn, and how far they have come."""
-
-    def __init__(self, settlements: Sequence[Settlement]) -> None:
-        self.settlements = settlements
-        self.plans: list[tuple[Settlement, SettlementPlan]] | None = None
-        #: Keys whose settlement is refused.
-        self.refused: list[str] = []
-        #: Keys that were to be buried, and could not be: they stay.
-        self.stayed: list[str] = []
-        self.is_done = False
-
-
-class Settler:
-    """Settles the claims of one process."""
-
-    def __init__(
-        self,
-        stock: Inflight,
-        memory: RetryStore,
-        sender: MessageSender,
-        channels: SQSQueues,
-        changes: MessageChanger,
-        clock: Clock,
-        *,
-        max_body: int,
-        lease_s: Callable[[], float],
-        counted: Callable[[str, int, int], None],
-    ) -> None:
-        self._stock = stock
-        self._memory = memory
-        self._post = SettlementSender(memory, sender, channels, self._keep_in_place)
-        self._channels = channels
-        self._changes = changes
-        self._clock = clock
-        self._max_body = max_body
-        self._lease_s = lease_s
-        self._counted = counted
-        #: SQS queues whose missing dead-letter queue has been told.
-        self._told: set[str] = set()
-
-    def settle(self, queue: str, work: TurnSettlements, worker: str) -> None:
-        """Carry out the settlements of a turn, or what is left of them."""
-        if work.plans is None:
-            held = self._still_held(work, worker)
-            now = self._clock.monotonic()
-            self._post.send_outboxes([each for each in held if _is_ours(each[1], now)])
-            work.plans = self._plans(held)
-        plans = [made for _, made in work.plans]
-        self._remember(plans)
-        self._post.send(plans)
-        self._remember(plans)  # of those, too, that could not be sent
-        self._record(queue, plans)
-        with self._stock.changed:
-            for made in plans:
-                ending = {id(change.message) for change in made.first if change.hide_s is None}
-                for each in made.leaving():
-                    each.is_leaving, each.is_ending = True, id(each.message) in ending
-        self._changes.carry_out(change for made in plans for change in made.first)
-        self._changes.carry_out(change for made in plans for change in made.then)
-        self._conclude(queue, work)
-        work.is_done = True
-
-    # -- the steps -------------------------------------------------------------------------------------
-
-    def _still_held(self, work: TurnSettlements, worker: str) -> list[tuple[Settlement, ClaimMessages]]:
-        """The settlements whose claim is the worker's, once each; the keys of all others are refused."""
-        held: dict[int, tuple[Settlement, ClaimMessages]] = {}
-        work.refused = []
-        for settlement in work.settlements:
-            claim = settlement.claim
-            claimed = self._stock.claims.get(claim.ref)
-            known = claimed is not None and claimed.claim.token == claim.token and claimed.worker == worker
-            if claimed is None or not known or claim.ref in held:
-                work.refused.append(claim.key)
-            else:
-                held[claim.ref] = (settlement, claimed)
-        return list(held.values())
-
-    def _plans(self, held: Sequence[tuple[Settlement, ClaimMessages]]) -> list[tuple[Settlement, SettlementPlan]]:
-        """What is to be done for each; where a claim has been lost, no more than to give back the rest of it."""
-        intents = [self._intent(settlement, claimed) for settlement, claimed in held]
-        plans: list[tuple[Settlement, SettlementPlan]] = []
-        with self._stock.changed:
-            now, monotonic = self._clock.now(), self._clock.monotonic()
-            for (settlement, claimed), (what, limits, stays) in zip(held, intents, strict=True):
-                if _is_ours(claimed, monotonic):
-                    made = plan(claimed, what, now, monotonic, self._max_body, limits)
-                    made.stays = stays
-                else:
-                    made = refusal(claimed, monotonic)
-                plans.append((settlement, made))
-        for _, made in plans:
-            for remark in made.remarks:
-                _log.error(remark)
-        return plans
-
-    def _intent(self, settlement: Settlement, claimed: ClaimMessages) -> tuple[Settlement, QueueLimits | None, bool]:
-        """What is really to be done, what SQS says of how long it keeps messages if that matters, and whether a job
-        stays though it is to be buried."""
-        channel, now, limits = claimed.buffer.channel, self._clock.now(), None
-        what = settlement
-        if not _is_ours(claimed, self._clock.monotonic()):
-            return what, None, False
-        if needs_limits(claimed, settlement, now, self._max_body):
-            limits = self._channels.limits(channel)
-            what = in_time(claimed, settlement, now, self._max_body, limits, self._lease_s())
-        if what.verdict != "bury":
-            return what, limits, False
-        if self._dead_letters(channel) is not None:
-            if what is not settlement:
-                _log.error("a job of the queue %s (%s) is buried: %s", channel.queue, claimed.claim.key, what.error)
-            return what, limits, False
-        return postpone_burial(what), limits or self._channels.limits(channel), True
-
-    def _keep_in_place(self, made: SettlementPlan, outgoing: OutgoingMessage) -> None:
-        with self._stock.changed:
-            keep_in_place(made, outgoing, self._clock.now(), self._clock.monotonic())
-
-    def _dead_letters(self, channel: SQSQueue) -> SQSQueue | None:
-        try:
-            found, why = self._channels.dead_letters(channel), "there is none"
-        except DeniedError as error:
-            if not is_refusal(error):
-                raise
-            found, why = None, str(error)
-        if found is None and channel.url not in self._told:
-            self._told.add(channel.url)
-            _log.error(
-                "a job of the queue %s is to be buried, and %s has no dead-letter queue: such jobs are not buried but "
-                "tried again every 15 minutes; make one with `laneway aws create` (%s)",
-                channel.queue,
-                channel.name,
-                why,
-            )
-        return found
-
-    def _remember(self, plans: Sequence[SettlementPlan]) -> None:
-        """Keep what is known of messages that stay, before they can be received again."""
-        for made in plans:
-            queue = made.claimed.claim.queue
-            for id, state in list(made.states.items()):
-                self._memory.save(queue, id, state)
-                del made.states[id]
-
-    def _record(self, queue: str, plans: Sequence[SettlementPlan]) -> None:
-        """Keep how jobs ended, before their messages are deleted: else one might seem queued for ever."""
-        records = {id: record for made in plans for id, record in made.records.items()}
-        if records:
-            self._memory.record(queue, records)
-        for made in plans:
-            made.records.clear()
-
-    def _conclude(self, queue: str, work: TurnSettlements) -> None:
-        """Nothing of it is on its way any more: free the claims, remember what is over, and count."""
-        processed = failed = 0
-        late: list[Message] = []
-        for settlement, made in work.plans or ():
-            claimed = made.claimed
-            with self._stock.changed:
-                late += made.late()
-                for message in made.over:
-                    self._stock.holding.end(message)
-                self._stock.forget(made.leaving())
-                refused = made.is_refused or self._is_lost(made)
-                self._stock.freed(claimed, made.kept)
-            if made.ended:
-                self._forget(claimed.claim.queue, made.ended)
-            if refused:
-                work.refused.append(settlement.claim.key)
-                continue
-            if made.stays and settlement.verdict == "bury":
-                work.stayed.append(settlement.claim.key)
-                self._report_not_buried(settlement, made)
-            processed += settlement.verdict == "done" or settlement.done > 0
-            failed += settlement.verdict in ("retry", "bury")
-        if processed or failed:
-            self._counted(queue, processed, failed)
-        self._give_back(late)
-
-    @staticmethod
-    def _report_not_buried(settlement: Settlement, made: SettlementPlan) -> None:
-        """The worker has said by now that it is buried."""
-        channel = made.claimed.buffer.channel
-        _log.warning(
-            "the job %s of the queue %s was not buried, for what has been said of %s: it is tried again in 15 minutes, "
-            "for as long as SQS keeps it",
-            settlement.claim.key,
-            channel.queue,
-            channel.name,
-        )
-
-    @staticmethod
-    def _is_lost(made: SettlementPlan) -> bool:
-        """Whether a FIFO queue did not let us delete: somebody else has had the message since.
-
-        A standard queue says the same of a message that is gone already, and then nothing is amiss.
-        """
-        fifo = made.claimed.buffer.channel.fifo
-        return fifo and any(change.is_refused and change.hide_s is None for change in made.first)
-
-    def _give_back(self, late: list[Message]) -> None:
-        """Have messages that came meanwhile come again: by then it is known what they are."""
-        now = self._clock.monotonic()
-        try:
-            self._changes.carry_out([MessageChange(message, 0) for message in late if message.hidden_until > now])
-        except BrokerError as error:
-            _log.debug("%d messages come back only when they are not hidden any longer: %s", len(late), error)
-
-    def _forget(self, queue: str, ids: list[str]) -> None:
-        try:
-            self._memory.forget(queue, ids)
-        except BrokerError as error:
-            # The jobs are gone. What is left of them says nothing to anybody, and expires.
-            _log.debug("what was kept of finished jobs of the queue %s is left to expire: %s", queue, error)
+        """Have a job stay where it is, because it could not be sent."""
+        log_refusal(self._account, made.claimed.buffer.sqs_queue, outgoing.note.id, error)
+        with self._inflight.changed:
+            keep_in_place(made, outgoing, self._account.clock.now(), self._account.clock.monotonic())
 
 
 def _is_ours(claimed: ClaimMessages, monotonic: float) -> bool:

@@ -39,7 +39,7 @@ class SettlementPlan:
         #: Messages that are sent anew, to be run again.
         self.copies: list[TimedMessage] = []
         #: Messages for the dead-letter queue.
-        self.letters: list[OutgoingMessage] = []
+        self.dead_letters: list[OutgoingMessage] = []
         #: Ids of which nothing is to be kept any longer: those that are sent anew, and those that have ended.
         self.moved: list[str] = []
         self.ended: list[str] = []
@@ -195,17 +195,17 @@ def _bury(
         deaths=held.deaths + died,
         error=error,
         buried_at=now,
-        queue=held.message.channel.queue,
+        queue=held.message.sqs_queue.queue,
     )
     letter = fitted(letter, limit)
     if size_of(letter) > limit:
         # It has hardly room for the ticket: then as it came, which did fit.
         letter = as_it_came(held.message, letter)
         made.remarks.append(
-            f"the job {held.id} of the queue {held.message.channel.queue} is buried as it came, because its message "
+            f"the job {held.id} of the queue {held.message.sqs_queue.queue} is buried as it came, because its message "
             f"has no room for its error: {error}"
         )
-    made.letters.append(letter)
+    made.dead_letters.append(letter)
     made.records[held.id] = HistoryRow("dead", now)
     made.first.append(MessageChange(held.message))
     made.over.append(held.message)
@@ -229,7 +229,7 @@ def _again(
     anew = settlement.verdict == "retry" or delay_s > room_s or should_resend(held, limits, now, delay_s)
     if anew and not held.is_keyed and _fits(held, settlement, now, limit):
         copy = fitted(_copy(held.message, known), limit)
-        made.copies.append(TimedMessage(held.message.channel.queue, False, copy, known.not_before))
+        made.copies.append(TimedMessage(held.message.sqs_queue.queue, False, copy, known.not_before))
         made.first.append(MessageChange(held.message))
         made.over.append(held.message)
         if held.has_state:

@@ -14,15 +14,16 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from ....clock import Clock
 from ....errors import BrokerAwayError
-from ..clients import Clients
 from ..errors import AWSError
 from ..settings import BATCH
 from .inflight import HeldMessage, Inflight
 from .message import Message
+
+if TYPE_CHECKING:
+    from ..account import Account
 
 #: Parallel batches. boto3 does not get faster with more.
 PARALLEL = 4
@@ -51,9 +52,8 @@ class MessageChange:
 class MessageChanger:
     """Carries out the message changes of one process."""
 
-    def __init__(self, clients: Clients, clock: Clock, *, pause: Callable[[float], object] = time.sleep) -> None:
-        self._clients = clients
-        self._clock = clock
+    def __init__(self, account: Account, *, pause: Callable[[float], object] = time.sleep) -> None:
+        self._account = account
         self._pause = pause
         self._pool: ThreadPoolExecutor | None = None
         self._lock = threading.Lock()
@@ -96,7 +96,7 @@ class MessageChanger:
     def _carry_out(self, changes: list[MessageChange]) -> None:
         kinds: dict[tuple[str, bool], list[MessageChange]] = {}
         for change in changes:
-            kinds.setdefault((change.message.channel.url, change.hide_s is None), []).append(change)
+            kinds.setdefault((change.message.sqs_queue.url, change.hide_s is None), []).append(change)
         batches = [batch for kind in kinds.values() for batch in in_tens(kind)]
         if batches:
             self.each(self._send, batches)
@@ -112,11 +112,11 @@ class MessageChanger:
         if left:
             verb = "delete" if left[0].hide_s is None else "change the visibility of"
             ids = ", ".join(change.message.note.id for change in left)
-            raise BrokerAwayError(f"SQS could not {verb} messages of {left[0].message.channel.name}: {ids}.")
+            raise BrokerAwayError(f"SQS could not {verb} messages of {left[0].message.sqs_queue.name}: {ids}.")
 
     def _ask(self, batch: Sequence[MessageChange]) -> list[MessageChange]:
         """Make one request. Returns the entries that have to be tried again."""
-        began = self._clock.monotonic()
+        began = self._account.clock.monotonic()
         try:
             answer = self._request(batch)
         except AWSError as error:
@@ -133,13 +133,13 @@ class MessageChanger:
             if entry is None:
                 change.is_done = True
                 # A standard queue accepts a change that comes too late, and ignores it.
-                if change.hide_s is not None and self._clock.monotonic() < change.message.hidden_until:
+                if change.hide_s is not None and self._account.clock.monotonic() < change.message.hidden_until:
                     change.message.hidden_until = began + change.hide_s
             elif is_not_ours(entry.get("Code", "")):
                 change.is_done = change.is_refused = True
             elif entry.get("SenderFault"):
                 raise AWSError(
-                    f"SQS refused a change of the message {change.message.note.id} of {change.message.channel.name}: "
+                    f"SQS refused a change of the message {change.message.note.id} of {change.message.sqs_queue.name}: "
                     f"{entry.get('Code')}: {entry.get('Message', '')}",
                     code=entry.get("Code", ""),
                 )
@@ -148,15 +148,15 @@ class MessageChanger:
         return left
 
     def _request(self, batch: Sequence[MessageChange]) -> dict[str, Any]:
-        url = batch[0].message.channel.url
+        url = batch[0].message.sqs_queue.url
         entries: list[dict[str, Any]] = [
             {"Id": str(number), "ReceiptHandle": change.message.receipt} for number, change in enumerate(batch)
         ]
         if batch[0].hide_s is None:
-            return self._clients.sqs("delete_message_batch", QueueUrl=url, Entries=entries)
+            return self._account.clients.sqs("delete_message_batch", QueueUrl=url, Entries=entries)
         for entry, change in zip(entries, batch, strict=True):
             entry["VisibilityTimeout"] = change.hide_s
-        return self._clients.sqs("change_message_visibility_batch", QueueUrl=url, Entries=entries)
+        return self._account.clients.sqs("change_message_visibility_batch", QueueUrl=url, Entries=entries)
 
 
 def in_tens(items: Sequence[_T]) -> list[Sequence[_T]]:
@@ -186,10 +186,10 @@ _log = logging.getLogger("laneway")
 class VisibilityExtender:
     """Extends the visibility timeouts of the messages that one process holds."""
 
-    def __init__(self, stock: Inflight, changes: MessageChanger, clock: Clock) -> None:
-        self._stock = stock
-        self._changes = changes
-        self._clock = clock
+    def __init__(self, account: Account, inflight: Inflight, changer: MessageChanger) -> None:
+        self._account = account
+        self._inflight = inflight
+        self._changer = changer
 
     def extend(self, lease_s: float) -> None:
         """Hide all held messages for another lease. Raises if SQS did not accept all changes.
@@ -197,18 +197,18 @@ class VisibilityExtender:
         When it returns, held messages stay hidden for at least five sixths of the lease. The exceptions are messages
         at the end of their 12 hours, and messages that are no longer ours: settling those is refused.
         """
-        with self._changes.visibility:
+        with self._changer.visibility:
             changes = self._changes_of(max(1, math.ceil(lease_s)), lease_s)
             try:
-                self._changes.carry_out(change for _, change in changes)
+                self._changer.carry_out(change for _, change in changes)
             finally:
                 self._mark_lost(changes)
 
     def _changes_of(self, hide_s: int, lease_s: float) -> list[tuple[HeldMessage, MessageChange]]:
-        now = self._clock.monotonic()
+        now = self._account.clock.monotonic()
         changes: list[tuple[HeldMessage, MessageChange]] = []
-        with self._stock.changed:
-            for held in self._stock.holding:
+        with self._inflight.changed:
+            for held in self._inflight.holding:
                 left_s = math.floor(held.hideable_until - now)
                 if (held.is_leaving and not held.is_ending) or held.is_lost:
                     continue
@@ -223,7 +223,7 @@ class VisibilityExtender:
 
     def _mark_lost(self, changes: list[tuple[HeldMessage, MessageChange]]) -> None:
         """Note which messages are no longer ours, as SQS says: they were deleted, or their visibility timeout ended."""
-        with self._stock.changed:
+        with self._inflight.changed:
             for held, change in changes:
                 if not change.is_refused or held.is_leaving:
                     continue
@@ -238,5 +238,5 @@ class VisibilityExtender:
             "the job %s of the queue %s has been held for 12 hours, and SQS keeps a message hidden no longer: it is "
             "given up, what it does is not recorded, and it will be run again; have it enqueue a part of its work",
             held.id,
-            held.message.channel.queue,
+            held.message.sqs_queue.queue,
         )

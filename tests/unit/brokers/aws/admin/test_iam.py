@@ -41,7 +41,7 @@ class Calls:
             self._watch(broker, service, monkeypatch)
 
     def _watch(self, broker: AWSBroker, service: str, monkeypatch: pytest.MonkeyPatch) -> None:
-        ask = getattr(broker.clients, service)
+        ask = getattr(broker.account.clients, service)
 
         def call(operation: str, **params: Any) -> dict[str, Any]:
             action = "".join(map(str.capitalize, operation.split("_")))
@@ -55,7 +55,7 @@ class Calls:
             answer: dict[str, Any] = ask(operation, **params)
             return answer
 
-        monkeypatch.setattr(broker.clients, service, call)
+        monkeypatch.setattr(broker.account.clients, service, call)
 
     def by_place(self) -> list[set[str]]:
         """The actions on queues, on dead-letter queues, and on tables."""
@@ -76,7 +76,7 @@ def produce(broker: AWSBroker) -> None:
     assert broker.cancel("q", "k", "y")
     with pytest.raises(BrokerError):
         broker.cancel("q", "a")
-    if broker.settings.records:
+    if broker.account.settings.records:
         assert (broker.status("q", "a"), broker.status("q", "later")) == ("queued", "cancelled")
     else:
         with pytest.raises(BrokerError):
@@ -240,8 +240,8 @@ def test_queues_that_exist_say_where_they_are(fake: Place) -> None:
         "q", RedrivePolicy=f'{{"deadLetterTargetArn":"{fake.arn(fake.create_queue("graves"))}","maxReceiveCount":9}}'
     )
     with opened(fake, region=None) as broker:
-        found = look(broker.channels, NEEDS)
-        place = place_of(broker.settings, found, None)
+        found = look(broker.account.queues, NEEDS)
+        place = place_of(broker.account.settings, found, None)
         assert place == Somewhere(REGION, ACCOUNT)
         made = policy("worker", NEEDS, broker, place, found)
     assert made["Statement"][1]["Resource"][0] == f"arn:aws:sqs:{REGION}:{ACCOUNT}:graves"
@@ -249,14 +249,16 @@ def test_queues_that_exist_say_where_they_are(fake: Place) -> None:
 
 def test_without_an_account_it_is_asked_for(fake: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     with opened(fake) as broker:
-        monkeypatch.setattr(broker.clients, "sqs", _away)
-        found = look(broker.channels, NEEDS)
+        monkeypatch.setattr(broker.account.clients, "sqs", _away)
+        found = look(broker.account.queues, NEEDS)
         assert found == QueueARNs()
-        assert place_of(broker.settings, found, None, lambda: caller_of(broker.clients)).account == ACCOUNT
-        monkeypatch.setattr(broker.clients, "sts", _away)
+        assert (
+            place_of(broker.account.settings, found, None, lambda: caller_of(broker.account.clients)).account == ACCOUNT
+        )
+        monkeypatch.setattr(broker.account.clients, "sts", _away)
         with pytest.raises(ConfigError, match="--account"):
-            place_of(broker.settings, found, None, lambda: caller_of(broker.clients))
-        assert place_of(broker.settings, found, ACCOUNT).account == ACCOUNT
+            place_of(broker.account.settings, found, None, lambda: caller_of(broker.account.clients))
+        assert place_of(broker.account.settings, found, ACCOUNT).account == ACCOUNT
 
 
 def _away(operation: str, **params: Any) -> dict[str, Any]:
@@ -268,9 +270,9 @@ def test_an_outage_is_no_answer(fake: Place, monkeypatch: pytest.MonkeyPatch) ->
         raise BrokerAwayError("SQS is away.")
 
     with ready(fake) as broker:
-        monkeypatch.setattr(broker.channels, "attributes", lose)
+        monkeypatch.setattr(broker.account.queues, "attributes", lose)
         with pytest.raises(BrokerAwayError):
-            look(broker.channels, NEEDS)
+            look(broker.account.queues, NEEDS)
 
 
 @pytest.mark.parametrize(("region", "start"), [("cn-north-1", "arn:aws-cn:"), ("us-gov-west-1", "arn:aws-us-gov:")])

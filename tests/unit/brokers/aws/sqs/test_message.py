@@ -44,7 +44,7 @@ def keyed(key: str, identity: str = "a1", **options: Any) -> OutgoingMessage:
     return outgoing_of(NewJob(queue="q", key=key, body=KEYED, kind=Kind.KEYED, identity=identity, **options))
 
 
-def received(entry: dict[str, Any], channel: SQSQueue = STANDARD, **system: str) -> Message:
+def received(entry: dict[str, Any], sqs_queue: SQSQueue = STANDARD, **system: str) -> Message:
     """The message that SQS would hand out for what was sent."""
     if "MessageGroupId" in entry:
         system.setdefault("MessageGroupId", entry["MessageGroupId"])
@@ -55,7 +55,7 @@ def received(entry: dict[str, Any], channel: SQSQueue = STANDARD, **system: str)
         "Attributes": {"ApproximateReceiveCount": "3", "SentTimestamp": "1700000000500", **system},
         "MessageAttributes": entry.get("MessageAttributes", {}),
     }
-    return read(channel, raw, 1_000.0, 30.0)
+    return read(sqs_queue, raw, 1_000.0, 30.0)
 
 
 def note_in(entry: dict[str, Any]) -> Any:

@@ -25,7 +25,7 @@ def rig(fake: FakeServer, bench: Bench) -> Iterator[Rig]:
     fake.create_queues("q")
     rig = bench.rig(fake, inline=False)
     yield rig
-    for worker in list(rig.turns._workers):
+    for worker in list(rig.inflight.workers):
         rig.turns.leave(worker)
 
 
@@ -65,7 +65,7 @@ def test_what_nobody_comes_for_is_given_back(rig: Rig, monkeypatch: pytest.Monke
     hand = rig.hand()
     hand.claim(limit=5)
     hand.turn(0)  # it has changed its mind, and waits for nothing
-    see(rig, (5 - rig.turns.holding("q"), rig.turns.holding("q"), 0))
+    see(rig, (5 - rig.inflight.count("q"), rig.inflight.count("q"), 0))
     see(rig, (2, 0, 0), "q.fifo")
 
 
@@ -116,7 +116,7 @@ def test_a_server_that_is_away_is_told_by_turns_until_it_is_back(rig: Rig, monke
                 hand.turn(5)
         put(rig, "a")  # type: ignore[arg-type]
         away.clear()
-        wait_until(lambda: rig.turns._stock.of("q")[0].ready, lambda: "nothing was received")
+        wait_until(lambda: rig.inflight.of("q")[0].ready, lambda: "nothing was received")
     assert keys(hand.again().claims) == ["a"]
 
 
@@ -135,7 +135,7 @@ def test_a_receive_whose_answer_was_lost_is_repeated_as_the_same(rig: Rig, monke
     hand = rig.hand()
     with rig.watched(watch):
         wait_until(lambda: len(attempts) >= 2 or rig.wait(["q"], 0.01) is None, lambda: "nobody asks again")
-        wait_until(lambda: rig.turns._stock.of("q")[1].ready, lambda: "nothing was received")
+        wait_until(lambda: rig.inflight.of("q")[1].ready, lambda: "nothing was received")
     assert attempts[0] == attempts[1]
     assert keys(hand.claim()) == ["k"]
 
