@@ -33,7 +33,7 @@ def test_a_broken_broker_is_seen(broken: type[SimulatedAWS]) -> None:
         run_state_machine_as_test(
             BrokenMachine,
             settings=settings(
-                max_examples=100,
+                max_examples=400,  # ends with the first that shows the mistake
                 stateful_step_count=30,
                 derandomize=True,
                 database=None,
