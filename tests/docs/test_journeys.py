@@ -29,7 +29,7 @@ from tests.support.servers import RedisServer
 JOURNEYS = {
     "a plain job on SQLite": (34, 121),
     "a keyed job on SQLite": (36, 145),
-    "a keyed job on Redis": (34, 143),
+    "a keyed job on Redis": (34, 137),
     "a delayed job on AWS": (53, 279),
     "an event on SQLite": (38, 131),
 }

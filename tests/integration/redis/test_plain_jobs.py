@@ -60,6 +60,43 @@ def test_the_same_is_stored_as_with_others(
     assert stored(redis_server, "same") == simple
 
 
+@pytest.mark.parametrize("kind", Kind)
+def test_a_job_alone_is_stored_like_one_of_a_list(broker: RedisBroker, redis_server: RedisServer, kind: Kind) -> None:
+    broker.enqueue([new(kind, "same"), new(kind, "other")])
+    listed = stored(redis_server, "same")
+    with redis_server.client() as client:
+        client.flushall()
+    broker.declare("q", 1)
+    broker.enqueue([new(kind, "same")])
+    assert stored(redis_server, "same") == listed
+
+
+def scripts_run(server: RedisServer, broker: RedisBroker, job: NewJob) -> int:
+    """How many scripts it takes to store a job."""
+    with server.client() as client:
+        client.config_resetstat()
+        broker.enqueue([job])
+        return int(client.info("commandstats")["cmdstat_evalsha"]["calls"])
+
+
+@pytest.mark.parametrize("kind", Kind)
+def test_a_job_alone_takes_one_script_if_nothing_else_must_be_done(
+    broker: RedisBroker, redis_server: RedisServer, kind: Kind
+) -> None:
+    """The script of a job alone does nothing if the job needs more; then the script of lists stores it."""
+    broker.enqueue([new(kind, "first"), new(kind, "second")])
+    broker.enqueue([new(kind, "third")])  # both scripts are known
+    assert scripts_run(redis_server, broker, new(kind, "fourth")) == 1
+    assert scripts_run(redis_server, broker, new(kind, "delayed", delay_s=60.0)) == 1
+    assert scripts_run(redis_server, broker, new(kind, "first")) == 2, "it is queued"
+    hand = ScriptedWorker(broker)
+    assert keys(hand.claim(limit=1)) == ["first"]
+    assert scripts_run(redis_server, broker, new(kind, "first")) == 2, "it runs"
+    broker.shards.reshard("q", 3)
+    assert scripts_run(redis_server, broker, new(kind, "fifth")) >= 2, "the queue is being resharded"
+    assert numbers(broker).length == (6 if kind is Kind.COLLECTING else 5)
+
+
 def test_they_keep_their_order_across_shards(redis_server: RedisServer) -> None:
     with redis_server.client() as client:
         broker = RedisBroker(Server.of(client))

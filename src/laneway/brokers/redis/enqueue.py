@@ -267,8 +267,21 @@ class JobWriter:
 
     def _store(self, jobs: Sequence[NewJob]) -> None:
         name, seq = self._senders.take()
-        self._run(jobs, sender=name, seq=seq)
+        if len(jobs) > 1 or not self._store_simple(jobs[0], name, seq):
+            self._run(jobs, sender=name, seq=seq)
         self._senders.give(name, seq)
+
+    def _store_simple(self, job: NewJob, sender: str, seq: int) -> bool:
+        """Store a job of which nothing is said but what every job has. False: it must be stored with `_run`."""
+        record = simple_record(job)
+        if record is None:
+            return False
+        layouts = self._layouts
+        layout = layouts.declare(job.queue, DEFAULT_SHARDS)
+        now = "" if layouts.clock is None else repr(layouts.clock.now())
+        shard = shard_of(job.key, layout.shards)
+        args = (layout.name, shard, +job.kind, job.key, record, sender, seq, now)
+        return bool(layouts.server.run(load("enqueue_one"), (layout.root,), args))
 
     def _run(self, jobs: Sequence[NewJob], **how: object) -> None:
         for _ in range(TRIES):

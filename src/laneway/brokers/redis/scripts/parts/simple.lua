@@ -1,7 +1,7 @@
--- What most calls of `enqueue` bring: jobs that are due at once, of which nothing was said but what every job has, and whose
--- keys are free and differ. They come in columns, with their records packed, and are stored here, as `add_simple` does
--- it, before the functions are made that all others need: making those takes longer than this, and so there are none
--- here. If anything is not so, nothing has been touched, and they are left to the others.
+-- Stores a list of simple jobs: due at once, nothing said but what every job has, keys free and different. They come in
+-- columns, with their records packed. This part stands before the parts that define functions, because defining them takes
+-- longer than this. If a job is not simple, nothing has been changed, and the rest of the script stores the jobs.
+-- enqueue_one stores one simple job.
 if args.simple then
   local kind, metas, is_simple = args.kind, {}, true
   for i, queue in ipairs(KEYS) do
@@ -11,14 +11,9 @@ if args.simple then
     metas[i] = meta
     is_simple = is_simple and meta[1] == args.layouts[i] and not meta[2] and now >= tonumber(meta[4] or 0)
       and (kind == PLAIN or call('EXISTS', queue .. ':cancelled') == 0)
-    if #keys == 1 then
-      is_simple = is_simple and call('HEXISTS', queue .. ':jobs', keys[1]) == 0
-        and call('HEXISTS', queue .. ':running', keys[1]) == 0
-    else
-      local queued, running = call('HMGET', queue .. ':jobs', unpack(keys)), call('HMGET', queue .. ':running', unpack(keys))
-      for j = 1, #keys do
-        is_simple = is_simple and not queued[j] and not running[j]
-      end
+    local queued, running = call('HMGET', queue .. ':jobs', unpack(keys)), call('HMGET', queue .. ':running', unpack(keys))
+    for j = 1, #keys do
+      is_simple = is_simple and not queued[j] and not running[j]
     end
   end
 
