@@ -69,8 +69,8 @@ def test_killing_pollers_loses_nothing() -> None:
         for number, (place, count) in enumerate(islice(cycle(STEPS), KILLS)):
             new = [f"p{number}-{n}" for n in range(7)]
             keyed = [f"c{number:03}-{n}" for n in range(6)]
-            waiters.table().put([waiting(id, NOW + number) for id in new])
-            waiters.table().put([waiting(id, NOW + number, key=f"k{n % 3}") for n, id in enumerate(keyed)])
+            waiters.table().delayed.put([waiting(id, NOW + number) for id in new])
+            waiters.table().delayed.put([waiting(id, NOW + number, key=f"k{n % 3}") for n, id in enumerate(keyed)])
             plain += new
             calls += keyed
             code = poll(process, place, count, ahead_s)
@@ -97,7 +97,9 @@ def test_two_pollers_share_the_work_and_send_each_item_once(fake: FakeServer) ->
     one.make_table()
     one.make_queues("q", "q.fifo")
     ids = [f"j{n:05}" for n in range(ITEMS)]
-    one.table().put([waiting(id, NOW + n % 3, key=f"k{n % 50}" if n % 10 == 0 else "") for n, id in enumerate(ids)])
+    one.table().delayed.put(
+        [waiting(id, NOW + n % 3, key=f"k{n % 50}" if n % 10 == 0 else "") for n, id in enumerate(ids)]
+    )
     clock.advance(3)
     begin = threading.Barrier(2)
     counts: dict[int, int] = {}

@@ -30,7 +30,7 @@ JOURNEYS = {
     "a plain job on SQLite": (34, 121),
     "a keyed job on SQLite": (36, 145),
     "a keyed job on Redis": (34, 137),
-    "a delayed job on AWS": (53, 279),
+    "a delayed job on AWS": (53, 284),
     "an event on SQLite": (38, 131),
 }
 #: How often a journey is measured before a count that is not the recorded one is believed.

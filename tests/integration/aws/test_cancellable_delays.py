@@ -93,7 +93,7 @@ def test_a_job_that_is_moved_to_now_goes_at_once(waiters: Waiters, delay_s: floa
 
 
 def test_a_job_that_was_not_sent_is_tried_again(waiters: Waiters, clock: ManualClock) -> None:
-    waiters.table().put([waiting("a", NOW + 10, queue="nowhere", cancellable=True)])
+    waiters.table().delayed.put([waiting("a", NOW + 10, queue="nowhere", cancellable=True)])
     poller = waiters.poller()
     assert poller.round() == 10
     clock.advance(10)
@@ -109,9 +109,9 @@ def test_another_pollers_claim_is_waited_for(waiters: Waiters, clock: ManualCloc
     poller = waiters.poller()
     assert poller.round() == 10
     clock.advance(10)
-    item = waiters.table().get("a")
+    item = waiters.table().delayed.get("a")
     assert item is not None
-    assert waiters.table().claim(item, "a dead one", clock.now())
+    assert waiters.table().delayed.claim(item, "a dead one", clock.now())
     pause_s = poller.round()
     assert 120 < pause_s < 125
     clock.advance(pause_s)
@@ -125,7 +125,7 @@ def test_another_pollers_claim_is_waited_for(waiters: Waiters, clock: ManualCloc
 def test_what_waits_is_not_read_again_and_again(
     waiters: Waiters, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    waiters.table().put([waiting(f"j{n:02}", NOW + 10 + n, cancellable=True) for n in range(20)])
+    waiters.table().delayed.put([waiting(f"j{n:02}", NOW + 10 + n, cancellable=True) for n in range(20)])
     read: list[int] = []
     ask = waiters.clients.dynamodb
 
@@ -203,7 +203,7 @@ def test_a_job_that_is_stored_while_a_round_reads_is_not_late(
 ) -> None:
     """It may have read that part of the table already."""
     poller = waiters.poller()
-    waiters.table().put([waiting("p", NOW)])
+    waiters.table().delayed.put([waiting("p", NOW)])
     send = waiters.forwarder.forward
 
     def forward(*args: Any) -> ForwardResult:
@@ -220,7 +220,7 @@ def test_after_a_round_that_failed_the_whole_table_is_looked_at(
     waiters.sender.enqueue([job("a", 20)])
     poller = waiters.poller()
     assert poller.round() == 20
-    waiters.table().put([waiting("p", NOW + 100)])
+    waiters.table().delayed.put([waiting("p", NOW + 100)])
     clock.advance(20)
 
     def away(operation: str, **params: object) -> dict[str, object]:

@@ -65,7 +65,7 @@ def test_a_table_that_was_found_is_not_looked_for_again_until_it_is_gone(waiters
     assert waiters.table() is table
     waiters.clients.dynamodb("delete_table", TableName="q")
     with pytest.raises(BrokerError, match="laneway aws create"):
-        table.get("a")
+        table.delayed.get("a")
     assert waiters.tables.of("q") is None
 
 
@@ -155,7 +155,7 @@ def test_an_item_holds_the_message_as_it_would_have_been_sent(waiters: Waiters) 
     foreign = {"trace": {"DataType": "Binary", "BinaryValue": b"\0\xff"}}
     item = waiting("a1", NOW + 86_400.25, retry_count=3, error="Boom: ü")
     item.outgoing.attributes = foreign
-    waiters.table().put([item])
+    waiters.table().delayed.put([item])
     (row,) = [row for row in waiters.rows() if "perform_at" in row]
     assert set(row) == {
         *("scheduler", "job_id", "perform_at", "queue", "sqs_message_body", "sqs_message_attributes"),
@@ -166,7 +166,7 @@ def test_an_item_holds_the_message_as_it_would_have_been_sent(waiters: Waiters) 
     assert row["sqs_message_body"] == {"S": '{"_job_class":"Send","_job_params":{"n":1}}'}
     assert row["queue"] == {"S": "q"}
     assert row["sqs_message_attributes"]["M"]["laneway"]["M"]["DataType"] == {"S": "String"}
-    found = waiters.table().get("a1")
+    found = waiters.table().delayed.get("a1")
     assert found is not None
     assert found.outgoing == item.outgoing
     assert found.outgoing.attributes == foreign
@@ -175,8 +175,8 @@ def test_an_item_holds_the_message_as_it_would_have_been_sent(waiters: Waiters) 
 
 def test_a_keyed_call_is_for_the_fifo_queue(waiters: Waiters) -> None:
     waiters.make_table()
-    waiters.table().put([waiting("c1", NOW, key="order-1")])
-    found = waiters.table().get("c1")
+    waiters.table().delayed.put([waiting("c1", NOW, key="order-1")])
+    found = waiters.table().delayed.get("c1")
     assert found is not None
     assert found.fifo
     assert found.outgoing.note.key == "order-1"
@@ -185,21 +185,21 @@ def test_a_keyed_call_is_for_the_fifo_queue(waiters: Waiters) -> None:
 @pytest.mark.parametrize("at", [-1.5, 0.0, 1e-300, -1e300, 99_999_999_999.5])
 def test_any_time_can_be_stored(waiters: Waiters, at: float) -> None:
     waiters.make_table()
-    waiters.table().put([waiting("a", at)])
-    found = waiters.table().get("a")
+    waiters.table().delayed.put([waiting("a", at)])
+    found = waiters.table().delayed.get("a")
     assert found is not None
     assert math.isclose(found.perform_at, max(at, -9e125), abs_tol=1e-100)
-    assert waiters.table().claim(found, "me", NOW)
+    assert waiters.table().delayed.claim(found, "me", NOW)
 
 
 def test_many_are_stored_in_twenty_fives_and_found_again(waiters: Waiters) -> None:
     waiters.make_table()
     table = waiters.table()
-    table.put([waiting("first", NOW)])
+    table.delayed.put([waiting("first", NOW)])
     before = waiters.requests("dynamodb")
-    table.put([waiting(f"j{n}", NOW + n) for n in range(60)] + [waiting("j0", NOW + 100)])
+    table.delayed.put([waiting(f"j{n}", NOW + n) for n in range(60)] + [waiting("j0", NOW + 100)])
     assert waiters.requests("dynamodb") - before == 3
-    found = table.get_all([f"j{n}" for n in range(60)] + ["none", ""])
+    found = table.delayed.get_all([f"j{n}" for n in range(60)] + ["none", ""])
     assert len(found) == 60
     assert found["j0"].perform_at == NOW + 100
 
@@ -208,10 +208,10 @@ def test_an_item_that_is_too_large_is_refused_with_all_that_was_to_be_stored_wit
     waiters.make_table()
     large = waiting("big", NOW, body="ü" * (LARGEST_ITEM // 2))
     with pytest.raises(EnqueueError, match=r"'big'.*409600") as caught:
-        waiters.table().put([waiting("small", NOW), large])
+        waiters.table().delayed.put([waiting("small", NOW), large])
     assert caught.value.place == ("q", "big")
     assert waiters.rows() == []
-    waiters.table().put([waiting("fits", NOW, body="x" * 390_000)])
+    waiters.table().delayed.put([waiting("fits", NOW, body="x" * 390_000)])
     assert waiters.waiting_ids() == ["fits"]
 
 
@@ -219,13 +219,13 @@ def test_nobodys_items_are_stranded_when_the_number_of_partitions_changes(aws: P
     many = Waiters(aws, clock, partitions=5)
     few = Waiters(aws, clock, partitions=2)
     many.make_table()
-    many.table().put([waiting(f"m{n}", NOW) for n in range(10)])
-    few.table().put([waiting(f"f{n}", NOW) for n in range(10)])
+    many.table().delayed.put([waiting(f"m{n}", NOW) for n in range(10)])
+    few.table().delayed.put([waiting(f"f{n}", NOW) for n in range(10)])
     for waiters in (many, few):
         table = waiters.table()
-        assert table.partitions() == [*(f"laneway-{n}" for n in range(5)), RUBY]
-        assert len([item for each in table.partitions() for item in table.due(each, NOW)]) == 20
-        assert len(table.get_all([f"{kind}{n}" for kind in "mf" for n in range(10)])) == 20
+        assert table.delayed.partitions() == [*(f"laneway-{n}" for n in range(5)), RUBY]
+        assert len(list(table.delayed.due(NOW))) == 20
+        assert len(table.delayed.get_all([f"{kind}{n}" for kind in "mf" for n in range(10)])) == 20
 
 
 def test_an_item_that_cannot_be_read_is_told_of_once_and_left(
@@ -235,7 +235,7 @@ def test_an_item_that_cannot_be_read_is_told_of_once_and_left(
     row = {"scheduler": {"S": "laneway-0"}, "job_id": {"S": "odd"}, "perform_at": {"N": "1"}, "queue": {"S": "q"}}
     waiters.clients.dynamodb("put_item", TableName="q", Item=row)
     for _ in range(2):
-        assert list(waiters.table().due("laneway-0", NOW)) == []
+        assert list(waiters.table().delayed.due(NOW)) == []
     assert waiters.waiting_ids() == ["odd"]
     (record,) = caplog.records
     assert "laneway-0/odd" in record.getMessage()
@@ -245,7 +245,7 @@ def test_an_item_that_cannot_be_read_is_told_of_once_and_left(
 
 
 def held(waiters: Waiters, id: str = "a") -> DelayedItem:
-    found = waiters.table().get(id)
+    found = waiters.table().delayed.get(id)
     assert found is not None
     return found
 
@@ -253,66 +253,66 @@ def held(waiters: Waiters, id: str = "a") -> DelayedItem:
 def test_a_claim_is_repeatable_and_exclusive_until_it_ends(waiters: Waiters) -> None:
     waiters.make_table()
     table = waiters.table()
-    table.put([waiting("a", NOW)])
+    table.delayed.put([waiting("a", NOW)])
     item = held(waiters)
-    assert table.claim(item, "me", NOW)
-    assert table.claim(item, "me", NOW + 1)
-    assert not table.claim(item, "you", NOW + CLAIM_S)
-    assert not table.done(item, "you")
-    assert table.claim(item, "you", NOW + CLAIM_S + 2)
-    assert not table.done(item, "me")
-    assert table.done(item, "you")
-    assert not table.done(item, "you")
-    assert not table.claim(item, "me", NOW)
+    assert table.delayed.claim(item, "me", NOW)
+    assert table.delayed.claim(item, "me", NOW + 1)
+    assert not table.delayed.claim(item, "you", NOW + CLAIM_S)
+    assert not table.delayed.done(item, "you")
+    assert table.delayed.claim(item, "you", NOW + CLAIM_S + 2)
+    assert not table.delayed.done(item, "me")
+    assert table.delayed.done(item, "you")
+    assert not table.delayed.done(item, "you")
+    assert not table.delayed.claim(item, "me", NOW)
     assert waiters.waiting_ids() == []
 
 
 def test_a_claim_that_was_given_back_is_anybodys(waiters: Waiters) -> None:
     waiters.make_table()
     table = waiters.table()
-    table.put([waiting("a", NOW)])
+    table.delayed.put([waiting("a", NOW)])
     item = held(waiters)
-    assert table.claim(item, "me", NOW)
-    assert not table.release(item, "you")
-    assert table.release(item, "me")
-    assert table.claim(item, "you", NOW)
+    assert table.delayed.claim(item, "me", NOW)
+    assert not table.delayed.release(item, "you")
+    assert table.delayed.release(item, "me")
+    assert table.delayed.claim(item, "you", NOW)
 
 
 def test_an_item_that_was_moved_or_stored_anew_is_not_claimed_as_it_was_seen(waiters: Waiters) -> None:
     waiters.make_table()
     table = waiters.table()
-    table.put([waiting("a", NOW)])
+    table.delayed.put([waiting("a", NOW)])
     seen = held(waiters)
-    assert table.move("a", NOW + 5_000, NOW)
-    assert not table.claim(seen, "me", NOW)
+    assert table.delayed.move("a", NOW + 5_000, NOW)
+    assert not table.delayed.claim(seen, "me", NOW)
     # A retry is stored under the same id while whoever sent the job before has not come to delete it.
     seen = held(waiters)
-    assert table.claim(seen, "me", NOW)
-    table.put([waiting("a", NOW + 9_000, retry_count=1)])
-    assert not table.done(seen, "me")
+    assert table.delayed.claim(seen, "me", NOW)
+    table.delayed.put([waiting("a", NOW + 9_000, retry_count=1)])
+    assert not table.delayed.done(seen, "me")
     assert held(waiters).outgoing.note.retry_count == 1
 
 
 def test_removing_and_moving_are_refused_while_somebody_is_sending(waiters: Waiters) -> None:
     waiters.make_table()
     table = waiters.table()
-    table.put([waiting("a", NOW + 10)])
-    assert table.claim(held(waiters), "me", NOW)
-    assert not table.remove("a", NOW + 1)
-    assert not table.move("a", NOW + 99, NOW + 1)
+    table.delayed.put([waiting("a", NOW + 10)])
+    assert table.delayed.claim(held(waiters), "me", NOW)
+    assert not table.delayed.remove("a", NOW + 1)
+    assert not table.delayed.move("a", NOW + 99, NOW + 1)
     later = NOW + CLAIM_S + 1
-    assert table.move("a", NOW + 99, later)
-    assert table.remove("a", later)
-    assert not table.remove("a", later)
-    assert not table.move("a", NOW, later)
+    assert table.delayed.move("a", NOW + 99, later)
+    assert table.delayed.remove("a", later)
+    assert not table.delayed.remove("a", later)
+    assert not table.delayed.move("a", NOW, later)
     assert waiters.waiting_ids() == []
 
 
 def test_moving_changes_the_time_in_the_message_too(waiters: Waiters) -> None:
     waiters.make_table()
     table = waiters.table()
-    table.put([waiting("a", NOW + 10, headers={"h": "1"})])
-    assert table.move("a", NOW + 99.5, NOW)
+    table.delayed.put([waiting("a", NOW + 10, headers={"h": "1"})])
+    assert table.delayed.move("a", NOW + 99.5, NOW)
     item = held(waiters)
     assert item.perform_at == NOW + 99.5
     assert item.outgoing.note == MessageNote("a", due=NOW + 99.5, headers={"h": "1"})
@@ -321,31 +321,15 @@ def test_moving_changes_the_time_in_the_message_too(waiters: Waiters) -> None:
 # -- listing -------------------------------------------------------------------------------------------
 
 
-def test_pages_are_in_order_over_all_partitions_and_of_one_queue(aws: Place, clock: ManualClock) -> None:
+def test_items_are_read_in_order_of_time_over_all_partitions_and_queues(aws: Place, clock: ManualClock) -> None:
     waiters = Waiters(aws, clock, table="jobs")
     waiters.make_table("jobs")
     table = waiters.table()
     ids = [f"j{n:02}" for n in range(12)]
-    table.put([waiting(id, NOW + n // 3) for n, id in enumerate(ids)])
-    table.put([waiting(f"o{n:02}", NOW + n, queue="other") for n in range(6)])
-    assert (table.count("q"), table.count("other"), table.count("q", NOW + 1)) == (12, 6, 6)
-
-    def listed(**options: Any) -> list[str]:
-        found, after = [], None
-        while True:
-            items, after = table.page("q", after=after, limit=5, **options)
-            found += [item.job_id for item in items]
-            if after is None:
-                return found
-
-    assert listed() == ids
-    backwards = listed(reverse=True)
-    assert sorted(backwards) == ids
-    assert [int(id[1:]) // 3 for id in backwards] == [n // 3 for n in reversed(range(12))]
-    assert listed(start=NOW + 2) == ids[6:]
-    assert sorted(listed(start=NOW + 1, reverse=True)) == ids[:6]
-    with pytest.raises(BrokerError, match="not a position of a listing"):
-        table.page("q", after="nonsense")
+    table.delayed.put([waiting(id, NOW + n // 3) for n, id in enumerate(ids)])
+    table.delayed.put([waiting(f"o{n:02}", NOW + n, queue="other") for n in range(6)])
+    assert [item.job_id for item in table.delayed.due() if item.queue == "q"] == ids
+    assert [item.job_id for item in table.delayed.due(NOW + 1)] == [*ids[:3], "o00", *ids[3:6], "o01"]
 
 
 # -- the other rows ------------------------------------------------------------------------------------
@@ -354,41 +338,40 @@ def test_pages_are_in_order_over_all_partitions_and_of_one_queue(aws: Place, clo
 def test_states_of_jobs(waiters: Waiters) -> None:
     waiters.make_table()
     table = waiters.table()
-    assert table.states([]) == {}
+    assert table.retry_states.get_all([]) == {}
     state = RetryState(retry_count=2, attempt=4, deaths=1, error="Boom", not_before=NOW + 5.5)
-    table.save_state("a", state)
-    assert table.states(["a", "b", "a"]) == {"a": state}
+    table.retry_states.save("a", state)
+    assert table.retry_states.get_all(["a", "b", "a"]) == {"a": state}
     for _ in range(2):  # the answer was lost
-        table.add_deaths(["a", "b"], "worker-1")
-    table.add_deaths(["a"], "worker-2")
-    assert {id: each.deaths for id, each in table.states(["a", "b"]).items()} == {"a": 3, "b": 1}
-    assert table.states(["b"])["b"].retry_count == -1
-    table.forget_states(["a", "b", "none"])
-    assert table.states(["a", "b"]) == {}
+        table.retry_states.add_deaths(["a", "b"], "worker-1")
+    table.retry_states.add_deaths(["a"], "worker-2")
+    assert {id: each.deaths for id, each in table.retry_states.get_all(["a", "b"]).items()} == {"a": 3, "b": 1}
+    assert table.retry_states.get_all(["b"])["b"].retry_count == -1
+    table.retry_states.forget(["a", "b", "none"])
+    assert table.retry_states.get_all(["a", "b"]) == {}
 
 
 def test_no_other_row_is_taken_for_a_job(waiters: Waiters, clock: ManualClock) -> None:
     waiters.make_table()
     table = waiters.table()
-    table.save_state("a", RetryState())
-    table.count_runs("q", 1, 1)
-    table.save_worker(view("w"), NOW)
-    assert table.hold("fifo", "me", NOW, 10)
-    assert [item for each in table.partitions() for item in table.due(each, 1e12)] == []
-    assert table.page("q") == ([], None)
-    assert table.queues() == ["q"]
+    table.retry_states.save("a", RetryState())
+    table.queues.count_runs("q", 1, 1)
+    table.workers.save(view("w"), NOW)
+    assert table.locks.hold("fifo", "me", NOW, 10)
+    assert list(table.delayed.due()) == []
+    assert table.queues.names() == ["q"]
 
 
 def test_a_lock_is_one_holders_until_it_ends_or_is_let_go(waiters: Waiters) -> None:
     waiters.make_table()
     table = waiters.table()
-    assert table.hold("fifo", "me", NOW, 10)
-    assert table.hold("fifo", "me", NOW + 5, 10)
-    assert not table.hold("fifo", "you", NOW + 14, 10)
-    table.release_lock("fifo", "you")
-    assert table.hold("fifo", "you", NOW + 16, 10)
-    table.release_lock("fifo", "you")
-    assert table.hold("fifo", "me", NOW, 10)
+    assert table.locks.hold("fifo", "me", NOW, 10)
+    assert table.locks.hold("fifo", "me", NOW + 5, 10)
+    assert not table.locks.hold("fifo", "you", NOW + 14, 10)
+    table.locks.release("fifo", "you")
+    assert table.locks.hold("fifo", "you", NOW + 16, 10)
+    table.locks.release("fifo", "you")
+    assert table.locks.hold("fifo", "me", NOW, 10)
 
 
 def view(id: str) -> WorkerView:
@@ -400,7 +383,7 @@ def view(id: str) -> WorkerView:
 def test_removing_can_be_repeated_at_once_by_whoever_got_no_answer(waiters: Waiters) -> None:
     waiters.make_table()
     table = waiters.table()
-    table.put([waiting("a", NOW + 10)])
+    table.delayed.put([waiting("a", NOW + 10)])
     ask = waiters.clients.dynamodb
 
     def lost(operation: str, **params: Any) -> dict[str, Any]:
@@ -411,8 +394,8 @@ def test_removing_can_be_repeated_at_once_by_whoever_got_no_answer(waiters: Wait
 
     waiters.clients.dynamodb = lost  # type: ignore[method-assign]  # every call still reaches the server
     with pytest.raises(BrokerAwayError):
-        table.remove("a", NOW)
+        table.delayed.remove("a", NOW)
     waiters.clients.dynamodb = ask  # type: ignore[method-assign]
-    assert not table.claim(held(waiters), "a poller", NOW + 1)
-    assert table.remove("a", NOW + 1)
+    assert not table.delayed.claim(held(waiters), "a poller", NOW + 1)
+    assert table.delayed.remove("a", NOW + 1)
     assert waiters.waiting_ids() == []

@@ -121,10 +121,10 @@ def test_what_waits_in_the_table_can_be_cancelled(waiters: Waiters) -> None:
 
 
 def test_what_is_being_sent_is_neither_cancelled_nor_moved(waiters: Waiters) -> None:
-    waiters.table().put([waiting("a", NOW + 10)])
-    item = waiters.table().get("a")
+    waiters.table().delayed.put([waiting("a", NOW + 10)])
+    item = waiters.table().delayed.get("a")
     assert item is not None
-    assert waiters.table().claim(item, "a poller", NOW)
+    assert waiters.table().delayed.claim(item, "a poller", NOW)
     assert not waiters.acting().cancel("q", "a")
     assert not waiters.acting().reschedule("q", "a", delay_s=50)
     assert waiters.acting().run_now("q", ["a"]) == 0
@@ -144,7 +144,7 @@ def test_what_is_not_in_the_table_cannot_be_cancelled_and_the_error_names_the_ta
 def test_a_job_of_another_queue_in_the_same_table_is_not_meant(server: FakeServer, clock: ManualClock) -> None:
     waiters = Waiters(server, clock, table="jobs")
     server.create_table("jobs")
-    waiters.table().put([waiting("a", NOW + DAY_S, queue="other")])
+    waiters.table().delayed.put([waiting("a", NOW + DAY_S, queue="other")])
     with pytest.raises(BrokerError, match="not in the table jobs"):
         waiters.acting().cancel("q", "a")
     assert waiters.waiting_ids("jobs") == ["a"]
@@ -197,8 +197,8 @@ def test_running_now_sends_plain_jobs_and_all_calls_of_a_key(waiters: Waiters) -
 
 
 def test_failed_jobs_are_buried_or_deleted_and_others_left_alone(waiters: Waiters, server: FakeServer) -> None:
-    waiters.table().put([waiting(id, NOW + DAY_S, retry_count=3, error="Boom") for id in ("a", "b", "c")])
-    waiters.table().put([waiting("fresh", NOW + DAY_S)])
+    waiters.table().delayed.put([waiting(id, NOW + DAY_S, retry_count=3, error="Boom") for id in ("a", "b", "c")])
+    waiters.table().delayed.put([waiting("fresh", NOW + DAY_S)])
     acting = waiters.acting()
     assert acting.bury_failed("q", ["a", "b", "fresh", "none"]) == 2
     assert acting.delete_failed("q", ["c", "fresh", "none"]) == 1
@@ -213,9 +213,9 @@ def test_a_job_that_cannot_be_buried_stays(fake: Place, clock: ManualClock) -> N
     waiters = Waiters(fake, clock)
     waiters.make_queues("q")
     waiters.make_table()
-    waiters.table().put([waiting("a", NOW + DAY_S, retry_count=3, error="Boom")])
+    waiters.table().delayed.put([waiting("a", NOW + DAY_S, retry_count=3, error="Boom")])
     with pytest.raises(BrokerError, match="laneway aws create"):
         waiters.acting().bury_failed("q", ["a"])
-    item = waiters.table().get("a")
+    item = waiters.table().delayed.get("a")
     assert item is not None
     assert item.claim == ""

@@ -55,18 +55,18 @@ def test_a_worker_is_seen_while_it_lives_dead_when_silent_and_gone_after_an_hour
     heartbeat = broker.heartbeat
     broker.inflight.count = lambda queue: 3  # type: ignore[method-assign]
     heartbeat.join(view())
-    (seen,) = waiters.table().workers()
+    (seen,) = waiters.table().workers.all()
     assert (seen.id, seen.host, seen.queues, seen.seen_at, seen.busy, seen.dead) == ("w1", "h", ["q"], NOW, 3, False)
     clock.advance(30)
     assert heartbeat.round() == 10
     clock.advance(30)
-    (seen,) = waiters.table().workers()
+    (seen,) = waiters.table().workers.all()
     assert (seen.seen_at, seen.dead) == (NOW + 30, False)
     clock.advance(30)
-    (seen,) = waiters.table().workers()
+    (seen,) = waiters.table().workers.all()
     assert seen.dead
     clock.advance(3_600)
-    assert waiters.table().workers() == []
+    assert waiters.table().workers.all() == []
 
 
 def test_a_worker_that_leaves_is_forgotten_and_what_it_counted_is_not(waiters: Waiters) -> None:
@@ -76,11 +76,11 @@ def test_a_worker_that_leaves_is_forgotten_and_what_it_counted_is_not(waiters: W
     heartbeat.counted("q", 2, 0)
     heartbeat.counted("q", 0, 0)
     heartbeat.leave("w1")
-    assert waiters.table().workers() == []
-    item = waiters.table().queue_item("q")
+    assert waiters.table().workers.all() == []
+    item = waiters.table().queues.get("q")
     assert (item.processed, item.failed) == (7, 1)
     heartbeat.round()
-    assert waiters.table().workers() == []
+    assert waiters.table().workers.all() == []
 
 
 def test_a_worker_of_several_queues_is_told_to_each_of_their_tables(waiters: Waiters, fake: Place) -> None:
@@ -88,11 +88,11 @@ def test_a_worker_of_several_queues_is_told_to_each_of_their_tables(waiters: Wai
     heartbeat = heartbeat_of(waiters)
     heartbeat.join(view("w1", "q", "r", "without"))
     for name in ("q", "r"):
-        assert [each.id for each in waiters.table(name).workers()] == ["w1"]
+        assert [each.id for each in waiters.table(name).workers.all()] == ["w1"]
     heartbeat.counted("r", 1, 0)
     heartbeat.counted("without", 1, 0)
     heartbeat.round()
-    assert waiters.table("r").queue_item("r").processed == 1
+    assert waiters.table("r").queues.get("r").processed == 1
 
 
 def test_what_was_counted_while_the_table_was_away_is_told_later(
@@ -107,7 +107,7 @@ def test_what_was_counted_while_the_table_was_away_is_told_later(
             heartbeat.round()
         heartbeat.leave("nobody")
     heartbeat.round()
-    item = waiters.table().queue_item("q")
+    item = waiters.table().queues.get("q")
     assert (item.processed, item.failed) == (3, 2)
 
 
@@ -176,7 +176,10 @@ def test_a_death_is_counted_once_for_the_job_or_call_that_was_running(waiters: W
     for _ in range(2):  # the answer was lost
         heartbeat.leave("w1", died)
     heartbeat.leave("w2", died[:1])
-    assert {id: state.deaths for id, state in waiters.table().states(["a", "k", "c1"]).items()} == {"a": 2, "c1": 1}
+    assert {id: state.deaths for id, state in waiters.table().retry_states.get_all(["a", "k", "c1"]).items()} == {
+        "a": 2,
+        "c1": 1,
+    }
 
 
 def test_a_death_that_cannot_be_counted_is_an_error(waiters: Waiters, monkeypatch: pytest.MonkeyPatch) -> None:

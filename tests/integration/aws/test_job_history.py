@@ -13,9 +13,9 @@ import pytest
 
 from laneway import Key
 from laneway.brokers.aws.broker import AWSBroker
-from laneway.brokers.aws.dynamodb.delayed_jobs import Table
 from laneway.brokers.aws.dynamodb.heartbeat import LONGEST_TOLD, MOST_TOLD
 from laneway.brokers.aws.dynamodb.job_history import LONGEST_ID, HistoryRow
+from laneway.brokers.aws.dynamodb.tables import Table
 from laneway.errors import BrokerAwayError, BrokerError
 from laneway.jobs.data import Hints, Status, WorkerView
 from laneway.jobs.settlement import buried, done, failed, postponed
@@ -179,10 +179,12 @@ def test_what_is_not_over_has_no_record(fake: Place) -> None:
 def test_a_job_that_was_revived_and_has_ended_already_is_not_taken_for_queued(aws: Place) -> None:
     with recording(aws) as broker:
         table, died_at = table_of(broker), time.time() - 60
-        table.record("q", {"dead": HistoryRow("dead", died_at), "done": HistoryRow("done", died_at + 1)})
-        table.record("q", {"again": HistoryRow("dead", died_at + 1)})
-        table.amend_dead("q", dict.fromkeys(("dead", "done", "again", "unrecorded"), died_at), "queued")
-        found = {id: record.status for id in ("dead", "done", "again", "unrecorded") if (record := table.record_of(id))}
+        table.history.record("q", {"dead": HistoryRow("dead", died_at), "done": HistoryRow("done", died_at + 1)})
+        table.history.record("q", {"again": HistoryRow("dead", died_at + 1)})
+        table.history.amend_dead("q", dict.fromkeys(("dead", "done", "again", "unrecorded"), died_at), "queued")
+        found = {
+            id: record.status for id in ("dead", "done", "again", "unrecorded") if (record := table.history.get(id))
+        }
         assert found == {"dead": "queued", "done": "done", "again": "dead", "unrecorded": "queued"}
 
 
@@ -222,9 +224,9 @@ def test_what_runs_elsewhere_is_known_by_heartbeats(aws: Place) -> None:
 def test_a_dead_worker_runs_nothing(fake: Place) -> None:
     with recording(fake) as broker:
         table = table_of(broker)
-        table.save_worker(view("w-1"), time.time() - 100, ["a"])
-        table.save_worker(view("w-2"), time.time(), ["b"])
-        assert set(table.running()) == {"b"}
+        table.workers.save(view("w-1"), time.time() - 100, ["a"])
+        table.workers.save(view("w-2"), time.time(), ["b"])
+        assert set(table.workers.running()) == {"b"}
         assert [worker.dead for worker in broker.inspect.workers()] == [True, False]
         assert (broker.status("q", "a"), broker.status("q", "b")) == ("queued", "running")
 

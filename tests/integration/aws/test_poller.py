@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from laneway.brokers.aws.clients import Clients
-from laneway.brokers.aws.dynamodb.delayed_jobs import CLAIM_S, Table
+from laneway.brokers.aws.dynamodb.delayed_jobs import CLAIM_S
 from laneway.brokers.aws.dynamodb.items import RUBY
+from laneway.brokers.aws.dynamodb.locks import LockRows
 from laneway.brokers.aws.sqs import send_batch
 from laneway.clock import ManualClock
 from laneway.errors import BrokerAwayError, BrokerError
@@ -78,7 +79,7 @@ def disarmed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def test_what_is_due_within_900_seconds_is_sent_with_the_delay_that_is_left(any_waiters: Waiters) -> None:
     waiters = any_waiters
     due = {"past": -5_000.0, "now": 0.0, "soon": 0.2, "later": 899.5, "edge": 900.0, "far": 900.5}
-    waiters.table().put([waiting(id, NOW + seconds) for id, seconds in due.items()])
+    waiters.table().delayed.put([waiting(id, NOW + seconds) for id, seconds in due.items()])
     sends = Sends(waiters)
     assert waiters.poller().round() == 300
     sent = {json.loads(entry["MessageAttributes"]["laneway"]["StringValue"])["id"]: entry for entry in sends.entries}
@@ -93,7 +94,7 @@ def test_a_message_is_sent_as_it_is_stored(any_waiters: Waiters) -> None:
     waiters = any_waiters
     item = waiting("a", NOW, retry_count=2, error="Boom", headers={"x": "y"})
     item.outgoing.attributes = {"theirs": {"DataType": "Binary", "BinaryValue": b"\0\1"}}
-    waiters.table().put([item])
+    waiters.table().delayed.put([item])
     (row,) = [row for row in waiters.rows() if "perform_at" in row]
     stored = row["sqs_message_attributes"]["M"]
     waiters.poller().round()
@@ -110,7 +111,7 @@ def test_fifo_items_are_sent_when_they_are_due_and_the_next_round_is_no_later(
 ) -> None:
     waiters = any_waiters
     calls = [("c1", 0, "k"), ("c2", 40, "k"), ("c3", 70, "j")]
-    waiters.table().put([waiting(id, NOW + seconds, key=key) for id, seconds, key in calls])
+    waiters.table().delayed.put([waiting(id, NOW + seconds, key=key) for id, seconds, key in calls])
     poller = waiters.poller()
     assert poller.round() == 40
     assert waiters.sent_ids("q.fifo") == ["c1"]
@@ -124,7 +125,7 @@ def test_fifo_items_are_sent_when_they_are_due_and_the_next_round_is_no_later(
 def test_calls_of_a_key_are_sent_in_order_of_due_time_then_arrival(waiters: Waiters) -> None:
     calls = [(f"c{n:03}", NOW - 50 + n // 4) for n in range(40)]
     shuffled = random.Random(7).sample(calls, len(calls))
-    waiters.table().put([waiting(id, at, key=f"k{int(id[1:]) % 2}") for id, at in shuffled])
+    waiters.table().delayed.put([waiting(id, at, key=f"k{int(id[1:]) % 2}") for id, at in shuffled])
     waiters.poller().round()
     messages = waiters.raw_messages("q.fifo")
     for key in ("k0", "k1"):
@@ -138,7 +139,7 @@ def test_calls_of_a_key_are_sent_in_order_of_due_time_then_arrival(waiters: Wait
 
 def test_large_ones_share_a_request_only_as_far_as_they_fit(any_waiters: Waiters) -> None:
     waiters = any_waiters
-    waiters.table().put([waiting(f"j{n}", NOW, body=json.dumps("x" * 100_000)) for n in range(5)])
+    waiters.table().delayed.put([waiting(f"j{n}", NOW, body=json.dumps("x" * 100_000)) for n in range(5)])
     sends = Sends(waiters)
     waiters.poller().round()
     assert sorted(sends.batches) == [1, 2, 2]
@@ -162,8 +163,7 @@ def test_a_ruby_item_goes_to_the_queue_that_its_body_names(any_waiters: Waiters)
             "sqs_message_body": {"M": body}, "sqs_message_attributes": {"M": attributes},
         }  # fmt: skip
         waiters.clients.dynamodb("put_item", TableName="q", Item=item)
-    assert waiters.table().count("mails") == 1
-    assert [item.job_id for item in waiters.table().page("legacy")[0]] == ["r2"]
+    assert [(item.queue, item.job_id) for item in waiters.table().delayed.due()] == [("mails", "r1"), ("legacy", "r2")]
     waiters.poller().round()
     for name in ("mails", "legacy.fifo"):
         (message,) = waiters.raw_messages(name)
@@ -179,7 +179,7 @@ def test_a_shared_table_serves_queues_that_the_worker_does_not(aws: Place, clock
     waiters = Waiters(aws, clock, table="jobs")
     waiters.make_table("jobs")
     waiters.make_queues("q", "other")
-    waiters.table().put([waiting("a", NOW), waiting("b", NOW, queue="other")])
+    waiters.table().delayed.put([waiting("a", NOW), waiting("b", NOW, queue="other")])
     waiters.poller("q").round()
     assert (waiters.sent_ids("q"), waiters.sent_ids("other")) == (["a"], ["b"])
 
@@ -200,7 +200,7 @@ def test_without_a_table_it_looks_again_in_a_minute(aws: Place, clock: ManualClo
 def test_items_for_a_missing_queue_stay_and_the_others_go(
     waiters: Waiters, clock: ManualClock, caplog: pytest.LogCaptureFixture
 ) -> None:
-    waiters.table().put([waiting("a", NOW, queue="nowhere"), waiting("b", NOW)])
+    waiters.table().delayed.put([waiting("a", NOW, queue="nowhere"), waiting("b", NOW)])
     poller = waiters.poller()
     for _ in range(3):
         assert poller.round() <= 60
@@ -214,7 +214,7 @@ def test_items_for_a_missing_queue_stay_and_the_others_go(
 
 
 def test_what_sqs_did_not_take_of_a_batch_is_kept_and_tried_again(waiters: Waiters) -> None:
-    waiters.table().put([waiting(f"j{n}", NOW) for n in range(10)])
+    waiters.table().delayed.put([waiting(f"j{n}", NOW) for n in range(10)])
     refused: list[dict[str, Any]] = []
 
     def some_fail(params: dict[str, Any]) -> dict[str, Any] | None:
@@ -238,7 +238,7 @@ def test_what_sqs_did_not_take_of_a_batch_is_kept_and_tried_again(waiters: Waite
 def test_what_sqs_never_takes_stays_said_once_and_can_be_cancelled(
     waiters: Waiters, caplog: pytest.LogCaptureFixture
 ) -> None:
-    waiters.table().put([waiting("good", NOW), waiting("bad", NOW)])
+    waiters.table().delayed.put([waiting("good", NOW), waiting("bad", NOW)])
 
     def bad_fails(params: dict[str, Any]) -> dict[str, Any]:
         good = [entry for entry in params["Entries"] if '"good"' in str(entry)]
@@ -256,11 +256,13 @@ def test_what_sqs_never_takes_stays_said_once_and_can_be_cancelled(
         assert poller.round() <= 60
     assert waiters.sent_ids() == ["good"]
     assert len(caplog.records) == 1
-    assert waiters.table().remove("bad", NOW)
+    assert waiters.table().delayed.remove("bad", NOW)
 
 
 def test_a_call_never_overtakes_one_of_its_key_that_was_not_taken(waiters: Waiters) -> None:
-    waiters.table().put([waiting(f"c{n}", NOW - 10 + n, key="k") for n in range(4)] + [waiting("d", NOW, key="other")])
+    waiters.table().delayed.put(
+        [waiting(f"c{n}", NOW - 10 + n, key="k") for n in range(4)] + [waiting("d", NOW, key="other")]
+    )
 
     def second_fails(params: dict[str, Any]) -> dict[str, Any] | None:
         bad = [entry for entry in params["Entries"] if '"c1"' in str(entry)]
@@ -284,7 +286,7 @@ def test_a_call_never_overtakes_one_that_was_not_taken_long_before_it(
 ) -> None:
     """Also if so many are due that they are looked at in parts."""
     monkeypatch.setattr("laneway.brokers.aws.dynamodb.poller._BLOCK", 5)
-    waiters.table().put([waiting(f"c{n}", NOW - 20 + n, key="k" if n % 2 else "other") for n in range(16)])
+    waiters.table().delayed.put([waiting(f"c{n}", NOW - 20 + n, key="k" if n % 2 else "other") for n in range(16)])
 
     def third_fails(params: dict[str, Any]) -> dict[str, Any] | None:
         bad = [entry for entry in params["Entries"] if '"c3"' in str(entry)]
@@ -303,18 +305,18 @@ def test_calls_are_left_to_another_poller_for_the_whole_round(
 ) -> None:
     """It may end in the middle of it, and what it has not seen would be overtaken."""
     monkeypatch.setattr("laneway.brokers.aws.dynamodb.poller._BLOCK", 5)
-    waiters.table().put([waiting(f"c{n:02}", NOW - 20 + n, key="k") for n in range(12)])
+    waiters.table().delayed.put([waiting(f"c{n:02}", NOW - 20 + n, key="k") for n in range(12)])
     held = iter([False])
-    monkeypatch.setattr(Table, "hold", lambda *args: next(held, True))
+    monkeypatch.setattr(LockRows, "hold", lambda *args: next(held, True))
     assert waiters.poller().round() == 5
     assert waiters.sent_ids("q.fifo") == []
 
 
 def test_a_call_never_overtakes_one_of_its_key_that_another_poller_holds(waiters: Waiters, clock: ManualClock) -> None:
-    waiters.table().put([waiting("c0", NOW - 1, key="k"), waiting("c1", NOW, key="k")])
-    first = waiters.table().get("c0")
+    waiters.table().delayed.put([waiting("c0", NOW - 1, key="k"), waiting("c1", NOW, key="k")])
+    first = waiters.table().delayed.get("c0")
     assert first is not None
-    assert waiters.table().claim(first, "a dead one", NOW)
+    assert waiters.table().delayed.claim(first, "a dead one", NOW)
     poller = waiters.poller()
     assert poller.round() <= CLAIM_S + 1
     assert waiters.sent_ids("q.fifo") == []
@@ -324,7 +326,7 @@ def test_a_call_never_overtakes_one_of_its_key_that_another_poller_holds(waiters
 
 
 def test_an_answer_that_is_lost_after_the_send_repeats_the_same_job(waiters: Waiters) -> None:
-    waiters.table().put([waiting(f"j{n}", NOW) for n in range(3)])
+    waiters.table().delayed.put([waiting(f"j{n}", NOW) for n in range(3)])
     lost: list[int] = []
 
     def answer_is_lost(params: dict[str, Any]) -> dict[str, Any] | None:
@@ -348,7 +350,7 @@ def test_an_answer_that_is_lost_after_the_send_repeats_the_same_job(waiters: Wai
 
 @pytest.mark.parametrize("operation", ["query", "get_item", "update_item", "delete_item"])
 def test_an_answer_that_is_lost_at_any_request_to_the_table_loses_nothing(waiters: Waiters, operation: str) -> None:
-    waiters.table().put([waiting(f"j{n}", NOW) for n in range(4)])
+    waiters.table().delayed.put([waiting(f"j{n}", NOW) for n in range(4)])
     ask, lost = waiters.clients.dynamodb, []
 
     def once_lost(name: str, **params: Any) -> dict[str, Any]:
@@ -386,7 +388,7 @@ def test_many_crashes_between_table_and_queue_lose_nothing(fake: Place, clock: M
 
     for n in range(CRASHES):
         new = [(f"j{n:03}", ""), (f"c{n:03}", f"k{n % 3}")][: chance.randint(1, 2)]
-        waiters.table().put([waiting(id, clock.now(), key=key) for id, key in new])
+        waiters.table().delayed.put([waiting(id, clock.now(), key=key) for id, key in new])
         ids += [id for id, _ in new]
         place = chance.choice(PLACES)
         armed[place] = die
@@ -415,9 +417,9 @@ def test_an_answer_that_is_lost_on_the_way_is_repeated_by_boto3_and_loses_nothin
     # Two at a time: boto3 tries three times, and all of them may be those of one request.
     lost = [proxy.rule(LOST, operation, nth=(1, 3))]
     table = waiters.table()
-    table.put([waiting(f"j{n}", NOW) for n in range(3)] + [waiting(f"far{n}", NOW + 5_000) for n in range(3)])
-    assert table.move("far0", NOW - 1, NOW)
-    assert table.remove("far1", NOW)
+    table.delayed.put([waiting(f"j{n}", NOW) for n in range(3)] + [waiting(f"far{n}", NOW + 5_000) for n in range(3)])
+    assert table.delayed.move("far0", NOW - 1, NOW)
+    assert table.delayed.remove("far1", NOW)
     proxy.clear()
     lost.append(proxy.rule(LOST, operation, nth=(1, 3)))
     waiters.poller().round()
@@ -435,7 +437,7 @@ def test_an_answer_that_is_lost_on_the_way_is_repeated_by_boto3_and_loses_nothin
 def test_a_long_round_ends_early_and_the_next_begins_at_once(waiters: Waiters, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("laneway.brokers.aws.dynamodb.poller._BLOCK", 5)
     monkeypatch.setattr("laneway.brokers.aws.dynamodb.poller._ENOUGH", 10)
-    waiters.table().put([waiting(f"j{n:02}", NOW + n) for n in range(25)])
+    waiters.table().delayed.put([waiting(f"j{n:02}", NOW + n) for n in range(25)])
     poller = waiters.poller()
     assert poller.round() == 0
     assert len(waiters.waiting_ids()) == 15
@@ -449,8 +451,8 @@ def test_calls_of_one_due_time_go_in_the_order_of_arrival_however_many_there_are
 ) -> None:
     monkeypatch.setattr("laneway.brokers.aws.dynamodb.poller._BLOCK", 5)
     ids = [f"c{n:02}" for n in range(30)]
-    waiters.table().put([waiting(id, NOW - 10 + n // 20, key="k") for n, id in enumerate(ids)])
-    waiters.table().put([waiting(f"p{n:02}", NOW - 10) for n in range(12)])
+    waiters.table().delayed.put([waiting(id, NOW - 10 + n // 20, key="k") for n, id in enumerate(ids)])
+    waiters.table().delayed.put([waiting(f"p{n:02}", NOW - 10) for n in range(12)])
     sends = Sends(waiters)
     assert waiters.poller().round() == 300
     calls = [entry for entry in sends.entries if "MessageGroupId" in entry]

@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from laneway.brokers.aws.clients import Clients
+from laneway.brokers.aws.dynamodb.delayed_jobs import DelayedJobs
 from laneway.brokers.aws.errors import BatchRefusedError, MissingError
 from laneway.brokers.aws.sqs import send_batch
 from laneway.brokers.aws.sqs.message import (
@@ -524,8 +525,7 @@ def test_with_a_table_longer_delays_and_all_of_keyed_calls_wait_there(later: Rig
 def test_a_table_that_fails_is_told(later: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     rig, entries = later, later.clients.entries
     rig.server.create_table("q")
-    table = rig.account.tables.of("q")
-    monkeypatch.setattr(type(table), "put", _fail)
+    monkeypatch.setattr(DelayedJobs, "put", _fail)
     with pytest.raises(BrokerError) as caught:
         rig.sender.enqueue([job("now"), *jobs(30, delay_s=1_000.0)])
     assert str(caught.value) == "Items 0 to 30 of 31 may not have been stored: DynamoDB is away."

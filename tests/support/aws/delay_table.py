@@ -8,10 +8,10 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from laneway.brokers.aws.clients import Clients
-from laneway.brokers.aws.dynamodb.delayed_jobs import Table
 from laneway.brokers.aws.dynamodb.forward import Forwarder
 from laneway.brokers.aws.dynamodb.items import DelayedItem
 from laneway.brokers.aws.dynamodb.poller import Poller
+from laneway.brokers.aws.dynamodb.tables import Table
 from laneway.brokers.aws.operate import AWSOperate
 from laneway.brokers.aws.sqs.message import MessageNote, OutgoingMessage, SQSQueue, read
 from laneway.clock import Clock, SystemClock
@@ -60,9 +60,7 @@ class Waiters:
         self.renew_forwarder()
 
     def poller(self, *queues: str) -> Poller:
-        poller = Poller(self.tables, self.forwarder, self.settings, self.clock, queues or ["q"])
-        self.account.pollers.add(poller)
-        return poller
+        return Poller(self.account, self.forwarder, queues or ["q"])
 
     def renew_forwarder(self) -> None:
         """Be somebody else from now on, as a process that was started again is."""

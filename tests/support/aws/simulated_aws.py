@@ -15,9 +15,9 @@ import msgspec
 from botocore.exceptions import ClientError
 
 from laneway.brokers.aws.clients import Clients
-from laneway.brokers.aws.dynamodb.delayed_jobs import Table
 from laneway.brokers.aws.dynamodb.forward import Forwarder, ForwardResult
 from laneway.brokers.aws.dynamodb.items import DelayedItem
+from laneway.brokers.aws.dynamodb.tables import Table
 from laneway.brokers.aws.errors import explain
 from laneway.brokers.aws.settings import AWSSettings
 from laneway.brokers.aws.sqs.message import ATTRIBUTE, MessageNote, SQSQueue

@@ -94,10 +94,7 @@ class AWSBroker:
 
     def make_poller(self, queues: Collection[str]) -> Poller:
         """A poller of the tables of these queues."""
-        account = self.account
-        poller = Poller(account.tables, self._make_forwarder(), account.settings, account.clock, queues)
-        account.pollers.add(poller)
-        return poller
+        return Poller(self.account, self._make_forwarder(), queues)
 
     def _make_forwarder(self) -> Forwarder:
         return Forwarder(self.account)

@@ -11,8 +11,8 @@ moving job in its next place. A job in none of them is in its SQS queue or, if i
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from heapq import merge, nlargest, nsmallest
+import math
+from heapq import nlargest, nsmallest
 from itertools import islice
 
 import msgspec
@@ -25,8 +25,8 @@ from ...jobs.data import JobView, Kind, Payload, QueueStats, Status, WorkerView
 from ..page_cursor import Position, check_order, check_start, read_position, write_position
 from ..shared import REMEMBER_ENDED_S
 from .account import Account
-from .dynamodb.delayed_jobs import Table
 from .dynamodb.items import DelayedItem
+from .dynamodb.tables import Table
 from .errors import DeniedError, MissingError
 from .settings import LOOK_AGAIN_S
 from .sqs.dead_letters import DeadLetterMorgue
@@ -37,10 +37,6 @@ LONG = 10_000
 LONG_S = 60.0
 #: Seconds for which the heartbeats are cached. Workers write one every ten seconds, and a read reads all of them.
 FRESH_S = 1.0
-#: The prefix of the ids of rows about queues.
-QUEUE = "queue:"
-#: Later than any due time.
-NEVER = 1e12
 
 
 class TableCounts(msgspec.Struct):
@@ -50,7 +46,7 @@ class TableCounts(msgspec.Struct):
     delayed: int = 0
     retries: int = 0
     #: The earliest due time.
-    earliest: float = NEVER
+    earliest: float = math.inf
 
 
 class TableCounter:
@@ -67,7 +63,7 @@ class TableCounter:
             return known[1]
         now = self._account.clock.now()
         found: dict[str, TableCounts] = {}
-        for item in all_of(table):
+        for item in table.delayed.due():
             numbers = found.setdefault(item.queue, TableCounts())
             numbers.waiting += 1
             numbers.delayed += item.perform_at > now
@@ -77,22 +73,6 @@ class TableCounter:
         if sum(numbers.waiting for numbers in found.values()) > LONG:
             self._known[table.name] = self._account.clock.monotonic(), found
         return found
-
-
-def queues_of(table: Table) -> list[str]:
-    """The queues with a row in the table: those that were paused, or that a worker has run jobs of."""
-    answers = table.query(
-        KeyConditionExpression="#scheduler = :laneway AND begins_with(#id, :queue)",
-        ExpressionAttributeNames={"#scheduler": "scheduler", "#id": "job_id"},
-        ExpressionAttributeValues={":laneway": {"S": "laneway"}, ":queue": {"S": QUEUE}},
-    )
-    return [item["job_id"]["S"].removeprefix(QUEUE) for answer in answers for item in answer["Items"]]
-
-
-def all_of(table: Table) -> Iterator[DelayedItem]:
-    """All jobs in a table, by due time."""
-    parts = [table.due(partition, NEVER) for partition in table.partitions()]
-    return merge(*parts, key=lambda item: (item.perform_at, item.job_id))
 
 
 def listing(
@@ -124,7 +104,7 @@ def listing(
             return False
         return behind is None or (at < behind if reverse else at > behind)
 
-    items = filter(fits, all_of(table))
+    items = filter(fits, table.delayed.due())
     if order == "perform_at" and not reverse:
         page = list(islice(items, limit + 1))
     else:
@@ -135,7 +115,7 @@ def listing(
 
 def calls_of(table: Table, queue: str, key: str) -> list[DelayedItem]:
     """The calls of a key in a table, by due time."""
-    return [item for item in all_of(table) if item.fifo and item.queue == queue and item.outgoing.note.key == key]
+    return [item for item in table.delayed.due() if item.fifo and item.queue == queue and item.outgoing.note.key == key]
 
 
 def view_of(item: DelayedItem, now: float) -> JobView:
@@ -197,7 +177,7 @@ class AWSInspect:
     def _is_waited_for(self, queue: str) -> bool:
         table = self._account.tables.of(queue)
         try:
-            return table is not None and bool(table.page(queue, limit=1)[0])
+            return table is not None and any(item.queue == queue for item in table.delayed.due())
         except (DeniedError, MissingError):
             return False
 
@@ -210,7 +190,7 @@ class AWSInspect:
             self._account.tables.declare(name)
         for table in self._account.tables.known():
             try:
-                names.update(dict.fromkeys(queues_of(table)))
+                names.update(dict.fromkeys(table.queues.names()))
             except DeniedError:
                 pass  # the calls that need the table report this
         seen = {name for name in names if self._is_seen(name)}
@@ -260,7 +240,7 @@ class AWSInspect:
         found.dead = self._morgue.count(queue)
         table = self._account.tables.of(queue)
         if table is not None:
-            item = table.queue_item(queue)
+            item = table.queues.get(queue)
             found.processed, found.failed, found.paused = item.processed, item.failed, item.paused
             if table.name not in surveyed:  # one table may serve many queues
                 surveyed[table.name] = self._counter.of(table)
@@ -286,7 +266,7 @@ class AWSInspect:
             raise BrokerRefusedError(
                 "SQS knows no workers, and there is no waiter table that does; make it with laneway aws create TARGET."
             )
-        found = {worker.id: worker for table in tables for worker in table.workers()}
+        found = {worker.id: worker for table in tables for worker in table.workers.all()}
         return sorted(found.values(), key=lambda worker: (worker.started_at, worker.id))
 
     # -- one job ---------------------------------------------------------------------------------------
@@ -308,7 +288,7 @@ class AWSInspect:
     def _waiting(self, table: Table, queue: str, key: str) -> list[JobView]:
         """The job in a table with this id, or all calls of this key as one job."""
         now = self._account.clock.now()
-        item = table.get(key)
+        item = table.delayed.get(key)
         if item is not None and not item.fifo:
             return [view_of(item, now)] if item.queue == queue else []
         views = [view_of(call, now) for call in calls_of(table, queue, key)]
@@ -358,17 +338,17 @@ class AWSInspect:
         if table is None:
             raise self._no_table(queue, id)
         # In this order a job that moves meanwhile is found in its next place, and never seems to move back.
-        runs = self._account.tables.keeps_records and id in self._runs(table)
-        item = table.get(id)
+        runs = self._account.settings.records and id in self._runs(table)
+        item = table.delayed.get(id)
         if item is not None and item.queue == queue:
             return "delayed" if item.perform_at > self._account.clock.now() else "queued"
-        if not self._account.tables.keeps_records:
+        if not self._account.settings.records:
             raise BrokerRefusedError(
                 f"SQS does not tell where the job {id!r} is: it may be queued, running, dead or done. With records=on "
                 "in the URL, of workers too, it is kept how jobs end. Delayed ones can be found if they wait in the "
                 "table, as with using(cancellable=True)."
             )
-        record = table.record_of(id)
+        record = table.history.get(id)
         if record is not None and record.status != "queued":
             return record.status
         if runs:
@@ -385,7 +365,7 @@ class AWSInspect:
         now = self._account.clock.monotonic()
         read_at, running = self._running.get(table.name, (now - FRESH_S, frozenset[str]()))
         if now - read_at >= FRESH_S:
-            running = frozenset(table.running())
+            running = frozenset(table.workers.running())
             self._running[table.name] = now, running
         return running
 
@@ -396,7 +376,7 @@ class AWSInspect:
 
     def _no_table(self, queue: str, id: str) -> BrokerError:
         name = self._account.tables.name(queue)
-        if self._account.tables.keeps_records:
+        if self._account.settings.records:
             return BrokerRefusedError(
                 f"The job {id!r} cannot be found: records=on keeps how jobs end in a DynamoDB table, and the queue "
                 f"{queue} has none; make the table {name} with `laneway aws create`."

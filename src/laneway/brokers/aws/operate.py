@@ -16,11 +16,11 @@ from ...broker import EmptyMorgueResult
 from ...errors import BrokerRefusedError
 from ..shared import due_at
 from .account import Account
-from .dynamodb.delayed_jobs import Table
 from .dynamodb.forward import Forwarder
 from .dynamodb.heartbeat import Heartbeat
 from .dynamodb.items import DelayedItem
 from .dynamodb.job_history import HistoryRow
+from .dynamodb.tables import Table
 from .sqs.dead_letters import DeadLetterMorgue
 from .sqs.empty_morgue import MorgueEmptier
 from .sqs.message import OutgoingMessage
@@ -47,7 +47,7 @@ class AWSOperate:
         """
         table, items = self._wanted(queue, key, identity, "cancelled")
         now = self._account.clock.now()
-        removed = [table.remove(item.job_id, now, "cancelled") for item in items]
+        removed = [table.delayed.remove(item.job_id, now, "cancelled") for item in items]
         return any(removed)
 
     def reschedule(
@@ -68,12 +68,8 @@ class AWSOperate:
         now = self._account.clock.now()
         at = due_at(now, delay_s, perform_at)
         table, items = self._wanted(queue, key, identity, "moved")
-        moved = [item.job_id for item in items if table.move(item.job_id, at, now)]
-        found = list(table.get_all(moved).values())
-        self._forward(table, [item for item in found if self._is_soon(item, now)])
-        self._account.pollers.notify(
-            table.name, (item.perform_at for item in found if item.stays and item.perform_at > now)
-        )
+        moved = [item.job_id for item in items if table.delayed.move(item.job_id, at, now)]
+        self._forward(table, [item for item in table.delayed.get_all(moved).values() if self._is_soon(item, now)])
         return bool(moved)
 
     def _is_soon(self, item: DelayedItem, now: float) -> bool:
@@ -89,7 +85,7 @@ class AWSOperate:
                 "using(cancellable=True)."
             )
         if identity:
-            items = [item for item in table.get_all([identity]).values() if item.queue == queue]
+            items = [item for item in table.delayed.get_all([identity]).values() if item.queue == queue]
         else:
             items = list(self._found(table, queue, [key]))
         if not items and not self._has_ended(table, identity or key):
@@ -102,7 +98,7 @@ class AWSOperate:
 
     def _has_ended(self, table: Table, id: str) -> bool:
         """Whether a record shows that a job has ended. Without a record it may be in its SQS queue."""
-        record = table.record_of(id) if self._account.tables.keeps_records else None
+        record = table.history.get(id) if self._account.settings.records else None
         return record is not None and record.status != "queued"
 
     # -- many jobs -------------------------------------------------------------------------------------
@@ -112,8 +108,8 @@ class AWSOperate:
         now = self._account.clock.now()
 
         def run(table: Table, items: list[DelayedItem]) -> list[DelayedItem]:
-            moved = [item.job_id for item in items if table.move(item.job_id, now, now)]
-            self._forward(table, list(table.get_all(moved).values()))
+            moved = [item.job_id for item in items if table.delayed.move(item.job_id, now, now)]
+            self._forward(table, list(table.delayed.get_all(moved).values()))
             return [item for item in items if item.job_id in moved]
 
         return self._act(queue, keys, run)
@@ -128,13 +124,15 @@ class AWSOperate:
         return self._act(
             queue,
             keys,
-            lambda table, items: [item for item in items if _has_failed(item) and table.remove(item.job_id, now)],
+            lambda table, items: [
+                item for item in items if _has_failed(item) and table.delayed.remove(item.job_id, now)
+            ],
         )
 
     def _bury(self, table: Table, item: DelayedItem) -> bool:
         """Send to the dead-letter queue, then delete the item. If we die in between, the job is in both for a while."""
-        mine, now = self._forwarder.mine, self._account.clock.now()
-        if not _has_failed(item) or not table.claim(item, mine, now):
+        holder, now = self._forwarder.holder, self._account.clock.now()
+        if not _has_failed(item) or not table.delayed.claim(item, holder, now):
             return False
         outgoing = item.outgoing
         note = msgspec.structs.replace(outgoing.note, queue=item.queue, hop=outgoing.note.hop + 1)
@@ -144,10 +142,10 @@ class AWSOperate:
                 [OutgoingMessage(outgoing.body, note, outgoing.attributes)],
             )
         except BrokerRefusedError:  # if AWS is away it may have been sent: then the claim expires
-            table.release(item, mine)
+            table.delayed.release(item, holder)
             raise
-        table.amend(item.queue, item.job_id, HistoryRow("dead", now))
-        table.done(item, mine)
+        table.history.amend(item.queue, item.job_id, HistoryRow("dead", now))
+        table.delayed.done(item, holder)
         return True
 
     def empty_morgue(self, queue: str, *, revive: bool, most: int) -> Generator[int, None, EmptyMorgueResult]:
@@ -176,16 +174,13 @@ class AWSOperate:
 
     def _found(self, table: Table, queue: str, keys: Sequence[str]) -> Iterator[DelayedItem]:
         """The jobs of a queue in the table: plain jobs and calls with these ids, and all calls with these keys."""
-        found = {id: item for id, item in table.get_all(keys).items() if item.queue == queue}
+        found = {id: item for id, item in table.delayed.get_all(keys).items() if item.queue == queue}
         yield from found.values()
         rest = {key for key in keys if key not in found}
-        after = None
-        # A table has no index by key. To find all calls of a key, the whole queue is read.
-        while rest:
-            items, after = table.page(queue, after=after, limit=1_000)
-            yield from (item for item in items if item.outgoing.note.key in rest)
-            if after is None:
-                return
+        if rest:  # a table has no index by key: all of it is read
+            for item in table.delayed.due():
+                if item.queue == queue and item.outgoing.note.key in rest:
+                    yield item
 
     def _forward(self, table: Table, items: list[DelayedItem]) -> None:
         """Send items now instead of with the next poll. Items that cannot be sent now are left to a poller."""

@@ -1,14 +1,15 @@
 """DynamoDB: the waiter table with delayed jobs, retry state, history, workers and locks; and its poller.
 
-- `delayed_jobs`: the waiter table: put, claim, release, move, remove, pages
-- `items`: encodes a delayed job as an item and decodes it
+- `delayed_jobs`: delayed jobs: put, claim, release, move, remove
+- `items`: encodes a delayed job as a row and decodes it
 - `poller`: decides when to look; moves due items to SQS
 - `forward`: claims an item, sends it, deletes it
-- `tables`: finds the table of a queue
-- `retry_store`: retry state in the table, or in memory if there is no table
-- `retry_state`: rows with the retry state of jobs whose message stays
+- `tables`: finds the table of a queue; a table has one object for each kind of row
+- `retry_state`: the retry state of jobs whose message stays, in the table or, if there is none, in memory
 - `job_history`: rows that record how jobs ended (`records=on`)
-- `workers`: rows of workers and queues, and locks
+- `workers`: rows with the heartbeats of workers
+- `queues`: rows with the counters and pauses of queues
+- `locks`: rows that are locks
 - `heartbeat`: writes this worker's heartbeat and counters; reads pauses
-- `client`: DynamoDB values and the requests of one table
+- `client`: the requests of one table, and the expressions in them
 """

@@ -1,187 +1,237 @@
-"""TableClient: the requests of one DynamoDB table, repeated until a batch is done; and DynamoDB values.
+"""RowClient: the requests of one DynamoDB table. Expressions: composes the expressions of a request.
 
-It gives no meaning to rows or attributes: `delayed_jobs`, `retry_state`, `workers` and `job_history` do. DynamoDB
-sends numbers as text of up to 38 digits. They are read as Decimal, so that third-party numbers stay unchanged.
+It gives no meaning to rows: `delayed_jobs`, `retry_state`, `job_history`, `workers`, `queues` and `locks` do. A row
+is a dict of plain values. A number is read as Decimal, digit by digit as it is stored. Conditions are those of
+`boto3.dynamodb.conditions`.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from decimal import Decimal
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ....clock import Clock
+from boto3.dynamodb.conditions import ConditionBase, ConditionExpressionBuilder, Key
+from boto3.dynamodb.types import TypeSerializer
+
 from ....errors import BrokerAwayError
-from ..clients import Clients
 from ..errors import ConditionError, MissingError
-from ..settings import AWSSettings
 
-Attribute = dict[str, Any]
-Item = dict[str, Attribute]
+if TYPE_CHECKING:
+    from ..account import Account
 
-#: What DynamoDB takes of numbers; a float may be larger and smaller.
+Row = dict[str, Any]
+#: The hash key and the range key of a row: `scheduler` and `job_id`.
+RowKey = tuple[str, str]
+_Attribute = dict[str, Any]
+_Item = dict[str, _Attribute]
+
+#: The range of numbers that DynamoDB can store. That of floats is wider.
 _LARGEST = 9e125
 _SMALLEST = 1e-129
 
-
-def number(value: float) -> Attribute:
-    """A number as an attribute. One that DynamoDB has no room for becomes the nearest that it has."""
-    value = max(-_LARGEST, min(_LARGEST, value))
-    return {"N": repr(0.0 if abs(value) < _SMALLEST else value)}
+_serialize = TypeSerializer().serialize
 
 
-def attribute(value: Any) -> Attribute:
-    """A text, number, bytes, bool, None, list or dict as an attribute."""
+def _attribute_of(value: Any) -> _Attribute:
+    """A value as DynamoDB takes it. boto3's serializer takes no float, and no number with more than 38 digits, such as
+    the 9e125 that DynamoDB itself spells out. A float out of range becomes the nearest number in range."""
     match value:
-        case str():
-            return {"S": value}
-        case bool():
-            return {"BOOL": value}
-        case int() | float():
-            return number(value)
-        case bytes():
-            return {"B": value}
-        case None:
-            return {"NULL": True}
-        case Mapping():
-            return {"M": {name: attribute(each) for name, each in value.items()}}
-        case _:
-            return {"L": [attribute(each) for each in value]}
+        case float():
+            value = max(-_LARGEST, min(_LARGEST, value))
+            return {"N": repr(value) if abs(value) >= _SMALLEST else "0"}
+        case Decimal():
+            return {"N": str(value)}
+    attribute: _Attribute = _serialize(value)
+    return attribute
 
 
-def value(attribute: Attribute) -> Any:
-    """What an attribute holds; numbers as Decimal, sets as lists."""
-    ((kind, held),) = attribute.items()
+def _value_of(attribute: _Attribute) -> Any:
+    """What an attribute holds. boto3's deserializer raises for numbers with more than 38 digits, and wraps bytes in a
+    class that SQS does not take."""
+    ((kind, value),) = attribute.items()
     match kind:
         case "N":
-            return Decimal(held)
+            return Decimal(value)
+        case "NS":
+            return [Decimal(each) for each in value]
+        case "M":
+            return _row_of(value)
+        case "L":
+            return [_value_of(each) for each in value]
         case "NULL":
             return None
-        case "M":
-            return {name: value(each) for name, each in held.items()}
-        case "L":
-            return [value(each) for each in held]
-        case "NS":
-            return [Decimal(each) for each in held]
         case _:
-            return held
+            return value
 
 
-def text(item: Item, name: str) -> str:
-    """A text of an item; empty if it has none of that name."""
-    held = item.get(name, {}).get("S", "")
-    return held if isinstance(held, str) else ""
+def _item_of(row: Row) -> _Item:
+    return {name: _attribute_of(value) for name, value in row.items()}
 
 
-def real(item: Item, name: str) -> float:
-    """A number of an item; 0 if it has none of that name."""
-    return float(item.get(name, {}).get("N", 0.0))
+def _row_of(item: _Item) -> Row:
+    return {name: _value_of(value) for name, value in item.items()}
 
 
-def size(attribute: Attribute) -> int:
-    """The bytes of an attribute's value as DynamoDB counts them, or a few more."""
-    ((kind, held),) = attribute.items()
-    match kind:
-        case "S":
-            return len(held.encode())
-        case "N":
-            return len(held) // 2 + 2
-        case "B":
-            return len(held)
-        case "M":
-            return 3 + sum(1 + len(name.encode()) + size(each) for name, each in held.items())
-        case "L":
-            return 3 + sum(1 + size(each) for each in held)
-        case _:
-            return 1
+def _key_item(key: RowKey) -> _Item:
+    return {"scheduler": {"S": key[0]}, "job_id": {"S": key[1]}}
 
 
-#: What DynamoDB takes in one request.
+class Expressions:
+    """Composes the expressions of one request, with placeholders for all names and values in them."""
+
+    def __init__(self) -> None:
+        self._builder = ConditionExpressionBuilder()
+        self._clauses: list[str] = []
+        self._params: dict[str, Any] = {}
+        self._names: dict[str, str] = {}
+        self._values: _Item = {}
+
+    def set(self, **values: Any) -> Expressions:
+        """Set attributes. A name such as `a.b` means the part `b` of the map `a`."""
+        self._clauses.append("SET " + ", ".join(f"{self._path(name)} = {self._value(values[name])}" for name in values))
+        return self
+
+    def add(self, **values: Any) -> Expressions:
+        """Add to numbers and to sets."""
+        self._clauses.append("ADD " + ", ".join(f"{self._path(name)} {self._value(values[name])}" for name in values))
+        return self
+
+    def remove(self, *names: str) -> Expressions:
+        """Remove attributes."""
+        self._clauses.append("REMOVE " + ", ".join(map(self._path, names)))
+        return self
+
+    def when(self, condition: ConditionBase, param: str = "ConditionExpression") -> Expressions:
+        """Write only if this holds. As a KeyConditionExpression: read the rows for which it holds."""
+        built = self._builder.build_expression(condition)
+        self._params[param] = built.condition_expression
+        self._names |= built.attribute_name_placeholders
+        self._values |= _item_of(built.attribute_value_placeholders)
+        return self
+
+    def params(self) -> dict[str, Any]:
+        """The parameters of the request."""
+        params = self._params | {"ExpressionAttributeNames": self._names}
+        if self._clauses:
+            params["UpdateExpression"] = " ".join(self._clauses)
+        if self._values:
+            params["ExpressionAttributeValues"] = self._values
+        return params
+
+    # boto3's builder takes the placeholders #n0 and :v0, and those that follow.
+
+    def _path(self, name: str) -> str:
+        placeholders = {f"#p{len(self._names) + n}": part for n, part in enumerate(name.split("."))}
+        self._names |= placeholders
+        return ".".join(placeholders)
+
+    def _value(self, value: Any) -> str:
+        placeholder = f":p{len(self._values)}"
+        self._values[placeholder] = _attribute_of(value)
+        return placeholder
+
+
+#: The most that DynamoDB takes in one request.
 _WRITES = 25
 _READS = 100
-#: Seconds between the tries for what it left undone.
+#: Seconds between the tries for what a request left undone.
 _PAUSES_S = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6)
 
-Request = dict[str, Any]
+_Request = dict[str, Any]
 
 
-class TableClient:
-    """The requests of one table."""
+class RowClient:
+    """The requests of one table. A missing table is looked for again when it is next needed."""
 
-    def __init__(
-        self,
-        name: str,
-        clients: Clients,
-        settings: AWSSettings,
-        clock: Clock,
-        *,
-        home: str = "",
-        consistent: bool = True,
-        on_missing: Callable[[], None] = lambda: None,
-    ) -> None:
+    def __init__(self, account: Account, name: str, *, has_local_index: bool = True) -> None:
+        """A global index cannot be read consistently; a local one can."""
         self.name = name
-        #: The queue whose table it is; empty for one that several share.
-        self.home = home
-        self.clock = clock
-        self._clients = clients
-        self.settings = settings
-        #: Whether its index answers with what was written just now, if asked to.
-        self.consistent = consistent
-        self._on_missing = on_missing
+        self._account = account
+        self._has_local_index = has_local_index
 
-    def call(self, operation: str, **params: Any) -> dict[str, Any]:
-        """Make a request of this table."""
-        return self._ask(operation, TableName=self.name, **params)
+    # -- reading ---------------------------------------------------------------------------------------
 
-    def write_if(self, operation: str, condition: str, **params: Any) -> dict[str, Any] | None:
-        """Make a conditional write; None if its condition does not hold."""
-        try:
-            return self.call(operation, ConditionExpression=condition, **params)
-        except ConditionError:
-            return None
-
-    def item(self, scheduler: str, job_id: str) -> Item | None:
+    def get(self, key: RowKey) -> Row | None:
         """One row, as it is now."""
-        item: Item | None = self.call("get_item", Key=key(scheduler, job_id), ConsistentRead=True).get("Item")
-        return item
+        found = self._ask("get_item", TableName=self.name, Key=_key_item(key), ConsistentRead=True).get("Item")
+        return None if found is None else _row_of(found)
 
-    def items(self, keys: Sequence[Item]) -> Iterator[Item]:
-        """Those of these rows that there are."""
-        for start in range(0, len(keys), _READS):
-            asked = {"Keys": list(keys[start : start + _READS]), "ConsistentRead": True}
+    def get_all(self, keys: Iterable[RowKey]) -> Iterator[Row]:
+        """Those of these rows that exist."""
+        rest = [_key_item(key) for key in keys]
+        for start in range(0, len(rest), _READS):
+            asked: dict[str, Any] = {"Keys": rest[start : start + _READS], "ConsistentRead": True}
             for pause_s in (*_PAUSES_S, None):
                 answer = self._ask("batch_get_item", RequestItems={self.name: asked})
-                yield from answer.get("Responses", {}).get(self.name, ())
+                yield from map(_row_of, answer.get("Responses", {}).get(self.name, ()))
                 asked = answer.get("UnprocessedKeys", {}).get(self.name, {})
                 if not asked:
                     break
                 self._pause(pause_s, f"{len(asked['Keys'])} items were not read")
 
-    def query(self, **params: Any) -> Iterator[dict[str, Any]]:
-        """The answers to a query, page by page."""
+    def query(self, partition: str, also: ConditionBase | None = None, *, index: str = "") -> Iterator[Row]:
+        """The rows with this hash key, in order of the range key, all pages. `also` is a condition on the range key."""
+        condition = Key("scheduler").eq(partition)
+        if also is not None:
+            condition &= also
+        params = Expressions().when(condition, "KeyConditionExpression").params()
+        if index:
+            params["IndexName"] = index
+        params["ConsistentRead"] = self._has_local_index or not index
         while True:
-            answer = self.call("query", **params)
-            yield answer
-            last = answer.get("LastEvaluatedKey")
-            if not last:
+            answer = self._ask("query", TableName=self.name, **params)
+            yield from map(_row_of, answer["Items"])
+            if not answer.get("LastEvaluatedKey"):
                 return
-            params["ExclusiveStartKey"] = last
+            params["ExclusiveStartKey"] = answer["LastEvaluatedKey"]
 
-    def write(self, requests: Sequence[Request], describe: Callable[[list[Request]], str]) -> None:
-        """Put and delete rows. `describe` names what was not written, if DynamoDB does not get it done."""
+    # -- one row ---------------------------------------------------------------------------------------
+
+    def put(self, row: Row) -> None:
+        self._ask("put_item", TableName=self.name, Item=_item_of(row))
+
+    def update(self, key: RowKey, expressions: Expressions) -> bool:
+        """Change a row, or create it. False: the condition does not hold."""
+        return self._write("update_item", key, expressions.params())
+
+    def delete(self, key: RowKey, when: ConditionBase | None = None) -> bool:
+        """Delete a row, if it exists. False: the condition does not hold."""
+        return self._write("delete_item", key, {} if when is None else Expressions().when(when).params())
+
+    def _write(self, operation: str, key: RowKey, params: dict[str, Any]) -> bool:
+        try:
+            self._ask(operation, TableName=self.name, Key=_key_item(key), **params)
+        except ConditionError:
+            return False
+        return True
+
+    # -- many rows -------------------------------------------------------------------------------------
+
+    def put_all(self, rows: Iterable[Row], describe: Callable[[list[str]], str]) -> None:
+        """Put rows, 25 per request. If that fails midway, the error says what `describe` makes of the ids of the rows
+        that were not written."""
+        self._write_all([{"PutRequest": {"Item": _item_of(row)}} for row in rows], describe)
+
+    def delete_all(self, keys: Iterable[RowKey], describe: Callable[[list[str]], str]) -> None:
+        """Delete rows, 25 per request. `describe` as for `put_all`."""
+        self._write_all([{"DeleteRequest": {"Key": _key_item(key)}} for key in keys], describe)
+
+    def _write_all(self, requests: Sequence[_Request], describe: Callable[[list[str]], str]) -> None:
         for start in range(0, len(requests), _WRITES):
-            part = list(requests[start : start + _WRITES])
-            rest = list(requests[start + _WRITES :])
+            part, rest = requests[start : start + _WRITES], requests[start + _WRITES :]
             for pause_s in (*_PAUSES_S, None):
                 try:
                     answer = self._ask("batch_write_item", RequestItems={self.name: part})
                 except BrokerAwayError as error:
-                    raise BrokerAwayError(f"{error} {describe(part + rest)}") from error
+                    raise BrokerAwayError(f"{error} {describe(_ids_of([*part, *rest]))}") from error
                 part = answer.get("UnprocessedItems", {}).get(self.name, [])
                 if not part:
                     break
-                self._pause(pause_s, describe(part + rest))
+                self._pause(pause_s, describe(_ids_of([*part, *rest])))
+
+    # -- requests --------------------------------------------------------------------------------------
 
     def _pause(self, pause_s: float | None, problem: str) -> None:
         """Wait before the next try, or give up."""
@@ -191,12 +241,16 @@ class TableClient:
 
     def _ask(self, operation: str, **params: Any) -> dict[str, Any]:
         try:
-            return self._clients.dynamodb(operation, **params)
+            return self._account.clients.dynamodb(operation, **params)
         except MissingError:
-            self._on_missing()
+            self._account.tables.forget(self.name)
             raise
 
 
-def key(scheduler: str, job_id: str) -> Item:
-    """The key of a row."""
-    return {"scheduler": {"S": scheduler}, "job_id": {"S": job_id}}
+def _ids_of(requests: list[_Request]) -> list[str]:
+    """The range keys of the rows that these requests put or delete."""
+    rows = [
+        request["PutRequest"]["Item"] if "PutRequest" in request else request["DeleteRequest"]["Key"]
+        for request in requests
+    ]
+    return [row["job_id"]["S"] for row in rows]

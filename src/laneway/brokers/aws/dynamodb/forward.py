@@ -23,8 +23,8 @@ from ..errors import BatchRefusedError, DeniedError, MissingError
 from ..settings import LONGEST_DELAY_S
 from ..sqs.message import SQSQueue, entry_of, group_of, size_of
 from ..sqs.send_batch import rounds, send_batch, split
-from .delayed_jobs import Table
 from .items import DelayedItem
+from .tables import Table
 
 if TYPE_CHECKING:
     from ..account import Account
@@ -61,7 +61,7 @@ class Forwarder:
     """Sends items of tables to their queues. Each forwarder has its own claims, even within one process."""
 
     def __init__(self, account: Account) -> None:
-        self.mine = new_id()
+        self.holder = new_id()
         self._account = account
 
     def forward(
@@ -73,11 +73,11 @@ class Forwarder:
         """
         stuck = set() if stuck is None else stuck
         found = ForwardResult()
-        places: dict[tuple[str, bool], list[DelayedItem]] = {}
+        by_queue: dict[tuple[str, bool], list[DelayedItem]] = {}
         for item in items:
-            places.setdefault((item.queue, item.fifo), []).append(item)
+            by_queue.setdefault((item.queue, item.fifo), []).append(item)
         with ThreadPoolExecutor(_THREADS, "laneway-forward") as pool:
-            for (queue, fifo), held in places.items():
+            for (queue, fifo), part in by_queue.items():
                 try:
                     sqs_queue = self._account.queues.of(queue, fifo)
                 except MissingError as error:
@@ -86,18 +86,18 @@ class Forwarder:
                         f"{error} Delayed jobs wait for it in the table {table.name}; laneway delayed -Q {queue} lists "
                         "them.",
                     )
-                    found.kept += held
+                    found.kept += part
                 except DeniedError as error:
                     if queue in self._account.queues.declared():
                         found.errors.append(error)
-                        found.kept += held
+                        found.kept += part
                     else:  # another app's queue: its workers send them
-                        found.others += held
+                        found.others += part
                 else:
                     if fifo:
-                        found.add(self._in_order(table, sqs_queue, held, pool, stuck))
+                        found.add(self._in_order(table, sqs_queue, part, pool, stuck))
                     else:
-                        found.add(self._in_tens(table, sqs_queue, held, pool))
+                        found.add(self._in_tens(table, sqs_queue, part, pool))
         return found
 
     def _in_tens(
@@ -133,7 +133,7 @@ class Forwarder:
                 part = self._batch(table, sqs_queue, batch, pool)
                 found.add(part)
                 # An item that is gone blocks no other. One that another process is sending blocks its group.
-                blocking = part.kept + [item for item in part.others if table.get(item.job_id) is not None]
+                blocking = part.kept + [item for item in part.others if table.delayed.get(item.job_id) is not None]
                 stuck.update(group_by_id[item.job_id] for item in blocking)
         return found
 
@@ -148,12 +148,13 @@ class Forwarder:
         self, table: Table, sqs_queue: SQSQueue, items: list[DelayedItem], pool: ThreadPoolExecutor
     ) -> ForwardResult:
         now = self._account.clock.now()
-        if not sqs_queue.fifo and not table.claim(items[0], self.mine, now):
+        if not sqs_queue.fifo and not table.delayed.claim(items[0], self.holder, now):
             # The process that has claimed the first item of a batch most likely has all of it. To ask for the rest
             # would cost a request for each item.
             return ForwardResult(others=items[:1], skipped=items[1:])
         first = 0 if sqs_queue.fifo else 1
-        claims = [True] * first + _at_once(pool, lambda item: table.claim(item, self.mine, now), items[first:])
+        claims = [True] * first
+        claims += _at_once(pool, lambda item: table.delayed.claim(item, self.holder, now), items[first:])
         claimed = [item for item, claim in zip(items, claims, strict=True) if claim]
         found = ForwardResult(others=[item for item, claim in zip(items, claims, strict=True) if not claim])
         if not claimed:
@@ -167,13 +168,13 @@ class Forwarder:
         if not found.errors:
             # After an error they may have been sent, so the claims stay: if they have to be sent again, this process
             # does it.
-            _at_once(pool, lambda item: table.release(item, self.mine), found.kept)
+            _at_once(pool, lambda item: table.delayed.release(item, self.holder), found.kept)
         return found
 
     def _delete(self, table: Table, item: DelayedItem) -> bool:
         if armed:
             reach("before table delete")
-        return table.done(item, self.mine)
+        return table.delayed.done(item, self.holder)
 
     def _send(self, table: Table, sqs_queue: SQSQueue, items: list[DelayedItem], found: ForwardResult) -> None:
         """Send one batch of items as they are stored."""

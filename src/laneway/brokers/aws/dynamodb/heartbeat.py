@@ -15,7 +15,7 @@ import msgspec
 
 from ....errors import BrokerError, BrokerRefusedError
 from ....jobs.data import StartedRun, WorkerView
-from .delayed_jobs import Table
+from .tables import Table
 
 if TYPE_CHECKING:
     from ..account import Account
@@ -73,7 +73,7 @@ class Heartbeat:
         Raises if a death cannot be counted. It does not raise if the worker stays listed for a while.
         """
         for table, runs in self._by_table(died, lambda run: run.queue).items():
-            table.add_deaths([run.identity or run.key for run in runs], worker)
+            table.retry_states.add_deaths([run.identity or run.key for run in runs], worker)
         was_here = self._views.pop(worker, None) is not None
         if not was_here and not died:
             return  # it belongs to another process, and is not known to have died
@@ -81,7 +81,7 @@ class Heartbeat:
             if was_here:
                 self._write_counts()
             for table in self._account.tables.known():
-                table.forget_worker(worker)
+                table.workers.forget(worker)
         except BrokerError as error:
             _log.debug("a table could not be written: %s", error)
 
@@ -111,7 +111,7 @@ class Heartbeat:
                 f"A queue on SQS is paused by way of a DynamoDB table, and {queue} has none; make the table "
                 f"{self._account.tables.name(queue)} with `laneway aws create`."
             )
-        changed = table.set_paused(queue, paused)
+        changed = table.queues.set_paused(queue, paused)
         self._note_pauses({queue: paused})
         return changed
 
@@ -124,9 +124,9 @@ class Heartbeat:
         now = self._account.clock.now()
         for view in list(self._views.values()):
             busy = sum(self._inflight.count(queue) for queue in view.queues)
-            running = self._heartbeat_jobs(view) if self._account.tables.keeps_records else []
+            running = self._heartbeat_jobs(view) if self._account.settings.records else []
             for table in self._by_table(view.queues, lambda queue: queue):
-                table.save_worker(msgspec.structs.replace(view, seen_at=now, busy=busy), now, running)
+                table.workers.save(msgspec.structs.replace(view, seen_at=now, busy=busy), now, running)
 
     def _heartbeat_jobs(self, view: WorkerView) -> list[str]:
         """The ids of running jobs that a heartbeat lists. A heartbeat must stay small."""
@@ -145,7 +145,7 @@ class Heartbeat:
                 queue, _ = queues.popitem()
                 table = self._account.tables.of(queue)
                 if table is not None:
-                    table.count_runs(queue, processed[queue], failed[queue])
+                    table.queues.count_runs(queue, processed[queue], failed[queue])
                 processed.pop(queue, None)
                 failed.pop(queue, None)
         finally:
@@ -153,7 +153,7 @@ class Heartbeat:
 
     def _read_pauses(self) -> None:
         for table, queues in self._by_table(self._queues(), lambda queue: queue).items():
-            self._note_pauses({queue: item.paused for queue, item in table.queue_items(queues).items()})
+            self._note_pauses({queue: row.paused for queue, row in table.queues.get_all(queues).items()})
 
     def _note_pauses(self, paused: Mapping[str, bool]) -> None:
         resumed = any(self.paused(queue) and not now for queue, now in paused.items())

@@ -1,6 +1,6 @@
-"""Encodes a delayed job as a DynamoDB item and decodes it. Never calls AWS.
+"""Encodes a delayed job as a row of the table and decodes it. Never calls AWS.
 
-An item holds the message as it would have been sent, and is sent as it is stored:
+A row holds the message as it would have been sent, and is sent as it is stored:
 
     scheduler               laneway-0 … laneway-(N-1), by the job's id: the partition
     job_id                  the job's id: a plain job's key, a keyed call's own id
@@ -17,6 +17,8 @@ queue that it names itself, and their attributes are spelled as in Ruby.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from decimal import Decimal
 from typing import Any
 from zlib import crc32
 
@@ -26,13 +28,13 @@ from ....errors import EnqueueError
 from ..settings import AWSSettings
 from ..sqs.attributes import packed
 from ..sqs.message import ATTRIBUTE, MessageNote, OutgoingMessage, attributes_of
-from .client import Item, attribute, number, real, size, text, value
+from .client import Row, RowKey
 
 RUBY = "shoryuken-waiter"
 #: The group of the Ruby original's messages on FIFO queues.
 RUBY_GROUP = "ShoryukenMessage"
 INDEX = "scheduler-perform_at-index"
-#: DynamoDB takes no larger item.
+#: The largest item that DynamoDB takes.
 LARGEST_ITEM = 400 * 1024
 
 _json = msgspec.json.Encoder(order="sorted", decimal_format="number")
@@ -40,7 +42,7 @@ _read_note = msgspec.json.Decoder(MessageNote)
 
 
 class DelayedItem(msgspec.Struct, kw_only=True):
-    """A job that waits in a table, or is to be put there."""
+    """A job that is stored in a table, or is to be stored there."""
 
     #: The job's id: a plain job's key, a keyed call's own; always that of `outgoing.note`.
     job_id: str
@@ -51,15 +53,19 @@ class DelayedItem(msgspec.Struct, kw_only=True):
     outgoing: OutgoingMessage
     #: It must be possible to cancel it until it is due.
     cancellable: bool = False
-    #: Where it lies; one that is to be put there is told by its id.
+    #: Empty for one that is to be stored: its id decides.
     partition: str = ""
-    #: Who is sending it, if anybody, and until when.
+    #: The process that is sending it, if there is one, and until when.
     claim: str = ""
     claim_until: float = 0.0
     #: Its message attributes as they are stored.
     attributes: dict[str, Any] = {}
     #: `perform_at` as it is stored, digit by digit.
-    seen: str = ""
+    stored_at: Decimal = Decimal(0)
+
+    @property
+    def row_key(self) -> RowKey:
+        return self.partition, self.job_id
 
     @property
     def stays(self) -> bool:
@@ -68,7 +74,7 @@ class DelayedItem(msgspec.Struct, kw_only=True):
         return self.fifo or self.cancellable
 
     def claimed(self, now: float, *, by_others_than: str = "") -> bool:
-        """Whether somebody is sending it now."""
+        """Whether another process is sending it now."""
         return bool(self.claim) and self.claim_until >= now and self.claim != by_others_than
 
 
@@ -81,8 +87,8 @@ def partition_of(job_id: str, partitions: int) -> str:
     return f"laneway-{crc32(job_id.encode()) % partitions}"
 
 
-def names(partitions: int) -> list[str]:
-    """All partitions that items may lie in."""
+def partition_names(partitions: int) -> list[str]:
+    """All partitions that may have items."""
     return [*(f"laneway-{n}" for n in range(partitions)), RUBY]
 
 
@@ -104,91 +110,103 @@ def queue_named(settings: AWSSettings, name: str) -> tuple[str, bool]:
 # -- writing -------------------------------------------------------------------------------------------
 
 
-def item_of(waiting: DelayedItem, partitions: int) -> Item:
-    """The item of a job; raises EnqueueError when DynamoDB would not take it."""
-    outgoing = waiting.outgoing
-    item = {
-        "scheduler": {"S": waiting.partition or partition_of(waiting.job_id, partitions)},
-        "job_id": {"S": waiting.job_id},
-        "perform_at": number(waiting.perform_at),
-        "queue": {"S": waiting.queue},
-        "sqs_message_body": {"S": outgoing.body},
-        "sqs_message_attributes": attribute(attributes_of(outgoing)),
+def row_of(item: DelayedItem, partitions: int) -> Row:
+    """The row of a job. Raises EnqueueError if it is too large for DynamoDB."""
+    outgoing = item.outgoing
+    row = {
+        "scheduler": item.partition or partition_of(item.job_id, partitions),
+        "job_id": item.job_id,
+        "perform_at": item.perform_at,
+        "queue": item.queue,
+        "sqs_message_body": outgoing.body,
+        "sqs_message_attributes": attributes_of(outgoing),
     }
-    if waiting.cancellable:
-        item["cancellable"] = attribute(True)
-    in_all = sum(len(name) + size(each) for name, each in item.items())
-    if in_all > LARGEST_ITEM:
-        key = outgoing.note.key or waiting.job_id
+    if item.cancellable:
+        row["cancellable"] = True
+    size = _size(row)
+    if size > LARGEST_ITEM:
+        key = outgoing.note.key or item.job_id
         raise EnqueueError(
-            f"The job {key!r} of the queue {waiting.queue} is {in_all} bytes in the table in which it would wait, and "
+            f"The job {key!r} of the queue {item.queue} is {size} bytes in the table in which it would wait, and "
             f"DynamoDB takes {LARGEST_ITEM} at most; store the data elsewhere and give the job its address.",
-            place=(waiting.queue, key),
+            place=(item.queue, key),
         )
-    return item
+    return row
 
 
-def moved_note(waiting: DelayedItem, perform_at: float) -> str | None:
-    """Its note as text with another due time; None for a stranger's item, which has none."""
-    if ATTRIBUTE not in waiting.attributes:
+def _size(value: Any) -> int:
+    """The bytes of a value as DynamoDB counts them, or a few more."""
+    match value:
+        case str():
+            return len(value.encode())
+        case bytes():
+            return len(value)
+        case Mapping():
+            return 3 + sum(1 + len(name.encode()) + _size(each) for name, each in value.items())
+        case _:
+            return len(str(value)) // 2 + 2
+
+
+def moved_note(item: DelayedItem, perform_at: float) -> str | None:
+    """Its note as text with another due time; None for a third-party item, which has no note."""
+    if ATTRIBUTE not in item.attributes:
         return None
-    note = msgspec.structs.replace(waiting.outgoing.note, due=perform_at)
-    text: str = attributes_of(OutgoingMessage(waiting.outgoing.body, note))[ATTRIBUTE]["StringValue"]
+    note = msgspec.structs.replace(item.outgoing.note, due=perform_at)
+    text: str = attributes_of(OutgoingMessage(item.outgoing.body, note))[ATTRIBUTE]["StringValue"]
     return text
 
 
 # -- reading -------------------------------------------------------------------------------------------
 
 
-def waiting_of(item: Item, settings: AWSSettings, home: str) -> DelayedItem:
-    """The job of an item in the table of the queue `home`; raises UnreadableError when it is none."""
-    partition, job_id = text(item, "scheduler"), text(item, "job_id")
-    read = _ruby if partition == RUBY else _ours
+def item_of(row: Row, settings: AWSSettings, home: str) -> DelayedItem:
+    """The job of a row in the table of the queue `home`. Raises UnreadableError if the row is not a job."""
+    read = _ruby if row["scheduler"] == RUBY else _ours
     try:
-        queue, fifo, outgoing, attributes = read(item, job_id, settings, home)
+        queue, fifo, outgoing, attributes = read(row, settings, home)
+        return DelayedItem(
+            job_id=row["job_id"],
+            perform_at=float(row["perform_at"]),
+            queue=queue,
+            fifo=fifo,
+            outgoing=outgoing,
+            cancellable=row.get("cancellable") is True,
+            partition=row["scheduler"],
+            claim=row.get("claim", ""),
+            claim_until=float(row.get("claim_until", 0.0)),
+            attributes=attributes,
+            stored_at=row["perform_at"],
+        )
     except UnreadableError:
         raise
     except (KeyError, TypeError, AttributeError, ValueError, msgspec.MsgspecError) as error:
-        # Not what the error says: it may quote the arguments.
+        # Without the text of the error, which may quote the arguments.
         raise UnreadableError(f"its message cannot be read ({type(error).__name__})") from error
-    return DelayedItem(
-        job_id=job_id,
-        perform_at=real(item, "perform_at"),
-        queue=queue,
-        fifo=fifo,
-        outgoing=outgoing,
-        cancellable=item.get("cancellable", {}).get("BOOL") is True,
-        partition=partition,
-        claim=text(item, "claim"),
-        claim_until=real(item, "claim_until"),
-        attributes=attributes,
-        seen=item["perform_at"]["N"],
-    )
 
 
 _Read = tuple[str, bool, OutgoingMessage, dict[str, Any]]
 
 
-def _ours(item: Item, job_id: str, settings: AWSSettings, home: str) -> _Read:
-    attributes: dict[str, Any] = value(item["sqs_message_attributes"])
+def _ours(row: Row, settings: AWSSettings, home: str) -> _Read:
+    attributes: dict[str, Any] = row["sqs_message_attributes"]
     note = _read_note.decode(attributes[ATTRIBUTE]["StringValue"])
     others = {name: each for name, each in attributes.items() if name != ATTRIBUTE}
-    outgoing = OutgoingMessage(item["sqs_message_body"]["S"], note, others)
-    return item["queue"]["S"], bool(note.key), outgoing, attributes
+    outgoing = OutgoingMessage(msgspec.convert(row["sqs_message_body"], str), note, others)
+    return msgspec.convert(row["queue"], str), bool(note.key), outgoing, attributes
 
 
-def _ruby(item: Item, job_id: str, settings: AWSSettings, home: str) -> _Read:
-    body = value(item["sqs_message_body"])
-    words = body if isinstance(body, str) else _json.encode(body).decode()
-    name = msgspec.json.decode(words).get("queue_name")
+def _ruby(row: Row, settings: AWSSettings, home: str) -> _Read:
+    body = row["sqs_message_body"]
+    text = body if isinstance(body, str) else _json.encode(body).decode()
+    name = msgspec.json.decode(text).get("queue_name")
     if not name and not home:
         raise UnreadableError("it does not say which queue it is for")
     queue, fifo = queue_named(settings, name) if name else (home, False)
-    held = value(item["sqs_message_attributes"]) if "sqs_message_attributes" in item else None
-    attributes = {name: {_camel(part): each for part, each in parts.items()} for name, parts in (held or {}).items()}
+    stored = row.get("sqs_message_attributes") or {}
+    attributes = {name: {_camel(part): each for part, each in parts.items()} for name, parts in stored.items()}
     kept, more = packed(attributes)
-    note = MessageNote(job_id, key=RUBY_GROUP if fifo else "", due=real(item, "perform_at"), more=more)
-    return queue, fifo, OutgoingMessage(words, note, kept), attributes
+    note = MessageNote(row["job_id"], key=RUBY_GROUP if fifo else "", due=float(row["perform_at"]), more=more)
+    return queue, fifo, OutgoingMessage(text, note, kept), attributes
 
 
 def _camel(name: str) -> str:

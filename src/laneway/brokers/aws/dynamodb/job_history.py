@@ -14,101 +14,118 @@ and ends in the same row.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
 from zlib import crc32
 
 import msgspec
+from boto3.dynamodb.conditions import Attr
 
 from ....jobs.data import Status
 from ...shared import REMEMBER_ENDED_S
-from .client import Item, TableClient, key, number, real, text
+from .client import Expressions, Row, RowClient, RowKey
 
-#: A table with a local index takes about 1,000 writes a second under one hash value. The number is fixed, so that
-#: whoever looks for a record need not know what somebody else's was when it was written.
+if TYPE_CHECKING:
+    from ..account import Account
+
+#: A table with a local index takes about 1,000 writes a second under one hash value. The number is fixed, so that a
+#: reader finds the rows of every writer.
 SPREAD = 64
-#: An hour more than is promised: the clocks of those who write and those who look differ.
+#: An hour more than is promised: the clocks of writers and readers differ.
 KEPT_S = REMEMBER_ENDED_S + 3_600.0
 #: SQS keeps a dead letter for 14 days at most.
 DEAD_KEPT_S = 15 * 86_400.0
-#: DynamoDB takes no longer range key, in bytes. Only a stranger's id may be longer, and nobody here has a handle on it.
+#: The longest range key of DynamoDB, in bytes. Only a third-party id may be longer, and no handle has such an id.
 LONGEST_ID = 1_024
 _THREADS = 8
 
 
 class HistoryRow(msgspec.Struct, frozen=True):
-    """What became of a job, and when."""
+    """The last status of a job, and since when."""
 
     status: Status
     at: float
 
 
-class HistoryRows(TableClient):
-    """The rows of a table that are about jobs that have ended. Without `records=on` there are none."""
+class HistoryRows:
+    """The history rows in a table. Without `records=on` none is written."""
+
+    def __init__(self, account: Account, rows: RowClient) -> None:
+        self._account = account
+        self._rows = rows
 
     def record(self, queue: str, records: Mapping[str, HistoryRow]) -> None:
-        """Keep how jobs ended, in twenty-fives, in place of what was kept. May be repeated."""
-        if not self.settings.records:
-            return
-        items = [_item_of(queue, id, each) for id, each in records.items() if _fits(id)]
-        self.write(
-            [{"PutRequest": {"Item": item}} for item in items],
-            lambda rest: f"How {len(rest)} jobs of the queue {queue} ended was not kept; they are not settled before.",
-        )
+        """Store how jobs ended, in place of their former rows. May be repeated."""
+        if self._account.settings.records:
+            rows = [
+                {"scheduler": _partition_of(id), "job_id": id, **_fields(queue, record)}
+                for id, record in records.items()
+                if _fits(id)
+            ]
+            self._rows.put_all(
+                rows,
+                lambda rest: (
+                    f"How {len(rest)} jobs of the queue {queue} ended was not kept; they are not settled before."
+                ),
+            )
 
     def amend(self, queue: str, id: str, record: HistoryRow, *, died_at: float | None = None) -> None:
-        """Keep something else of one job. With `died_at`, when it was buried, only if it has not ended again since."""
-        if not self.settings.records or not _fits(id):
-            return
-        wanted = _item_of(queue, id, record)
-        fields = ("queue", "status", "at", "expires_at")
-        values = {f":{name}": wanted[name] for name in fields}
-        update = {
-            "Key": _key_of(id),
-            "UpdateExpression": "SET " + ", ".join(f"#{name} = :{name}" for name in fields),
-            "ExpressionAttributeNames": {f"#{name}": name for name in fields},
-            "ExpressionAttributeValues": values,
-        }
-        if died_at is None:
-            self.call("update_item", **update)
-            return
-        values |= {":dead": {"S": "dead"}, ":died": number(died_at)}
-        self.write_if("update_item", "attribute_not_exists(#status) OR (#status = :dead AND #at <= :died)", **update)
+        """Change the status of one job. With `died_at`, when it was buried, only if it has not ended again since."""
+        if self._account.settings.records and _fits(id):
+            change = Expressions().set(**_fields(queue, record))
+            if died_at is not None:
+                is_same_death = Attr("status").eq("dead") & Attr("at").lte(died_at)
+                change.when(Attr("status").not_exists() | is_same_death)
+            self._rows.update(_key_of(id), change)
 
     def amend_dead(self, queue: str, deaths: Mapping[str, float], status: Status) -> None:
-        """Keep something else of dead jobs, unless they have ended once more since: by their ids, when they died.
+        """Change the status of dead jobs, unless they have ended again since. `deaths` has the times of their burials.
 
-        One request each, because DynamoDB has no batches with conditions; several at once.
+        One request each, because DynamoDB has no batches with conditions; several in parallel.
         """
-        if not self.settings.records or not deaths:
+        if not self._account.settings.records or not deaths:
             return
-        record = HistoryRow(status, self.clock.now())
+        record = HistoryRow(status, self._account.clock.now())
         with ThreadPoolExecutor(min(_THREADS, len(deaths)), "laneway-records") as pool:
             for _ in pool.map(lambda death: self.amend(queue, death[0], record, died_at=death[1]), deaths.items()):
                 pass
 
-    def record_of(self, id: str) -> HistoryRow | None:
-        """What became of a job. One that has expired and is still there is as true as ever."""
-        item = next(self.items([_key_of(id)]), None)
-        if item is None:
-            return None
-        return msgspec.convert({"status": text(item, "status"), "at": real(item, "at")}, HistoryRow)
+    def get(self, id: str) -> HistoryRow | None:
+        """The row of a job. It counts until DynamoDB deletes it, also after its expiry."""
+        row = self._rows.get(_key_of(id))
+        return None if row is None else msgspec.convert(row, HistoryRow)
+
+
+def record_ended(account: Account, queue: str, records: Mapping[str, HistoryRow]) -> None:
+    """Store how jobs of a queue ended, if `records=on`. Only the table stores it: other processes read it."""
+    if not account.settings.records:
+        return
+    table = account.tables.of(queue)
+    if table is not None:
+        table.history.record(queue, records)
+    else:
+        account.log_once(
+            f"records without a table {queue}",
+            f"how jobs of the queue {queue} end is not kept although records=on is in the URL, because there is no "
+            f"table {account.tables.name(queue)}; make it with `laneway aws create`",
+            level=logging.WARNING,
+        )
 
 
 def _fits(id: str) -> bool:
     return 0 < len(id.encode()) <= LONGEST_ID
 
 
-def _key_of(id: str) -> Item:
-    return key(f"laneway-records-{crc32(id.encode()) % SPREAD}", id)
+def _partition_of(id: str) -> str:
+    return f"laneway-records-{crc32(id.encode()) % SPREAD}"
 
 
-def _item_of(queue: str, id: str, record: HistoryRow) -> Item:
+def _key_of(id: str) -> RowKey:
+    return _partition_of(id), id
+
+
+def _fields(queue: str, record: HistoryRow) -> Row:
     kept_s = DEAD_KEPT_S if record.status == "dead" else KEPT_S
-    return {
-        **_key_of(id),
-        "queue": {"S": queue},
-        "status": {"S": record.status},
-        "at": number(record.at),
-        "expires_at": number(int(record.at + kept_s)),
-    }
+    return {"queue": queue, "status": record.status, "at": record.at, "expires_at": int(record.at + kept_s)}

@@ -10,23 +10,25 @@ of due time. Several pollers share the rest: the poller that claims an item send
 
 from __future__ import annotations
 
-import heapq
 import math
 import os
 import threading
 import weakref
 from collections.abc import Callable, Collection, Iterable, Iterator
 from itertools import groupby
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from ....clock import Clock
 from ....errors import BrokerError
 from ..errors import MissingError
-from ..settings import LONGEST_DELAY_S, LOOK_AGAIN_S, AWSSettings
-from .delayed_jobs import CLAIM_S, Table
-from .forward import Forwarder
+from ..settings import LONGEST_DELAY_S, LOOK_AGAIN_S
+from .delayed_jobs import CLAIM_S
 from .items import DelayedItem
-from .tables import Tables
+
+if TYPE_CHECKING:
+    from ..account import Account
+    from .forward import Forwarder
+    from .tables import Table
 
 #: A short round that starts this much too early, by the wall clock, still counts as the round for the item due then.
 _EARLY_S = 1.0
@@ -80,35 +82,6 @@ class PollSchedule:
             return max(0.0, min(news) - now) if news else None
 
 
-class PollObserver(Protocol):
-    """A poller, as seen by code that stores items."""
-
-    def notify(self, table: str, times: Iterable[float]) -> None:
-        """Note the due times of items that stay in the table until then."""
-        ...
-
-
-class Pollers:
-    """The pollers of this process. It holds them by weak references."""
-
-    def __init__(self) -> None:
-        self._pid = os.getpid()
-        self._pollers: list[weakref.ref[PollObserver]] = []
-
-    def add(self, poller: PollObserver) -> None:
-        if self._pid != os.getpid():
-            self._pid, self._pollers = os.getpid(), []  # the child of a fork has no pollers of its parent
-        self._pollers = [*(each for each in self._pollers if each() is not None), weakref.ref(poller)]
-
-    def notify(self, table: str, times: Iterable[float]) -> None:
-        """Tell all pollers the due times of items that stay in this table until then."""
-        held = list(times)
-        if held and self._pid == os.getpid():
-            for each in self._pollers:
-                if (poller := each()) is not None:
-                    poller.notify(table, held)
-
-
 #: Items that are handled together.
 _BLOCK = 500
 #: A round that has sent so many items, or lasted so long, ends so that its worker can stop. The next begins at once.
@@ -125,37 +98,34 @@ class Poller:
 
     name = "poller"
 
-    def __init__(
-        self, tables: Tables, forwarder: Forwarder, settings: AWSSettings, clock: Clock, queues: Collection[str]
-    ) -> None:
-        self._tables = tables
+    def __init__(self, account: Account, forwarder: Forwarder, queues: Collection[str]) -> None:
+        self._account = account
         self._forwarder = forwarder
-        self._settings = settings
-        self._clock = clock
         self._queues = list(queues)
-        self._timetable = PollSchedule(clock)
-        self._names: frozenset[str] = frozenset()
+        self._schedule = PollSchedule(account.clock)
+        self._table_names: frozenset[str] = frozenset()
         #: Asks for the next round within some seconds. Set by the thread that runs the rounds.
         self.sooner: Callable[[float], None] = lambda seconds: None
+        account.pollers.add(self)
 
     def notify(self, table: str, times: Iterable[float]) -> None:
         """Note the due times of items that stay in the table until then."""
-        pause_s = self._timetable.remember(times) if table in self._names else None
+        pause_s = self._schedule.remember(times) if table in self._table_names else None
         if pause_s is not None:
             self.sooner(pause_s)
 
     def round(self) -> float:
         """Send items that are due soon, for every queue in the tables. Returns the seconds until the next round."""
-        found = [self._tables.of(queue) for queue in self._queues]
+        found = [self._account.tables.of(queue) for queue in self._queues]
         tables = {table.name: table for table in found if table is not None}
-        self._names = frozenset(tables)
-        is_whole = self._timetable.begin(min(self._settings.poll_s, float(LONGEST_DELAY_S)))
+        self._table_names = frozenset(tables)
+        is_whole = self._schedule.begin(min(self._account.settings.poll_s, float(LONGEST_DELAY_S)))
         if None in found:
-            self._timetable.whole_within(LOOK_AGAIN_S)
+            self._schedule.whole_within(LOOK_AGAIN_S)
         try:
-            return self._timetable.end(self._look(tables.values(), LONGEST_DELAY_S if is_whole else 0.0))
+            return self._schedule.end(self._look(tables.values(), LONGEST_DELAY_S if is_whole else 0.0))
         except BaseException:
-            self._timetable.whole_within(0.0)
+            self._schedule.whole_within(0.0)
             raise
 
     def _look(self, tables: Collection[Table], ahead_s: float) -> float:
@@ -163,13 +133,13 @@ class Poller:
         again_s = math.inf
         errors: list[BrokerError] = []
         for table in tables:
-            part = _TableRound(table, self._forwarder, self._clock, ahead_s)
+            part = _TableRound(self._account, self._forwarder, table, ahead_s)
             try:
                 again_s = min(again_s, part.run())
-                self._timetable.remember(part.later)
+                self._schedule.remember(part.later)
                 errors += part.errors
             except MissingError:
-                self._timetable.whole_within(LOOK_AGAIN_S)  # the table was deleted
+                self._schedule.whole_within(LOOK_AGAIN_S)  # the table was deleted
             except BrokerError as error:
                 errors.append(error)
         if errors:
@@ -177,13 +147,34 @@ class Poller:
         return again_s
 
 
+class Pollers:
+    """The pollers of this process, by weak references. Code that stores items tells them the due times."""
+
+    def __init__(self) -> None:
+        self._pid = os.getpid()
+        self._pollers: list[weakref.ref[Poller]] = []
+
+    def add(self, poller: Poller) -> None:
+        if self._pid != os.getpid():
+            self._pid, self._pollers = os.getpid(), []  # the child of a fork has no pollers of its parent
+        self._pollers = [*(each for each in self._pollers if each() is not None), weakref.ref(poller)]
+
+    def notify(self, table: str, times: Iterable[float]) -> None:
+        """Tell all pollers the due times of items that stay in this table until then."""
+        due = list(times)
+        if due and self._pid == os.getpid():
+            for each in self._pollers:
+                if (poller := each()) is not None:
+                    poller.notify(table, due)
+
+
 class _TableRound:
     """One round over one table."""
 
-    def __init__(self, table: Table, forwarder: Forwarder, clock: Clock, ahead_s: float) -> None:
+    def __init__(self, account: Account, forwarder: Forwarder, table: Table, ahead_s: float) -> None:
         self._table = table
         self._forwarder = forwarder
-        self._clock = clock
+        self._clock = account.clock
         self._ahead_s = ahead_s
         self._next_s = math.inf
         self._sent = 0
@@ -198,20 +189,14 @@ class _TableRound:
     def run(self) -> float:
         began = self._clock.monotonic()
         try:
-            items = self._due(self._clock.now())
-            for block in _blocks(items):
+            for block in _blocks(self._table.delayed.due(self._clock.now() + self._ahead_s)):
                 self._take(block)
                 if self._sent >= _ENOUGH or (self._sent and self._clock.monotonic() - began > _LONG_S):
                     return 0.0
         finally:
             if self._holds_lock:
-                self._table.release_lock(_FIFO_LOCK, self._forwarder.mine)
+                self._table.locks.release(_FIFO_LOCK, self._forwarder.holder)
         return max(0.0, self._next_s)
-
-    def _due(self, now: float) -> Iterator[DelayedItem]:
-        """The items that are due soon, by due time."""
-        parts = [self._table.due(partition, now + self._ahead_s) for partition in self._table.partitions()]
-        return heapq.merge(*parts, key=lambda item: item.perform_at)
 
     def _take(self, block: list[DelayedItem]) -> None:
         now = self._clock.now()
@@ -233,7 +218,7 @@ class _TableRound:
         """Whether this poller may send keyed calls: it holds the lock. If it was refused once, it does not try again in
         this round: the items that the other poller has left by then are older than the rest of this round."""
         if not self._is_second:
-            self._holds_lock = self._table.hold(_FIFO_LOCK, self._forwarder.mine, now, CLAIM_S)
+            self._holds_lock = self._table.locks.hold(_FIFO_LOCK, self._forwarder.holder, now, CLAIM_S)
             self._is_second = not self._holds_lock
         return not self._is_second
 
@@ -241,7 +226,7 @@ class _TableRound:
         if item.stays and item.perform_at > now:
             self.later.add(item.perform_at)
             return False
-        if item.claimed(now, by_others_than=self._forwarder.mine):
+        if item.claimed(now, by_others_than=self._forwarder.holder):
             # If the item is still there when the claim expires, the process that made the claim is dead. No later item
             # of a FIFO group may be sent before this one; the forwarder ensures that.
             self._look_again(item.claim_until - now + 1.0)

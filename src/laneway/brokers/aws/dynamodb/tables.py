@@ -1,4 +1,4 @@
-"""Tables: finds the waiter table of a queue. `delayed_jobs` owns the contents.
+"""Tables: finds the waiter table of a queue. Table: one table, with the rows of each kind.
 
 Either all queues share a table, or each queue uses the table of its name if that exists. A table that was found is
 used until a request reports it as gone. A missing table is looked for again after a minute, so that a table which is
@@ -12,8 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import DeniedError, MissingError
 from ..settings import LOOK_AGAIN_S
-from .delayed_jobs import Table
+from .client import RowClient
+from .delayed_jobs import DelayedJobs
 from .items import INDEX, sqs_name
+from .job_history import HistoryRows
+from .locks import LockRows
+from .queues import QueueRows
+from .retry_state import RetryStateRows
+from .workers import WorkerRows
 
 if TYPE_CHECKING:
     from ..account import Account
@@ -21,31 +27,42 @@ if TYPE_CHECKING:
 _log = logging.getLogger("laneway")
 
 
+class Table:
+    """One waiter table."""
+
+    def __init__(self, account: Account, name: str, home: str, *, has_local_index: bool) -> None:
+        """`home` is the queue whose table it is; empty if several queues share it."""
+        self.name = name
+        rows = RowClient(account, name, has_local_index=has_local_index)
+        self.history = HistoryRows(account, rows)
+        self.delayed = DelayedJobs(account, rows, self.history, home)
+        self.retry_states = RetryStateRows(account, rows)
+        self.workers = WorkerRows(account, rows)
+        self.queues = QueueRows(rows)
+        self.locks = LockRows(rows)
+
+
 class Tables:
-    """The waiter tables of the queues that somebody has asked for."""
+    """The waiter tables of the queues that were declared or asked for."""
 
     def __init__(self, account: Account) -> None:
+        self._account = account
         self._clients = account.clients
         self._settings = account.settings
         self._clock = account.clock
         self._queues: dict[str, None] = {}
         self._found: dict[str, Table] = {}
-        #: When each that was not found was looked for, on the monotonic clock.
+        #: When each missing table was looked for, on the monotonic clock.
         self._missed: dict[str, float] = {}
-        #: Why a table that there is is not used, by its name.
+        #: Why an existing table is not used, by its name.
         self._problems: dict[str, str] = {}
 
     def name(self, queue: str) -> str:
         """The name of a queue's table, whether or not there is one."""
         return self._settings.table or sqs_name(self._settings, queue) + self._settings.table_suffix
 
-    @property
-    def keeps_records(self) -> bool:
-        """Whether it is to be kept how jobs end."""
-        return self._settings.records
-
     def declare(self, queue: str) -> None:
-        """Take note of a queue."""
+        """Note a queue."""
         self._queues[queue] = None
 
     def of(self, queue: str) -> Table | None:
@@ -55,23 +72,23 @@ class Tables:
         found = self._found.get(name)
         if found is not None:
             return found
-        # Two threads may both look; a lock would be held by nobody in the child of a fork.
+        # Two threads may both look. A lock could be held for ever in the child of a fork.
         missed = self._missed.get(name)
         if missed is None or self._clock.monotonic() - missed >= LOOK_AGAIN_S:
             self._look(name, "" if self._settings.table else queue)
         return self._found.get(name)
 
     def known(self) -> list[Table]:
-        """The tables of all queues that are known, each once."""
+        """The tables of all known queues, each once."""
         tables = [self.of(queue) for queue in list(self._queues)]
         return list({table.name: table for table in tables if table is not None}.values())
 
     def problems(self) -> list[str]:
-        """Why tables that there are are not used, a sentence each."""
+        """Why existing tables are not used, a sentence each."""
         return list(self._problems.values())
 
     def forget(self, name: str) -> None:
-        """Look for a table anew the next time that it is wanted."""
+        """Look for a table again when it is next asked for."""
         self._found.pop(name, None)
         self._missed.pop(name, None)
 
@@ -82,11 +99,12 @@ class Tables:
             if described.get("TableStatus", "ACTIVE") in ("ACTIVE", "UPDATING"):
                 problem = problem_of(described)
                 if problem is None:
-                    self._found[name] = self._table(name, home, described)
+                    local = any(each["IndexName"] == INDEX for each in described.get("LocalSecondaryIndexes", ()))
+                    self._found[name] = Table(self._account, name, home, has_local_index=local)
             else:
                 problem = self._problems.get(name)  # it is being made, or deleted
         except MissingError:
-            # Most queues have none. Only a table that somebody named must be there.
+            # Most queues have none. Only a table that the URL names must exist.
             if self._settings.table:
                 problem = (
                     f"There is no table {name}, which the URL names. Until there is, a job that is due in more than 15 "
@@ -94,7 +112,7 @@ class Tables:
                     "queue can be paused, and workers are not listed; make it with `laneway aws create`."
                 )
         except DeniedError as error:
-            # Whoever uses SQS alone may not be allowed to look.
+            # An app that uses SQS alone may not be allowed to look.
             if self._settings.table or self._settings.table_suffix:
                 problem = f"The table {name} cannot be looked at, so that no job waits in it: {error}"
         if name not in self._found:
@@ -102,25 +120,13 @@ class Tables:
         self._report(name, problem)
 
     def _report(self, name: str, problem: str | None) -> None:
-        """Keep what is wrong with a table, and say it, unless it was said."""
+        """Note the problem of a table. Log a new problem, and the end of one."""
         if problem is None:
             if self._problems.pop(name, None) is not None:
                 _log.info("The table %s is there, and used from now on.", name)
         elif self._problems.get(name) != problem:
             self._problems[name] = problem
             _log.warning("%s", problem)
-
-    def _table(self, name: str, home: str, described: dict[str, Any]) -> Table:
-        local = any(each["IndexName"] == INDEX for each in described.get("LocalSecondaryIndexes", ()))
-        return Table(
-            name,
-            self._clients,
-            self._settings,
-            self._clock,
-            home=home,
-            consistent=local,
-            on_missing=lambda: self.forget(name),
-        )
 
 
 def problem_of(described: dict[str, Any]) -> str | None:

@@ -262,7 +262,7 @@ class DeadLetterMorgue:
         """Record a new status of dead jobs, if the table keeps records."""
         table = self._account.tables.of(queue)
         if table is not None:
-            table.amend_dead(queue, {letter.message.note.id: letter.died_at for letter in letters}, status)
+            table.history.amend_dead(queue, {letter.message.note.id: letter.died_at for letter in letters}, status)
 
     def places(self, queue: str) -> Iterator[tuple[SQSQueue, SQSQueue]]:
         """The SQS queues of a queue, each with its dead-letter queue. A queue without one is left out."""

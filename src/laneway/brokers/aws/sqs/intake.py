@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING
 
 from ....errors import BrokerError
 from ....jobs.ticket import execute_after
-from ..dynamodb.retry_state import RetryState
-from ..dynamodb.retry_store import RetryStore
+from ..dynamodb.retry_state import RetryState, RetryStore
 from .hop_delay import waits_until
 from .inflight import LONGEST_S, HeldMessage, Inflight, QueueBuffer
 from .message import Message, resend_of

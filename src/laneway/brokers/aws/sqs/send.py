@@ -18,8 +18,8 @@ import msgspec
 from ....errors import BrokerAwayError, BrokerError, EnqueueError, item_numbers_text
 from ....jobs.data import Kind, NewJob
 from ....jobs.ticket import execute_after
-from ..dynamodb.delayed_jobs import Table
 from ..dynamodb.items import DelayedItem
+from ..dynamodb.tables import Table
 from ..errors import BatchRefusedError, MissingError
 from ..settings import LONGEST_DELAY_S
 from ..sns.publish import LARGEST, Numbered, SNSPublisher
@@ -183,15 +183,13 @@ class MessageSender:
 
     def _put(self, table: Table, waiting: Sequence[tuple[int, DelayedItem]], sent: Sent) -> None:
         try:
-            table.put([each for _, each in waiting])
+            table.delayed.put([each for _, each in waiting])
         except MissingError as error:
-            self._account.tables.forget(table.name)
             raise MissingError(
                 f"The table {table.name} is gone; create it with `laneway aws create`.", code=error.code
             ) from None
         for number, _ in waiting:
             sent(number)
-        self._account.pollers.notify(table.name, (each.perform_at for _, each in waiting if each.stays))
 
     def _send(self, sqs_queue: SQSQueue, messages: Sequence[tuple[int, OutgoingMessage, int]], sent: Sent) -> None:
         try:

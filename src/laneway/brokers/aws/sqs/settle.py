@@ -20,7 +20,8 @@ from ....jobs.data import Kind, NewJob
 from ....jobs.settlement import Settlement
 from ...shared import check_jobs
 from ..dynamodb.heartbeat import Heartbeat
-from ..dynamodb.retry_store import RetryStore
+from ..dynamodb.job_history import record_ended
+from ..dynamodb.retry_state import RetryStore
 from ..errors import AWSError, DeniedError, MissingError, is_refusal
 from .inflight import LEASE_S, ClaimMessages, Inflight
 from .message import Message, OutgoingMessage, SQSQueue
@@ -173,7 +174,7 @@ class Settler:
         """Keep how jobs ended, before their messages are deleted: else one might seem queued for ever."""
         records = {id: record for made in plans for id, record in made.records.items()}
         if records:
-            self._retry_store.record(queue, records)
+            record_ended(self._account, queue, records)
         for made in plans:
             made.records.clear()
 

@@ -19,7 +19,7 @@ from ....broker import Answer, Turn
 from ....errors import BrokerError, LeaseLost
 from ....jobs.data import WorkerView
 from ..dynamodb.heartbeat import Heartbeat
-from ..dynamodb.retry_store import RetryStore
+from ..dynamodb.retry_state import RetryStore
 from ..settings import BATCH
 from .inflight import LEASE_S, ClaimMessages, HeldMessage, Inflight, QueueBuffer
 from .intake import Intake
@@ -66,7 +66,7 @@ class SQSTurns:
         account, inflight = self._account, self._inflight
         inflight.restart()
         self._changer = MessageChanger(account)
-        retry_store = RetryStore(account.tables)
+        retry_store = RetryStore(account)
         intake = Intake(account, inflight, retry_store, self._sender, self._changer)
         self._extender = VisibilityExtender(account, inflight, self._changer)
         self._settler = Settler(account, inflight, retry_store, self._sender, self._changer, self._heartbeat)
