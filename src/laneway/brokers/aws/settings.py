@@ -15,6 +15,7 @@ from typing import Any
 from urllib.parse import SplitResult, urlsplit
 
 from ...broker import MAX_BODY
+from ...config import DEFAULT_QUEUE
 from ...errors import ConfigError
 from ...events.event import LONGEST_NAME
 from ...urls import Url
@@ -116,6 +117,10 @@ class AWSSettings:
         if "region" not in settings:
             settings["region"] = _region_around(environ)
         return cls(**settings)
+
+    def name_of(self, queue: str) -> str:
+        """The name of a queue on AWS, without `.fifo`."""
+        return self.default if queue == DEFAULT_QUEUE else self.prefix + queue
 
     @property
     def where(self) -> str:

@@ -24,6 +24,7 @@ from zlib import crc32
 
 import msgspec
 
+from ....config import DEFAULT_QUEUE
 from ....errors import EnqueueError
 from ..settings import AWSSettings
 from ..sqs.attributes import packed
@@ -92,16 +93,11 @@ def partition_names(partitions: int) -> list[str]:
     return [*(f"laneway-{n}" for n in range(partitions)), RUBY]
 
 
-def sqs_name(settings: AWSSettings, queue: str) -> str:
-    """The name that a Laneway queue has on AWS, without `.fifo`."""
-    return settings.default if queue == "default" else settings.prefix + queue
-
-
 def queue_named(settings: AWSSettings, name: str) -> tuple[str, bool]:
     """The Laneway queue of an SQS queue's name, and whether that is its FIFO one."""
     base, fifo = name.removesuffix(".fifo"), name.endswith(".fifo")
     if base == settings.default:
-        return "default", fifo
+        return DEFAULT_QUEUE, fifo
     if not base.startswith(settings.prefix):
         raise UnreadableError(f"it is for the SQS queue {name}, whose name does not begin with {settings.prefix!r}")
     return base.removeprefix(settings.prefix), fifo

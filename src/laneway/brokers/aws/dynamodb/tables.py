@@ -14,7 +14,7 @@ from ..errors import DeniedError, MissingError
 from ..settings import LOOK_AGAIN_S
 from .client import RowClient
 from .delayed_jobs import DelayedJobs
-from .items import INDEX, sqs_name
+from .items import INDEX
 from .job_history import HistoryRows
 from .locks import LockRows
 from .queues import QueueRows
@@ -47,9 +47,6 @@ class Tables:
 
     def __init__(self, account: Account) -> None:
         self._account = account
-        self._clients = account.clients
-        self._settings = account.settings
-        self._clock = account.clock
         self._queues: dict[str, None] = {}
         self._found: dict[str, Table] = {}
         #: When each missing table was looked for, on the monotonic clock.
@@ -59,7 +56,8 @@ class Tables:
 
     def name(self, queue: str) -> str:
         """The name of a queue's table, whether or not there is one."""
-        return self._settings.table or sqs_name(self._settings, queue) + self._settings.table_suffix
+        settings = self._account.settings
+        return settings.table or settings.name_of(queue) + settings.table_suffix
 
     def declare(self, queue: str) -> None:
         """Note a queue."""
@@ -74,8 +72,8 @@ class Tables:
             return found
         # Two threads may both look. A lock could be held for ever in the child of a fork.
         missed = self._missed.get(name)
-        if missed is None or self._clock.monotonic() - missed >= LOOK_AGAIN_S:
-            self._look(name, "" if self._settings.table else queue)
+        if missed is None or self._account.clock.monotonic() - missed >= LOOK_AGAIN_S:
+            self._look(name, "" if self._account.settings.table else queue)
         return self._found.get(name)
 
     def known(self) -> list[Table]:
@@ -93,9 +91,9 @@ class Tables:
         self._missed.pop(name, None)
 
     def _look(self, name: str, home: str) -> None:
-        problem = None
+        settings, problem = self._account.settings, None
         try:
-            described = self._clients.dynamodb("describe_table", TableName=name)["Table"]
+            described = self._account.clients.dynamodb("describe_table", TableName=name)["Table"]
             if described.get("TableStatus", "ACTIVE") in ("ACTIVE", "UPDATING"):
                 problem = problem_of(described)
                 if problem is None:
@@ -105,7 +103,7 @@ class Tables:
                 problem = self._problems.get(name)  # it is being made, or deleted
         except MissingError:
             # Most queues have none. Only a table that the URL names must exist.
-            if self._settings.table:
+            if settings.table:
                 problem = (
                     f"There is no table {name}, which the URL names. Until there is, a job that is due in more than 15 "
                     "minutes is received and sent on every 15 minutes, delayed calls of keyed tasks are refused, no "
@@ -113,10 +111,10 @@ class Tables:
                 )
         except DeniedError as error:
             # An app that uses SQS alone may not be allowed to look.
-            if self._settings.table or self._settings.table_suffix:
+            if settings.table or settings.table_suffix:
                 problem = f"The table {name} cannot be looked at, so that no job waits in it: {error}"
         if name not in self._found:
-            self._missed[name] = self._clock.monotonic()
+            self._missed[name] = self._account.clock.monotonic()
         self._report(name, problem)
 
     def _report(self, name: str, problem: str | None) -> None:

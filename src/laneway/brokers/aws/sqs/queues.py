@@ -141,8 +141,7 @@ class SQSQueues:
 
     def name_of(self, queue: str, fifo: bool) -> str:
         """What the SQS queue is called; raises MissingError for a name that SQS does not take."""
-        settings = self._account.settings
-        base = settings.default if queue == DEFAULT_QUEUE else settings.prefix + queue
+        base = self._account.settings.name_of(queue)
         name = base + FIFO_SUFFIX if fifo else base
         if len(name) > MAX_NAME:
             raise MissingQueueError(
