@@ -343,8 +343,9 @@ def test_states_of_jobs(waiters: Waiters) -> None:
     table.retry_states.save("a", state)
     assert table.retry_states.get_all(["a", "b", "a"]) == {"a": state}
     for _ in range(2):  # the answer was lost
-        table.retry_states.add_deaths(["a", "b"], "worker-1")
-    table.retry_states.add_deaths(["a"], "worker-2")
+        for id in ("a", "b"):
+            table.retry_states.add_death(id, "worker-1")
+    table.retry_states.add_death("a", "worker-2")
     assert {id: each.deaths for id, each in table.retry_states.get_all(["a", "b"]).items()} == {"a": 3, "b": 1}
     assert table.retry_states.get_all(["b"])["b"].retry_count == -1
     table.retry_states.forget(["a", "b", "none"])

@@ -13,7 +13,7 @@ import pytest
 
 from laneway import Key
 from laneway.brokers.aws.broker import AWSBroker
-from laneway.brokers.aws.dynamodb.heartbeat import LONGEST_TOLD, MOST_TOLD
+from laneway.brokers.aws.dynamodb import heartbeat
 from laneway.brokers.aws.dynamodb.job_history import LONGEST_ID, HistoryRow
 from laneway.brokers.aws.dynamodb.tables import Table
 from laneway.errors import BrokerAwayError, BrokerError
@@ -234,12 +234,12 @@ def test_a_dead_worker_runs_nothing(fake: Place) -> None:
 def test_heartbeats_are_read_once_a_second_and_stay_small(fake: FakeServer) -> None:
     with recording(fake) as broker:
         ScriptedWorker(broker)
-        ids = ["x" * (LONGEST_TOLD + 1), *(f"job-{n}" for n in range(MOST_TOLD + 9))]
+        ids = ["x" * (heartbeat.LONGEST_ID + 1), *(f"job-{n}" for n in range(heartbeat.MOST_IDS + 9))]
         broker.inflight.running = lambda worker: ids  # type: ignore[method-assign]
         broker.heartbeat.round()
         before = fake.requests["dynamodb.Query"]
-        assert broker.status("q", "job-0") == broker.status("q", f"job-{MOST_TOLD - 1}") == "running"
-        assert broker.status("q", f"job-{MOST_TOLD}") == "queued"
+        assert broker.status("q", "job-0") == broker.status("q", f"job-{heartbeat.MOST_IDS - 1}") == "running"
+        assert broker.status("q", f"job-{heartbeat.MOST_IDS}") == "queued"
         assert fake.requests["dynamodb.Query"] - before <= 2
 
 

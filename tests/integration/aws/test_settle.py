@@ -484,7 +484,7 @@ def test_a_death_that_the_table_counts_travels_on_and_counts_once(bench: Bench) 
     rig.hand().one()
     table = rig.account.tables.of("q")
     assert table is not None
-    table.retry_states.add_deaths(["a"], "w")
+    table.retry_states.add_death("a", "w")
     clock.advance(31)
     hand = bench.rig(server, clock, table="t").hand()
     claim = hand.one()

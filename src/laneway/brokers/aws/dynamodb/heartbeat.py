@@ -7,9 +7,9 @@ away, its counters are written later.
 from __future__ import annotations
 
 import logging
-from collections import Counter, deque
-from collections.abc import Callable, Collection, Mapping
-from typing import TYPE_CHECKING, TypeVar
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -24,10 +24,8 @@ if TYPE_CHECKING:
 #: Seconds between two heartbeats.
 ROUND_S = 10.0
 #: The most ids of running jobs in a heartbeat, and the longest id. Only third-party ids are longer.
-MOST_TOLD = 500
-LONGEST_TOLD = 64
-
-T = TypeVar("T")
+MOST_IDS = 500
+LONGEST_ID = 64
 
 _log = logging.getLogger("laneway")
 
@@ -72,8 +70,10 @@ class Heartbeat:
 
         Raises if a death cannot be counted. It does not raise if the worker stays listed for a while.
         """
-        for table, runs in self._by_table(died, lambda run: run.queue).items():
-            table.retry_states.add_deaths([run.identity or run.key for run in runs], worker)
+        for run in died:
+            table = self._account.tables.of(run.queue)
+            if table is not None:
+                table.retry_states.add_death(run.identity or run.key, worker)
         was_here = self._views.pop(worker, None) is not None
         if not was_here and not died:
             return  # it belongs to another process, and is not known to have died
@@ -117,42 +117,36 @@ class Heartbeat:
 
     # -- a round's parts -------------------------------------------------------------------------------
 
-    def _queues(self) -> list[str]:
-        return list(dict.fromkeys(queue for view in list(self._views.values()) for queue in view.queues))
-
     def _beat(self) -> None:
         now = self._account.clock.now()
         for view in list(self._views.values()):
             busy = sum(self._inflight.count(queue) for queue in view.queues)
             running = self._heartbeat_jobs(view) if self._account.settings.records else []
-            for table in self._by_table(view.queues, lambda queue: queue):
+            for table in self._by_table(view.queues):
                 table.workers.save(msgspec.structs.replace(view, seen_at=now, busy=busy), now, running)
 
     def _heartbeat_jobs(self, view: WorkerView) -> list[str]:
         """The ids of running jobs that a heartbeat lists. A heartbeat must stay small."""
-        return [id for id in self._inflight.running(view.id) if len(id) <= LONGEST_TOLD][:MOST_TOLD]
+        return [id for id in self._inflight.running(view.id) if len(id) <= LONGEST_ID][:MOST_IDS]
 
     def _write_counts(self) -> None:
-        processed: Counter[str] = Counter()
-        failed: Counter[str] = Counter()
+        totals: dict[str, tuple[int, int]] = {}
         while self._counts:
-            queue, good, bad = self._counts.popleft()
-            processed[queue] += good
-            failed[queue] += bad
-        queues = dict.fromkeys([*processed, *failed])
+            queue, processed, failed = self._counts.popleft()
+            before = totals.get(queue, (0, 0))
+            totals[queue] = before[0] + processed, before[1] + failed
         try:
-            while queues:
-                queue, _ = queues.popitem()
+            for queue, counts in list(totals.items()):
                 table = self._account.tables.of(queue)
                 if table is not None:
-                    table.queues.count_runs(queue, processed[queue], failed[queue])
-                processed.pop(queue, None)
-                failed.pop(queue, None)
+                    table.queues.count_runs(queue, *counts)
+                del totals[queue]
         finally:
-            self._counts.extend((queue, processed[queue], failed[queue]) for queue in {*processed, *failed})
+            self._counts.extend((queue, *counts) for queue, counts in totals.items())
 
     def _read_pauses(self) -> None:
-        for table, queues in self._by_table(self._queues(), lambda queue: queue).items():
+        read = dict.fromkeys(queue for view in list(self._views.values()) for queue in view.queues)
+        for table, queues in self._by_table(read).items():
             self._note_pauses({queue: row.paused for queue, row in table.queues.get_all(queues).items()})
 
     def _note_pauses(self, paused: Mapping[str, bool]) -> None:
@@ -161,11 +155,11 @@ class Heartbeat:
         if resumed:
             self._inflight.wake()
 
-    def _by_table(self, things: Collection[T], queue_of: Callable[[T], str]) -> dict[Table, list[T]]:
-        """Group things by the table of their queue. Things without a table are left out."""
-        found: dict[Table, list[T]] = {}
-        for thing in things:
-            table = self._account.tables.of(queue_of(thing))
+    def _by_table(self, queues: Iterable[str]) -> dict[Table, list[str]]:
+        """Group queues by their table. Queues without a table are left out."""
+        found: dict[Table, list[str]] = {}
+        for queue in queues:
+            table = self._account.tables.of(queue)
             if table is not None:
-                found.setdefault(table, []).append(thing)
+                found.setdefault(table, []).append(queue)
         return found

@@ -59,11 +59,9 @@ class RetryStateRows:
             lambda rest: f"{len(rest)} states of finished jobs were not deleted; they are after 15 days.",
         )
 
-    def add_deaths(self, ids: Collection[str], worker: str) -> None:
-        """Count for each of these jobs that it was running when this worker died. May be repeated: a job dies at most
-        once with a worker."""
-        for id in dict.fromkeys(ids):
-            self._rows.update((_STATE, id), Expressions().add(died_in={worker}).set(expires_at=self._expiry()))
+    def add_death(self, id: str, worker: str) -> None:
+        """Count that a job was running when this worker died. May be repeated: a worker dies once."""
+        self._rows.update((_STATE, id), Expressions().add(died_in={worker}).set(expires_at=self._expiry()))
 
     def _expiry(self) -> int:
         return int(self._account.clock.now() + _KEPT_S)
