@@ -63,7 +63,7 @@ class Waiters:
         return Poller(self.account, self.forwarder, queues or ["q"])
 
     def renew_forwarder(self) -> None:
-        """Be somebody else from now on, as a process that was started again is."""
+        """Claim under another name from now on, as a process that was started again does."""
         self.forwarder = Forwarder(self.account)
 
     def acting(self) -> AWSOperate:
