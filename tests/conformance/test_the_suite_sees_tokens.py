@@ -81,8 +81,9 @@ def test_on_sqlite(name: str, right: str, wrong: str, test: str, tmp_path: Path)
 
     def broken(clock: Clock) -> SQLiteBroker:
         broker = SQLiteBroker(tmp_path / f"{len(opened)}.db", clock=clock)
-        assert broker._sql[name].count(right) == 1, f"{name} is not what it was"
-        broker._sql = {**broker._sql, name: broker._sql[name].replace(right, wrong)}
+        statements = broker._db.statements
+        assert statements[name].count(right) == 1, f"{name} is not what it was"
+        broker._db.statements = {**statements, name: statements[name].replace(right, wrong)}
         opened.append(broker)
         return broker
 

@@ -27,11 +27,11 @@ from tests.support.servers import RedisServer
 
 #: Files and functions.
 JOURNEYS = {
-    "a plain job on SQLite": (34, 121),
-    "a keyed job on SQLite": (36, 145),
+    "a plain job on SQLite": (34, 124),
+    "a keyed job on SQLite": (36, 148),
     "a keyed job on Redis": (34, 137),
     "a delayed job on AWS": (53, 284),
-    "an event on SQLite": (38, 131),
+    "an event on SQLite": (38, 135),
 }
 #: How often a journey is measured before a count that is not the recorded one is believed.
 TIMES = 5

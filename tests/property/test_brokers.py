@@ -54,10 +54,12 @@ class Wiped(SQLiteBroker):
     """One file for all sequences: making one takes as long as everything else together."""
 
     def on(self, clock: Clock) -> Wiped:
-        with self._db.write() as db:
-            tables = db.execute("SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%'")
+        with self._db.write() as tx:
+            tables = tx.connection.execute(
+                "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%'"
+            )
             for (table,) in tables.fetchall():
-                db.execute(f"UPDATE {table} SET token = 0" if table == "meta" else f"DELETE FROM {table}")
+                tx.connection.execute(f"UPDATE {table} SET token = 0" if table == "meta" else f"DELETE FROM {table}")
         self._store.forget()
         self._clock = self._store.clock = self._waiting._clock = self.inspect._clock = clock
         return self

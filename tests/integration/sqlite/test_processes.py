@@ -174,8 +174,8 @@ if sys.argv[2] == "waiting":
     thread.join()
 else:
     def store():
-        with broker._db.write() as db:
-            db.execute("UPDATE queues SET shards = 9")
+        with broker._db.write() as tx:
+            tx.connection.execute("UPDATE queues SET shards = 9")
             close_all()
     refused(store)
 say(all(open(other, "rb").read() == b"x" * 1_000_000 for other in others))
@@ -254,8 +254,8 @@ def test_a_killed_process_leaves_nothing_half_written(broker: SQLiteBroker, path
     """Its open transaction is as if it had never begun, and its lock is gone."""
     process = spawn("""
 broker.declare("q", 5)
-with broker._db.write() as db:
-    db.execute("INSERT INTO queues (name, shards) VALUES ('half', 1)")
+with broker._db.write() as tx:
+    tx.connection.execute("INSERT INTO queues (name, shards) VALUES ('half', 1)")
     say("written"); hear()
 """)
     assert process.stdout is not None
@@ -370,8 +370,8 @@ def test_shards_that_another_process_has_changed_are_seen_by_every_thread(path: 
     broker.declare("q", 8)
     read, go = threading.Event(), threading.Event()
 
-    def slowly(db, sql):
-        found = queues(db, sql)
+    def slowly(tx):
+        found = queues(tx)
         if threading.current_thread().name == "slow":
             read.set()
             assert go.wait(LONG_S)

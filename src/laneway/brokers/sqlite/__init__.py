@@ -5,7 +5,7 @@
 The statements are in `queries/`, the tables in `schema.sql`.
 
 - `broker`: SQLiteBroker: each verb is one transaction; joins and leases are here; MemoryBroker is `memory:`
-- `store`: Store: the database, the statements, the clock and the cached queues, which the tiers share
+- `store`: Store: the database, the clock and the cached queues, which the tiers share
 - `enqueue`: stores plain jobs; merges keyed and collecting jobs with the stored job of their key
 - `turn`: settles finished claims, claims due jobs, gives claims back
 - `inspect`: status, find, stats, lags, workers, and pages of jobs
@@ -16,7 +16,7 @@ The statements are in `queries/`, the tables in `schema.sql`.
 - `repair`: checks the stored data and repairs it
 - `queues`: the rows of the queues, which the store caches
 - `queries/`: the SQL statements, one file per verb; `schema.sql` has the tables
-- `database`: Database: connections, transactions, fork safety, schema version, SQL files; MemoryDatabase
+- `database`: Database: connections, fork safety, schema version; Transaction runs the statements; MemoryDatabase
 """
 
 from .broker import MemoryBroker, SQLiteBroker

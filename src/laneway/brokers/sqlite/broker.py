@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -19,7 +18,7 @@ from ...jobs.data import NewJob, StartedRun, Status, WorkerView
 from ...urls import Url
 from ..shared import MAX_TIMEOUT_S, REMEMBER_DEAD_S, REMEMBER_ENDED_S, check_jobs, check_shards, due_at
 from . import enqueue, inspect, operate, repair, reshard
-from .database import Database, MemoryDatabase
+from .database import Database, MemoryDatabase, Transaction
 from .queues import to_json as _json
 from .store import Store
 from .subscriptions import SQLiteEvents
@@ -51,7 +50,6 @@ class SQLiteBroker:
         self._db = self._database(Path(path), synchronous=synchronous, timeout_s=timeout_s)
         self._clock = clock or SystemClock()
         self._store = Store(self._db, self._clock)
-        self._sql = self._store.sql
         self._waiting = self._store.waiting
         self.inspect = inspect.SQLiteInspect(self._store)
         self.operate = operate.SQLiteOperate(self._store, self.inspect)
@@ -86,121 +84,113 @@ class SQLiteBroker:
     def enqueue(self, jobs: Sequence[NewJob]) -> None:
         check_jobs(jobs)
         self._store.ensure_queues(jobs)
-        with self._db.write() as db:
-            self._insert(db, jobs, self._clock.now())
+        with self._db.write() as tx:
+            self._insert(tx, jobs, self._clock.now())
         self._waiting.wake()
 
-    def _insert(self, db: Any, jobs: Sequence[NewJob], now: float) -> None:
+    def _insert(self, tx: Transaction, jobs: Sequence[NewJob], now: float) -> None:
         if jobs:
-            known = self._store.current_queues(db, {job.queue for job in jobs})
-            enqueue.insert(db, self._sql, jobs, known, now)
+            known = self._store.current_queues(tx, {job.queue for job in jobs})
+            enqueue.insert(tx, jobs, known, now)
 
     # -- a worker's verbs ------------------------------------------------------------------------------
 
     def join(self, worker: WorkerView) -> None:
-        with self._db.write() as db:
-            values = {**msgspec.structs.asdict(worker), "name": worker.id, "now": self._clock.now()}
+        with self._db.write() as tx:
             lists = {"queues": _json(list(worker.queues)), "shards": _json(worker.shards)}
-            db.execute(self._sql["join"], {**values, **lists})
+            values = {**msgspec.structs.asdict(worker), **lists}
+            tx.run("join", **values, name=worker.id, now=self._clock.now())
 
     def turn(self, turn: Turn) -> Answer:
         queue = self._store.queue(turn.queue)
         outbox = [job for settlement in turn.settlements for job in settlement.outbox or ()]
         check_jobs(outbox)
         self._store.ensure_queues(outbox)
-        with self._db.write() as db:
-            row = db.execute(self._sql["turn_begin"], {"worker": turn.worker, "queue": queue.id}).fetchone()
+        with self._db.write() as tx:
+            row = tx.one("turn_begin", worker=turn.worker, queue=queue.id)
             if row is None:
                 raise LeaseLost(f"The worker {turn.worker} has been declared dead.")
             worker, last_seq, last_token, last_refused, priorities, shards, epoch, target, paused = row
             queue = msgspec.structs.replace(queue, shards=shards, epoch=epoch, target=target)
             if last_seq == turn.seq:  # a repeat: the first answer was lost
-                claims = claimed(db, self._sql, queue, worker, last_token, turn)
+                claims = claimed(tx, queue, worker, last_token, turn)
                 return Answer(claims, last_token, _read_keys(last_refused), epoch, shards, target)
             now = self._clock.now()
-            token = next_token(db, self._sql, now)
-            settled = settle(db, self._sql, queue, worker, turn.settlements, now)
-            self._insert(db, settled.outbox, now)
+            token = next_token(tx, now)
+            settled = settle(tx, queue, worker, turn.settlements, now)
+            self._insert(tx, settled.outbox, now)
             if armed:
                 reach("inside settle")
             wanted = () if paused else _read_ids(priorities)
-            claims = claim(db, self._sql, queue, wanted, worker, token, turn, now)
-            values = {
-                "worker": worker,
-                "queue": queue.id,
-                "seq": turn.seq,
-                "token": token,
-                "refused": _json(settled.refused),
-            }
-            db.execute(self._sql["turn_end"], values)
+            claims = claim(tx, queue, wanted, worker, token, turn, now)
+            refused = _json(settled.refused)
+            tx.run("turn_end", worker=worker, queue=queue.id, seq=turn.seq, token=token, refused=refused)
         if settled.waits:
             self._waiting.wake()
         return Answer(claims, token, settled.refused, epoch, shards, target)
 
     def wait(self, queues: Collection[str], timeout_s: float) -> set[str]:
         self._db.check_file()
-        return self._waiting.wait(self._sql["next_due"], queues, timeout_s)
+        return self._waiting.wait(queues, timeout_s)
 
     def nudge(self) -> None:
         self._waiting.nudge()
 
     def renew(self, worker: str, held: Collection[int], before: int) -> None:
-        with self._db.write() as db:
-            id = self._living(db, worker)
-            db.execute(self._sql["renew"], {"worker": id, "now": self._clock.now()})
-            values = {"worker": id, "before": before, "held": _json(list(held))}
-            unknown = _read_ids(db.execute(self._sql["claims_unknown"], values).fetchone()[0])
-            give_back(db, self._sql, unknown, unstarted=True)
+        with self._db.write() as tx:
+            id = self._living(tx, worker)
+            tx.run("renew", worker=id, now=self._clock.now())
+            unknown = _read_ids(tx.value("claims_unknown", worker=id, before=before, held=_json(list(held))))
+            give_back(tx, unknown, unstarted=True)
         if unknown:
             self._waiting.wake()
 
     def leave(self, worker: str, died: Collection[StartedRun] = ()) -> int:
-        with self._db.write() as db:
-            row = db.execute(self._sql["worker_id"], {"name": worker}).fetchone()
+        with self._db.write() as tx:
+            row = tx.one("worker_id", name=worker)
             if row is None:
                 return 0
-            count_deaths(db, self._sql, row[0], died)
-            given_back = self._give_back_all(db, row[0])
-            db.execute(self._sql["forget_worker"], {"worker": row[0]})
-            db.execute(self._sql["forget_turns"])
+            count_deaths(tx, row[0], died)
+            given_back = self._give_back_all(tx, row[0])
+            tx.run("forget_worker", worker=row[0])
+            tx.run("forget_turns")
         if given_back:
             self._waiting.wake()
         return given_back
 
     def leases(self) -> dict[str, tuple[int, float]]:
-        with self._db.read() as db:
-            return {name: (counter, lease_s) for name, counter, lease_s in db.execute(self._sql["leases"]).fetchall()}
+        with self._db.read() as tx:
+            return {name: (counter, lease_s) for name, counter, lease_s in tx.all("leases")}
 
     def declare_dead(self, worker: str, counter: int) -> bool:
-        with self._db.write() as db:
-            values = {"name": worker, "counter": counter, "now": self._clock.now()}
-            return bool(db.execute(self._sql["declare_dead"], values).rowcount)
+        with self._db.write() as tx:
+            return bool(tx.run("declare_dead", name=worker, counter=counter, now=self._clock.now()).rowcount)
 
     def reclaim(self) -> int:
         now = self._clock.now()
         values = {"dead_before": now - REMEMBER_DEAD_S, "ended_before": now - REMEMBER_ENDED_S}
-        with self._db.read() as db:
-            if not db.execute(self._sql["untidy"], values).fetchone()[0]:
+        with self._db.read() as tx:
+            if not tx.value("untidy", **values):
                 return 0
         count = 0
-        with self._db.write() as db:
-            for (worker,) in db.execute(self._sql["claims_of_the_dead"]).fetchall():
-                count += self._give_back_all(db, worker)
-            db.execute(self._sql["forget_turns"])
-            db.execute(self._sql["forget_dead"], values)
-            db.execute(self._sql["forget_endings"], values)
+        with self._db.write() as tx:
+            for (worker,) in tx.all("claims_of_the_dead"):
+                count += self._give_back_all(tx, worker)
+            tx.run("forget_turns")
+            tx.run("forget_dead", **values)
+            tx.run("forget_endings", **values)
         if count:
             self._waiting.wake()
         return count
 
-    def _give_back_all(self, db: Any, worker: int) -> int:
+    def _give_back_all(self, tx: Transaction, worker: int) -> int:
         """Give back all claims of a worker. Their runs may have been started, so the attempts stay counted."""
-        ids = _read_ids(db.execute(self._sql["claims_of"], {"worker": worker}).fetchone()[0])
-        give_back(db, self._sql, ids, unstarted=False)
+        ids = _read_ids(tx.value("claims_of", worker=worker))
+        give_back(tx, ids, unstarted=False)
         return len(ids)
 
-    def _living(self, db: Any, worker: str) -> int:
-        row = db.execute(self._sql["worker_id"], {"name": worker}).fetchone()
+    def _living(self, tx: Transaction, worker: str) -> int:
+        row = tx.one("worker_id", name=worker)
         if row is None:
             raise LeaseLost(f"The worker {worker} has been declared dead.")
         id: int = row[0]
@@ -210,13 +200,13 @@ class SQLiteBroker:
 
     def status(self, queue: str, key: str, identity: str | None = None) -> Status:
         known = self._store.queue(queue)
-        with self._db.read() as db:
-            return inspect.status(db, self._sql, known.id, key, identity, self._clock.now())
+        with self._db.read() as tx:
+            return inspect.status(tx, known.id, key, identity, self._clock.now())
 
     def cancel(self, queue: str, key: str, identity: str | None = None) -> bool:
         known = self._store.queue(queue)
-        with self._db.write() as db:
-            return operate.cancel(db, self._sql, known.id, key, identity, self._clock.now())
+        with self._db.write() as tx:
+            return operate.cancel(tx, known.id, key, identity, self._clock.now())
 
     def reschedule(
         self,
@@ -229,8 +219,8 @@ class SQLiteBroker:
     ) -> bool:
         known = self._store.queue(queue)
         at = due_at(self._clock.now(), delay_s, perform_at)
-        with self._db.write() as db:
-            moved = operate.reschedule(db, self._sql, known.id, key, identity, at)
+        with self._db.write() as tx:
+            moved = operate.reschedule(tx, known.id, key, identity, at)
         self._waiting.wake()
         return moved
 

@@ -1,4 +1,4 @@
-"""Database: connections, transactions, fork safety and schema version of one SQLite file; reads `.sql` files.
+"""Database: connections, fork safety and schema version of one SQLite file. Transaction: runs the `.sql` files.
 
 MemoryDatabase is the same in the memory of one process.
 
@@ -18,11 +18,14 @@ import sqlite3
 import threading
 import time
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
 from importlib import resources
 from pathlib import Path
+from typing import Any
+
+import msgspec
 
 from ... import sentinel
 from ...broker import Finding
@@ -47,6 +50,39 @@ def read_statements(name: str) -> Mapping[str, str]:
     return dict(zip(parts[1::2], (part.strip() for part in parts[2::2]), strict=True))
 
 
+class Transaction(msgspec.Struct):
+    """A running transaction: runs the statements of `queries/` by name.
+
+    If `read` or `watch` gave it, each statement is a transaction of its own and sees the latest commit.
+
+    Lists travel in one parameter, and answers of many rows as one text, both JSON: ADR 0002 says why.
+    """
+
+    #: For SQL that is not in `queries/`.
+    connection: sqlite3.Connection
+    statements: Mapping[str, str]
+
+    def run(self, statement: str, /, **values: Any) -> sqlite3.Cursor:
+        """Run a statement that changes rows. The cursor's `rowcount` says how many."""
+        return self.connection.execute(self.statements[statement], values)
+
+    def run_many(self, statement: str, rows: Iterable[Sequence[Any]]) -> None:
+        """Run a statement once for each row of values."""
+        self.connection.executemany(self.statements[statement], rows)
+
+    def one(self, statement: str, /, **values: Any) -> Any:
+        """The first row of the answer, or None."""
+        return self.connection.execute(self.statements[statement], values).fetchone()
+
+    def value(self, statement: str, /, **values: Any) -> Any:
+        """The first column of the first row."""
+        return self.connection.execute(self.statements[statement], values).fetchone()[0]
+
+    def all(self, statement: str, /, **values: Any) -> list[Any]:
+        """All rows of the answer."""
+        return self.connection.execute(self.statements[statement], values).fetchall()
+
+
 class Database:
     """One SQLite file."""
 
@@ -63,6 +99,7 @@ class Database:
         self._synchronous = synchronous
         self._timeout_s = timeout_s
         self._schema = dict(read_statements("schema.sql"))
+        self.statements = read_statements("queries")
         self._file: tuple[int, int] | None = None
         self._looked_at = 0.0
         self._astray = False
@@ -75,12 +112,12 @@ class Database:
         self._opening = threading.Lock()
 
     @contextmanager
-    def write(self) -> Iterator[sqlite3.Connection]:
+    def write(self) -> Iterator[Transaction]:
         """A transaction that holds the file's write lock from its beginning. It is stored as a whole or not at all."""
         with self._connection("write") as connection:
             try:
                 self._begin(connection)
-                yield connection
+                yield Transaction(connection, self.statements)
                 self._check_descriptors()
                 connection.execute("COMMIT")
             except BaseException:
@@ -89,20 +126,20 @@ class Database:
                 raise
 
     @contextmanager
-    def read(self) -> Iterator[sqlite3.Connection]:
+    def read(self) -> Iterator[Transaction]:
         """A connection for reading. It does not block writers, and writers do not block it."""
         with self._connection("read") as connection:
-            yield connection
+            yield Transaction(connection, self.statements)
 
     @contextmanager
-    def watch(self) -> Iterator[sqlite3.Connection]:
+    def watch(self) -> Iterator[Transaction]:
         """A separate connection for the waker, so that commits of all other connections change its data_version."""
         with self._connection("watch") as connection:
-            yield connection
+            yield Transaction(connection, self.statements)
 
-    def version(self, watch: sqlite3.Connection) -> int:
+    def version(self, watch: Transaction) -> int:
         """A number that changes with every commit of any process."""
-        version: int = watch.execute("PRAGMA data_version").fetchone()[0]
+        version: int = watch.connection.execute("PRAGMA data_version").fetchone()[0]
         return version
 
     @contextmanager
@@ -334,8 +371,8 @@ class MemoryDatabase(Database):
     def unmade(self) -> Finding | None:
         return None
 
-    def version(self, watch: sqlite3.Connection) -> int:
-        return watch.total_changes  # data_version does not count a connection's own commits
+    def version(self, watch: Transaction) -> int:
+        return watch.connection.total_changes  # data_version does not count a connection's own commits
 
     @contextmanager
     def _connection(self, purpose: str) -> Iterator[sqlite3.Connection]:

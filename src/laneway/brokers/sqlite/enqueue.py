@@ -16,7 +16,8 @@ from ...failpoints import armed, reach
 from ...jobs.data import Kind, NewJob
 from ...jobs.merge import due_on_arrival, due_when_queued, next_score, quiet_until
 from ..shared import CHUNK, CHUNK_CHARS, another_kind, due_at
-from .queues import QueueRow, Sql, to_json
+from .database import Transaction
+from .queues import QueueRow, to_json
 
 
 class _KeyRow(msgspec.Struct, array_like=True):
@@ -110,17 +111,16 @@ class _KeyMerge:
         self.moved = self.moved or arrived or before != (self.perform_at, self.next_at, self.since)
 
 
-def add(db: Any, sql: Sql, jobs: Sequence[NewJob], known: Mapping[str, QueueRow], now: float) -> None:
+def add(tx: Transaction, jobs: Sequence[NewJob], known: Mapping[str, QueueRow], now: float) -> None:
     """Store keyed and collecting jobs, in order."""
     while jobs:
-        keys = _read(db, sql, jobs, known)
-        taken = _add(db, sql, jobs, keys, known, now)
+        keys = _read(tx, jobs, known)
+        taken = _add(tx, jobs, keys, known, now)
         jobs = jobs[taken:]
 
 
 def _add(
-    db: Any,
-    sql: Sql,
+    tx: Transaction,
     jobs: Sequence[NewJob],
     keys: dict[tuple[str, str], _KeyMerge],
     known: Mapping[str, QueueRow],
@@ -166,28 +166,26 @@ def _add(
         (key.id, key.perform_at, key.next_at, key.since, key.latest) for key in keys.values() if key.moved and key.id
     ]
     if new:
-        db.execute(sql["add_jobs"], {"jobs": to_json(new)})
+        tx.run("add_jobs", jobs=to_json(new))
     if moved:
-        db.execute(sql["move_jobs"], {"jobs": to_json(moved)})
+        tx.run("move_jobs", jobs=to_json(moved))
     if any("\0" in payload[4] for payload in payloads):  # SQLite's JSON would end the text there
-        db.executemany(sql["add_payload"], payloads)
+        tx.run_many("add_payload", payloads)
     elif payloads:
-        db.execute(sql["add_payloads"], {"payloads": to_json(payloads)})
-    if payloads and db.execute(sql["any_endings"]).fetchone()[0]:
+        tx.run("add_payloads", payloads=to_json(payloads))
+    if payloads and tx.value("any_endings"):
         again = [(queue, key, each) for queue, key, _, identity, *_ in payloads for each in (identity, "")]
-        db.executemany(sql["forget_ending"], again)
+        tx.run_many("forget_ending", again)
     return taken
 
 
-def _read(db: Any, sql: Sql, jobs: Sequence[NewJob], known: Mapping[str, QueueRow]) -> dict[tuple[str, str], _KeyMerge]:
+def _read(tx: Transaction, jobs: Sequence[NewJob], known: Mapping[str, QueueRow]) -> dict[tuple[str, str], _KeyMerge]:
     """What there is of the jobs' keys."""
     names = {queue.id: name for name, queue in known.items()}
     wanted = dict.fromkeys((known[job.queue].id, job.key) for job in jobs)
     most = max(job.quiet.max_size or 0 if job.quiet else 0 for job in jobs)
-    values = {"keys": to_json(list(wanted)), "most": most}
-    stored = {
-        (names[row.queue], row.key): row for row in _read_states(db.execute(sql["key_states"], values).fetchone()[0])
-    }
+    states = tx.value("key_states", keys=to_json(list(wanted)), most=most)
+    stored = {(names[row.queue], row.key): row for row in _read_states(states)}
     keys: dict[tuple[str, str], _KeyMerge] = {}
     pairs: list[tuple[int, str]] = []
     for job in jobs:
@@ -198,7 +196,7 @@ def _read(db: Any, sql: Sql, jobs: Sequence[NewJob], known: Mapping[str, QueueRo
             pairs.append((stored[place].id, job.identity))
     if pairs:
         by_id = {key.id: key for key in keys.values()}
-        found = db.execute(sql["known_payloads"], {"payloads": to_json(pairs)}).fetchone()[0]
+        found = tx.value("known_payloads", payloads=to_json(pairs))
         for id, identity, running, score in _read_known(found):
             if running:
                 by_id[id].ran.add(identity)
@@ -211,7 +209,7 @@ def _time(quoted: str) -> float | None:
     return None if quoted == "NULL" else float(quoted)
 
 
-def insert(db: Any, sql: Sql, jobs: Sequence[NewJob], known: Mapping[str, QueueRow], now: float) -> None:
+def insert(tx: Transaction, jobs: Sequence[NewJob], known: Mapping[str, QueueRow], now: float) -> None:
     """Store jobs, in as few statements as will do."""
     rows: list[tuple[Any, ...]] = []
     merged: list[NewJob] = []
@@ -227,25 +225,25 @@ def insert(db: Any, sql: Sql, jobs: Sequence[NewJob], known: Mapping[str, QueueR
             shard = queue.shard_of(job.key)
             row = (queue.id, shard, job.key, job.body, job.score or 0.0, at, job.priority, job.expires, headers)
             if "\0" in job.body or "\0" in job.key:  # SQLite's JSON would end the text there
-                _insert_chunk(db, sql, rows, merged, known, now)
+                _insert_chunk(tx, rows, merged, known, now)
                 rows, merged, chars = [], [], 0
-                db.execute(sql["enqueue_one"], row)
+                tx.run_many("enqueue_one", [row])
                 continue
             rows.append(row)
             size += len(headers or "")
         chars += size
         if len(rows) + len(merged) >= CHUNK or chars >= CHUNK_CHARS:
-            _insert_chunk(db, sql, rows, merged, known, now)
+            _insert_chunk(tx, rows, merged, known, now)
             rows, merged, chars = [], [], 0
-    _insert_chunk(db, sql, rows, merged, known, now)
+    _insert_chunk(tx, rows, merged, known, now)
 
 
 def _insert_chunk(
-    db: Any, sql: Sql, rows: list[tuple[Any, ...]], merged: list[NewJob], known: Mapping[str, QueueRow], now: float
+    tx: Transaction, rows: list[tuple[Any, ...]], merged: list[NewJob], known: Mapping[str, QueueRow], now: float
 ) -> None:
     if rows:
-        db.execute(sql["enqueue"], {"jobs": to_json(rows)})
+        tx.run("enqueue", jobs=to_json(rows))
     if merged:
-        add(db, sql, merged, known, now)
+        add(tx, merged, known, now)
     if armed:
         reach("inside enqueue")

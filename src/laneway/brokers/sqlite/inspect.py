@@ -17,7 +17,8 @@ from ...broker import Listing, Order, Page
 from ...jobs.data import Headers, JobView, Kind, Payload, QueueStats, Status, WorkerView
 from ..page_cursor import check_order, check_start, read_position, write_position
 from ..shared import SHOWN, SHOWN_IN_LISTING, unknown_queue
-from .queues import QueueRow, Sql, to_json
+from .database import Transaction
+from .queues import QueueRow, to_json
 from .store import Store
 
 
@@ -97,46 +98,45 @@ _read_payloads = msgspec.json.Decoder(list[tuple[str, float, str, int, Headers |
 QUEUED, RUNNING, DEAD = 0, 1, 2
 
 
-def _payloads(db: Any, sql: Sql, row: _ViewRow, place: int, limit: int) -> tuple[list[Payload], int]:
+def _payloads(tx: Transaction, row: _ViewRow, place: int, limit: int) -> tuple[list[Payload], int]:
     if row.kind is Kind.PLAIN:
         return [Payload(row.payload, row.score)], 1
-    values = {"job": row.id, "place": place, "kind": row.kind, "limit": limit}
-    found, size = db.execute(sql["payloads_in"], values).fetchone()
+    found, size = tx.one("payloads_in", job=row.id, place=place, kind=row.kind, limit=limit)
     return [Payload(*each) for each in _read_payloads(found)], size
 
 
-def views(db: Any, sql: Sql, statement: str, queue: str, ids: Sequence[int], now: float, shown: int) -> list[JobView]:
+def views(tx: Transaction, statement: str, queue: str, ids: Sequence[int], now: float, shown: int) -> list[JobView]:
     """The jobs with these ids, in this order. `statement` is job_rows, or dead_rows for dead jobs."""
-    rows = [_read_row(text) for (text,) in db.execute(sql[statement], {"ids": to_json(list(ids))}).fetchall()]
-    return [row.view(queue, now, *_payloads(db, sql, row, _place(row), shown)) for row in rows]
+    rows = [_read_row(text) for (text,) in tx.all(statement, ids=to_json(list(ids)))]
+    return [row.view(queue, now, *_payloads(tx, row, _place(row), shown)) for row in rows]
 
 
 def _place(row: _ViewRow) -> int:
     return DEAD if row.updated_at is not None else RUNNING if row.running else QUEUED
 
 
-def status(db: Any, sql: Sql, queue: int, key: str, identity: str | None, now: float) -> Status:
+def status(tx: Transaction, queue: int, key: str, identity: str | None, now: float) -> Status:
     """The status of a job, or of one payload of it."""
     values = {"queue": queue, "key": key, "identity": identity or ""}
-    found = _payload_status(db, sql, values, now) if identity else _job_status(db, sql, values, now)
+    found = _payload_status(tx, values, now) if identity else _job_status(tx, values, now)
     if found is not None:
         return found
-    row = db.execute(sql["ending"], values).fetchone()
+    row = tx.one("ending", **values)
     return row[0] if row else "gone"
 
 
-def _job_status(db: Any, sql: Sql, values: dict[str, Any], now: float) -> Status | None:
-    row = db.execute(sql["job_at"], values).fetchone()
+def _job_status(tx: Transaction, values: dict[str, Any], now: float) -> Status | None:
+    row = tx.one("job_at", **values)
     if row is not None:
         _, _, running, _, perform_at, _, _ = row
         return "running" if running else "delayed" if perform_at > now else "queued"
-    return "dead" if db.execute(sql["dead_at"], values).fetchone() else None
+    return "dead" if tx.one("dead_at", **values) else None
 
 
-def _payload_status(db: Any, sql: Sql, values: dict[str, Any], now: float) -> Status | None:
-    row = db.execute(sql["payload_at"], values).fetchone()
+def _payload_status(tx: Transaction, values: dict[str, Any], now: float) -> Status | None:
+    row = tx.one("payload_at", **values)
     if row is None:
-        return "dead" if db.execute(sql["payload_dead"], values).fetchone() else None
+        return "dead" if tx.one("payload_dead", **values) else None
     place, score, perform_at, running, next_at, kind = row
     if place == RUNNING:
         return "running"
@@ -151,7 +151,7 @@ class SQLiteInspect:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._db, self._sql, self._clock = store.db, store.sql, store.clock
+        self._db, self._clock = store.db, store.clock
 
     def queues(self) -> dict[str, int]:
         return {name: queue.shards for name, queue in self._store.read_queues().items()}
@@ -160,12 +160,12 @@ class SQLiteInspect:
         return queue in self._store.read_queues()
 
     def stats(self) -> list[QueueStats]:
-        with self._db.read() as db, _snapshot(db):
+        with self._db.read() as tx, _snapshot(tx):
             # The first read fixes the snapshot. The clock is read after it: otherwise a job that was stored in between
             # would count as delayed.
-            db.execute(self._sql["token"]).fetchone()
+            tx.one("token")
             now = self._clock.now()
-            rows = db.execute(self._sql["stats"], {"now": now}).fetchall()
+            rows = tx.all("stats", now=now)
         return [
             QueueStats(
                 queue=name,
@@ -186,14 +186,14 @@ class SQLiteInspect:
 
     def lags(self, queue: str) -> dict[int, float]:
         known = self._store.queue(queue)
-        with self._db.read() as db:
-            dues = db.execute(self._sql["dues"], {"queue": known.id}).fetchall()
+        with self._db.read() as tx:
+            dues = tx.all("dues", queue=known.id)
         now = self._clock.now()  # after the read, so that a job stored just before the read counts as due
         return {shard: now - due for shard, due in dues if due is not None and due <= now}
 
     def workers(self) -> list[WorkerView]:
-        with self._db.read() as db:
-            rows = db.execute(self._sql["workers"]).fetchall()
+        with self._db.read() as tx:
+            rows = tx.all("workers")
         return [
             WorkerView(
                 id=name,
@@ -214,16 +214,16 @@ class SQLiteInspect:
     def find(self, queue: str, key: str) -> list[JobView]:
         known, found = self._store.queue(queue), []
         values = {"queue": known.id, "key": key}
-        with self._db.read() as db, _snapshot(db):
+        with self._db.read() as tx, _snapshot(tx):
             now = self._clock.now()
             for at, rows in (("job_at", "job_rows"), ("dead_at", "dead_rows")):
-                if (job := db.execute(self._sql[at], values).fetchone()) is None:
+                if (job := tx.one(at, **values)) is None:
                     continue
-                (text,) = db.execute(self._sql[rows], {"ids": to_json([job[0]])}).fetchone()
+                (text,) = tx.one(rows, ids=to_json([job[0]]))
                 row = _read_row(text)
-                found.append(row.view(queue, now, *_payloads(db, self._sql, row, _place(row), SHOWN)))
+                found.append(row.view(queue, now, *_payloads(tx, row, _place(row), SHOWN)))
                 if row.running and row.next_at != "NULL":
-                    found.append(row.set_aside(queue, now, *_payloads(db, self._sql, row, QUEUED, SHOWN)))
+                    found.append(row.set_aside(queue, now, *_payloads(tx, row, QUEUED, SHOWN)))
         return found
 
     def listing(
@@ -244,22 +244,22 @@ class SQLiteInspect:
         check_start(order, start)
         request = PageRequest(which, order, reverse, start, after, max(limit, 0))
         statement = "dead_rows" if which == "dead" else "job_rows"
-        with self._db.read() as db, _snapshot(db):
+        with self._db.read() as tx, _snapshot(tx):
             now = self._clock.now()
-            page = list(islice(_positions(db, self._sql, known, request, now), request.limit))
-            jobs = views(db, self._sql, statement, queue, [each[-1] for each in page], now, SHOWN_IN_LISTING)
+            page = list(islice(_positions(tx, known, request, now), request.limit))
+            jobs = views(tx, statement, queue, [each[-1] for each in page], now, SHOWN_IN_LISTING)
         more = page and len(page) == limit
         return Page(jobs, request.cursor(page[-1]) if more else None)
 
 
 @contextmanager
-def _snapshot(db: Any) -> Iterator[None]:
+def _snapshot(tx: Transaction) -> Iterator[None]:
     """A transaction in which all statements read the same snapshot."""
-    db.execute("BEGIN")
+    tx.connection.execute("BEGIN")
     try:
         yield
     finally:
-        db.execute("ROLLBACK")
+        tx.connection.execute("ROLLBACK")
 
 
 #: A position in a listing: the value it is sorted by, then tie-breakers, then the id.
@@ -300,7 +300,7 @@ class PageRequest(msgspec.Struct):
         return (edge, *ties)
 
 
-def _positions(db: Any, sql: Sql, queue: QueueRow, request: PageRequest, now: float) -> Iterator[Position]:
+def _positions(tx: Transaction, queue: QueueRow, request: PageRequest, now: float) -> Iterator[Position]:
     """The positions of a page, in order."""
     which, order, reverse = request.which, request.order, request.reverse
     position = request.begin()
@@ -314,8 +314,9 @@ def _positions(db: Any, sql: Sql, queue: QueueRow, request: PageRequest, now: fl
 
     def rows(statement: str, position: Position, **more: Any) -> list[Position]:
         count, at, id = position if len(position) == 3 else (None, *position)
-        text = turned(sql[statement]) if reverse else sql[statement]
-        return list(db.execute(text, {**values, "count": count, "at": at, "id": id, **more}).fetchall())
+        text = tx.statements[statement]
+        bound = {**values, "count": count, "at": at, "id": id, **more}
+        return tx.connection.execute(turned(text) if reverse else text, bound).fetchall()
 
     def queued(position: Position, *, fresh: bool) -> Iterable[Position]:
         """The positions of queued jobs of all shards and priorities, merged."""

@@ -5,14 +5,12 @@ Another process may add a priority at any time, so claiming and listing read the
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 
 from ...jobs.shards import shard_of
-
-Sql = Mapping[str, str]
+from .database import Transaction
 
 _read_priorities = msgspec.json.Decoder(tuple[int, ...]).decode
 
@@ -38,16 +36,16 @@ class QueueRow(msgspec.Struct, frozen=True):
         return shard_of(key, self.target or self.shards)
 
 
-def queues(db: Any, sql: Sql) -> dict[str, QueueRow]:
+def queues(tx: Transaction) -> dict[str, QueueRow]:
     """Every queue by its name."""
     return {
         name: QueueRow(name, id, shards, _read_priorities(priorities), epoch, target)
-        for name, id, shards, priorities, epoch, target in db.execute(sql["queues"]).fetchall()
+        for name, id, shards, priorities, epoch, target in tx.all("queues")
     }
 
 
-def add_priority(db: Any, sql: Sql, name: str, priority: int) -> None:
+def add_priority(tx: Transaction, name: str, priority: int) -> None:
     """Have a queue's jobs of a priority looked for."""
-    queue = queues(db, sql)[name]  # within the transaction: another process may be adding one of its own
+    queue = queues(tx)[name]  # within the transaction: another process may be adding one of its own
     priorities = sorted({*queue.priorities, priority}, reverse=True)
-    db.execute(sql["set_priorities"], {"queue": queue.id, "priorities": to_json(priorities)})
+    tx.run("set_priorities", queue=queue.id, priorities=to_json(priorities))

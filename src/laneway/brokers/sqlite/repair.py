@@ -7,14 +7,15 @@ the filter and gets every event until its listener's worker starts again: too ma
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from ...broker import AutoCreateNote, Duty, Finding
 from ...jobs.shards import DEFAULT_SHARDS, shard_of
 from ..shared import CLAIMS_OF_THE_DEAD, being_resharded, mendable
-from .queues import Sql, queues, to_json
+from .database import Transaction
+from .queues import queues, to_json
 from .store import Store
 from .turn import give_back
 
@@ -40,13 +41,13 @@ class SQLiteHealth:
         return self._store.db.unmade()
 
     def check(self, app: Laneway | None = None) -> list[Finding]:
-        with self._store.db.read() as db:
-            return check(db, self._store.sql, self._store.db.place)
+        with self._store.db.read() as tx:
+            return check(tx, self._store.db.place)
 
     def repair(self) -> list[str]:
         store = self._store
-        with store.db.write() as db:
-            mended = repair(db, store.sql, store.clock.now())
+        with store.db.write() as tx:
+            mended = repair(tx, store.clock.now())
         store.read_queues()
         store.waiting.wake()
         return mended
@@ -58,104 +59,104 @@ class SQLiteHealth:
         return ()
 
 
-def check(db: Any, sql: Sql, place: str) -> list[Finding]:
+def check(tx: Transaction, place: str) -> list[Finding]:
     """The problems of the stored data."""
     found = [
         Finding("problem", "damaged", f"The database {place} is damaged: {line}.", place)
-        for (line,) in db.execute("PRAGMA quick_check(5)").fetchall()
+        for (line,) in tx.connection.execute("PRAGMA quick_check(5)").fetchall()
         if line != "ok"
     ]
-    found += [being_resharded(*row) for row in db.execute(sql["resharding"]).fetchall()]
-    if _count(db, sql, "dead_hold_claims"):
+    found += [being_resharded(*row) for row in tx.all("resharding")]
+    if tx.value("dead_hold_claims"):
         found.append(CLAIMS_OF_THE_DEAD)
     counted = [
-        ("lost-queues", len(db.execute(sql["strays"]).fetchall()), "Queues that are gone and have left jobs behind"),
-        ("no-shards", _count(db, sql, "queues_without_shards"), "Queues without shards"),
-        ("unknown-worker", _count(db, sql, "claims_of_nobody"), "Jobs claimed by a worker that does not exist"),
+        ("lost-queues", len(tx.all("strays")), "Queues that are gone and have left jobs behind"),
+        ("no-shards", tx.value("queues_without_shards"), "Queues without shards"),
+        ("unknown-worker", tx.value("claims_of_nobody"), "Jobs claimed by a worker that does not exist"),
         (
             "wrong-shard",
-            sum(len(rows) for _, rows in _in_wrong_shard(db, sql)),
+            sum(len(rows) for _, rows in _in_wrong_shard(tx)),
             "Jobs in the wrong shard, where no worker looks",
         ),
-        ("mistimed", len(_ids(db, sql, "mistimed")), "Keyed jobs that are not due with their earliest call"),
-        ("queued-and-running", len(_ids(db, sql, "torn")), "Jobs queued and running at once"),
+        ("mistimed", len(_ids(tx, "mistimed")), "Keyed jobs that are not due with their earliest call"),
+        ("queued-and-running", len(_ids(tx, "torn")), "Jobs queued and running at once"),
         (
             "no-payload",
-            len(_ids(db, sql, "hollow")) + len(_ids(db, sql, "hollow_dead")),
+            len(_ids(tx, "hollow")) + len(_ids(tx, "hollow_dead")),
             "Jobs without any payload",
         ),
-        ("no-job", len(_ids(db, sql, "orphans")), "Payloads without a job"),
+        ("no-job", len(_ids(tx, "orphans")), "Payloads without a job"),
         (
             "unreadable-filter",
-            _count(db, sql, "unreadable_filters"),
+            tx.value("unreadable_filters"),
             "Subscriptions whose filter cannot be read, so that no program can publish",
         ),
     ]
     return found + [mendable(code, number, what) for code, number, what in counted if number]
 
 
-def repair(db: Any, sql: Sql, now: float) -> list[str]:
+def repair(tx: Transaction, now: float) -> list[str]:
     """Repair what can be repaired. Returns one sentence for each kind of repair."""
     done = []
-    strays = [queue for (queue,) in db.execute(sql["strays"]).fetchall()]
+    strays = [queue for (queue,) in tx.all("strays")]
     for queue in strays:
-        db.execute(sql["make_stray"], {"queue": queue, "name": f"{FOUND}-{queue}", "shards": DEFAULT_SHARDS})
+        tx.run("make_stray", queue=queue, name=f"{FOUND}-{queue}", shards=DEFAULT_SHARDS)
     done.append((len(strays), f"Queues that were gone, and are {FOUND}-… now"))
-    mended = db.execute(sql["mend_shards"], {"shards": DEFAULT_SHARDS}).rowcount
+    mended = tx.run("mend_shards", shards=DEFAULT_SHARDS).rowcount
     done.append((mended, f"Queues without shards that have {DEFAULT_SHARDS} now"))
     if strays or mended:
-        db.execute(sql["next_epoch"])
-    claimed = db.execute(sql["claims_of_the_dead"]).fetchall()
+        tx.run("next_epoch")
+    claimed = tx.all("claims_of_the_dead")
     given_back = 0
     for (worker,) in claimed:
-        ids = _read_ids(db.execute(sql["claims_of"], {"worker": worker}).fetchone()[0])
-        give_back(db, sql, ids, unstarted=False)
+        ids = _read_ids(tx.value("claims_of", worker=worker))
+        give_back(tx, ids, unstarted=False)
         given_back += len(ids)
     done.append((given_back, "Claims of dead workers given back"))
     moved = 0
-    for statement, rows in _in_wrong_shard(db, sql):
-        db.execute(sql[statement], {"rows": to_json(rows)})
+    for statement, rows in _in_wrong_shard(tx):
+        tx.run(statement, rows=to_json(rows))
         moved += len(rows)
     done.append((moved, "Jobs moved to the shard that they belong to"))
-    torn = _ids(db, sql, "torn")
-    give_back(db, sql, torn, unstarted=False)
+    torn = _ids(tx, "torn")
+    give_back(tx, torn, unstarted=False)
     done.append((len(torn), "Jobs that were queued and running at once, and are queued now"))
-    orphans = _ids(db, sql, "orphans")
+    orphans = _ids(tx, "orphans")
     if orphans:
-        db.execute(sql["make_queue"], {"name": FOUND, "shards": 1})
+        tx.run("make_queue", name=FOUND, shards=1)
         values = {
-            "queue": queues(db, sql)[FOUND].id,
+            "queue": queues(tx)[FOUND].id,
             "ids": to_json(orphans),
             "now": now,
             "error": "Its job was gone; it was found by laneway check --repair.",
         }
-        db.execute(sql["bury_orphans"], values)
-        db.execute(sql["delete_payloads"], values)
+        tx.run("bury_orphans", **values)
+        tx.run("delete_payloads", **values)
     done.append((len(orphans), f"Payloads without a job put into the morgue of the queue {FOUND}"))
-    hollow, hollow_dead = _ids(db, sql, "hollow"), _ids(db, sql, "hollow_dead")
+    hollow, hollow_dead = _ids(tx, "hollow"), _ids(tx, "hollow_dead")
     for id in hollow:
-        db.execute(sql["remove_job"], {"id": id})
+        tx.run("remove_job", id=id)
     for id in hollow_dead:
-        db.execute(sql["delete_dead"], {"id": id})
+        tx.run("delete_dead", id=id)
     done.append((len(hollow) + len(hollow_dead), "Jobs without any payload removed"))
-    mistimed = _ids(db, sql, "mistimed")
+    mistimed = _ids(tx, "mistimed")
     for id in mistimed:
-        db.execute(sql["due_again"], {"id": id})
+        tx.run("due_again", id=id)
     done.append((len(mistimed), "Keyed jobs that are due with their earliest call now"))
-    unfiltered = db.execute(sql["drop_unreadable_filters"]).rowcount
+    unfiltered = tx.run("drop_unreadable_filters").rowcount
     done.append((unfiltered, "Subscriptions without a filter now, until their listener's worker restarts"))
     return [f"{what}: {number}." for number, what in done if number]
 
 
-def _in_wrong_shard(db: Any, sql: Sql) -> Iterator[tuple[str, list[tuple[int, int]]]]:
+def _in_wrong_shard(tx: Transaction) -> Iterator[tuple[str, list[tuple[int, int]]]]:
     """Jobs in the wrong shard: the statement that moves them, and the id and right shard of each."""
-    for queue in queues(db, sql).values():
+    for queue in queues(tx).values():
         if queue.target or queue.shards < 1:
             continue  # the jobs are being moved, or the queue has no shards to move them to
         for look, move in (("reshard_jobs", "reshard_move_jobs"), ("reshard_dead", "reshard_move_dead")):
             place = ""
             while True:
-                rows = db.execute(sql[look], {"queue": queue.id, "place": place, "limit": PAGE}).fetchall()
+                rows = tx.all(look, queue=queue.id, place=place, limit=PAGE)
                 astray = [(id, right) for id, key, shard in rows if (right := shard_of(key, queue.shards)) != shard]
                 if astray:
                     yield move, astray
@@ -164,10 +165,5 @@ def _in_wrong_shard(db: Any, sql: Sql) -> Iterator[tuple[str, list[tuple[int, in
                 place = rows[-1][1]
 
 
-def _count(db: Any, sql: Sql, statement: str) -> int:
-    number: int = db.execute(sql[statement]).fetchone()[0]
-    return number
-
-
-def _ids(db: Any, sql: Sql, statement: str) -> list[int]:
-    return _read_ids(db.execute(sql[statement]).fetchone()[0])
+def _ids(tx: Transaction, statement: str) -> list[int]:
+    return _read_ids(tx.value(statement))

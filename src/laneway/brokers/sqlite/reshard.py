@@ -6,13 +6,12 @@ resumes it.
 
 from __future__ import annotations
 
-from typing import Any
-
 from ...broker import ReshardProgress
 from ...errors import ConfigError
 from ...jobs.shards import shard_of
 from ..shared import check_shards
-from .queues import QueueRow, Sql, to_json
+from .database import Transaction
+from .queues import QueueRow, to_json
 from .store import Store
 
 _PHASES = (("reshard_jobs", "reshard_move_jobs"), ("reshard_dead", "reshard_move_dead"))
@@ -28,51 +27,51 @@ class SQLiteShards:
         check_shards(queue, shards)
         store = self._store
         store.queue(queue)
-        with store.db.write() as db:
-            known = store.read_queues_in(db)[queue]  # read again: another process may be taking steps too
-            progress = step(db, store.sql, known, shards, max(limit, 1))
+        with store.db.write() as tx:
+            known = store.read_queues_in(tx)[queue]  # read again: another process may be taking steps too
+            progress = step(tx, known, shards, max(limit, 1))
         store.read_queues()
         if progress.done:
             store.waiting.wake()
         return progress
 
 
-def step(db: Any, sql: Sql, queue: QueueRow, shards: int, limit: int) -> ReshardProgress:
+def step(tx: Transaction, queue: QueueRow, shards: int, limit: int) -> ReshardProgress:
     """Begin, continue or finish the change, by at most `limit` jobs."""
     values = {"queue": queue.id, "shards": shards}
     if not queue.target:
         if queue.shards == shards:
             return ReshardProgress(total=0, moved=0, running=0, done=True)
-        db.execute(sql["reshard_begin"], values)
-        db.execute(sql["next_epoch"])
+        tx.run("reshard_begin", **values)
+        tx.run("next_epoch")
     elif queue.target != shards:
         raise ConfigError(
             f"The queue {queue.name} is being resharded to {queue.target}; finish that first, with laneway reshard "
             f"{queue.name} {queue.target}."
         )
-    phase, place, _, _ = db.execute(sql["reshard_state"], values).fetchone()
+    phase, place, _, _ = tx.one("reshard_state", **values)
     while phase < len(_PHASES) and limit > 0:
-        phase, place, moved = _move(db, sql, queue.id, shards, phase, place, limit)
-        db.execute(sql["reshard_place"], {"queue": queue.id, "phase": phase, "place": place, "moved": moved})
+        phase, place, moved = _move(tx, queue.id, shards, phase, place, limit)
+        tx.run("reshard_place", queue=queue.id, phase=phase, place=place, moved=moved)
         limit -= moved
-    phase, _, total, moved = db.execute(sql["reshard_state"], values).fetchone()
-    running: int = db.execute(sql["count_running"], values).fetchone()[0]
+    phase, _, total, moved = tx.one("reshard_state", **values)
+    running: int = tx.value("count_running", **values)
     done = phase == len(_PHASES) and not running
     if done:
-        db.execute(sql["reshard_end"], values)
-        db.execute(sql["next_epoch"])
+        tx.run("reshard_end", **values)
+        tx.run("next_epoch")
     # Jobs that were enqueued in the meantime are counted when they are reached. Until the end is reached, the total is
     # at least one more than what was moved.
     return ReshardProgress(total=max(total, moved + (phase < len(_PHASES))), moved=moved, running=running, done=done)
 
 
-def _move(db: Any, sql: Sql, queue: int, shards: int, phase: int, place: str, limit: int) -> tuple[int, str, int]:
+def _move(tx: Transaction, queue: int, shards: int, phase: int, place: str, limit: int) -> tuple[int, str, int]:
     """Move the next jobs. Returns the phase and place to continue from, and how many jobs were looked at."""
     look, move = _PHASES[phase]
-    rows = db.execute(sql[look], {"queue": queue, "place": place, "limit": limit}).fetchall()
+    rows = tx.all(look, queue=queue, place=place, limit=limit)
     astray = [(id, shard) for id, key, old in rows if (shard := shard_of(key, shards)) != old]
     if astray:
-        db.execute(sql[move], {"rows": to_json(astray)})
+        tx.run(move, rows=to_json(astray))
     if len(rows) < limit:
         return phase + 1, "", len(rows)
     return phase, rows[-1][1], len(rows)

@@ -1,15 +1,14 @@
-"""Store: what all parts of the SQLite broker share: the database, the statements, the clock and the known queues."""
+"""Store: what all parts of the SQLite broker share: the database, the clock and the cached queues."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from typing import Any
 
 from ...clock import Clock
 from ...jobs.data import NewJob
 from ...jobs.shards import DEFAULT_SHARDS
 from ..shared import unknown_queue
-from .database import Database, read_statements
+from .database import Database, Transaction
 from .queues import QueueRow, add_priority, queues
 from .wait import DatabaseWait
 
@@ -20,8 +19,6 @@ class Store:
     def __init__(self, db: Database, clock: Clock) -> None:
         self.db = db
         self.clock = clock
-        #: Lists travel in one parameter, and answers of many rows as one text, both JSON: ADR 0002 says why.
-        self.sql = read_statements("queries")
         self.waiting = DatabaseWait(db, clock)
         #: The queues, and the epoch in which they were read; it changes when the shards of any of them do. One
         #: value, because another thread may read them again at any time, and from an older snapshot.
@@ -33,23 +30,23 @@ class Store:
 
     def read_queues(self) -> dict[str, QueueRow]:
         """Read every queue."""
-        with self.db.read() as db:
-            return self.read_queues_in(db)
+        with self.db.read() as tx:
+            return self.read_queues_in(tx)
 
-    def read_queues_in(self, db: Any) -> dict[str, QueueRow]:
+    def read_queues_in(self, tx: Transaction) -> dict[str, QueueRow]:
         """Read every queue within a transaction."""
         # The epoch first: if it grows in between, the queues are read once too often, not once too rarely.
-        epoch: int = db.execute(self.sql["epoch"]).fetchone()[0]
-        known = queues(db, self.sql)
+        epoch: int = tx.value("epoch")
+        known = queues(tx)
         self._known = (epoch, known)
         return known
 
-    def current_queues(self, db: Any, names: Collection[str]) -> dict[str, QueueRow]:
+    def current_queues(self, tx: Transaction, names: Collection[str]) -> dict[str, QueueRow]:
         """Within a transaction: these queues with their shards as they are now, whichever process changed them."""
         epoch, known = self._known
-        if db.execute(self.sql["epoch"]).fetchone()[0] == epoch and known.keys() >= set(names):
+        if tx.value("epoch") == epoch and known.keys() >= set(names):
             return known
-        return self.read_queues_in(db)
+        return self.read_queues_in(tx)
 
     def queue(self, name: str) -> QueueRow:
         """A queue; raises NoQueueError if there is none."""
@@ -62,8 +59,8 @@ class Store:
     def declare(self, name: str, shards: int) -> QueueRow:
         """A queue, made if there is none."""
         if name not in self.read_queues():
-            with self.db.write() as db:
-                db.execute(self.sql["make_queue"], {"name": name, "shards": shards})
+            with self.db.write() as tx:
+                tx.run("make_queue", name=name, shards=shards)
             self.read_queues()
         return self.queue(name)
 
@@ -74,6 +71,6 @@ class Store:
             if name not in self._known[1]:
                 self.declare(name, DEFAULT_SHARDS)
             if priority not in self.queue(name).priorities:
-                with self.db.write() as db:
-                    add_priority(db, self.sql, name, priority)
+                with self.db.write() as tx:
+                    add_priority(tx, name, priority)
                 self.read_queues()

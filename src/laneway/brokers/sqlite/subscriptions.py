@@ -12,25 +12,24 @@ class SQLiteEvents:
 
     def __init__(self, store: Store) -> None:
         self._db = store.db
-        self._sql = store.sql
 
     def subscribe(self, subscription: Subscription) -> bool:
         check_subscription(subscription)
         values = {"topic": subscription.topic, "queue": subscription.queue, "filter": write_filter(subscription)}
         self._db.check_file()
-        with self._db.write() as db:
-            return bool(db.execute(self._sql["subscribe"], values).rowcount)
+        with self._db.write() as tx:
+            return bool(tx.run("subscribe", **values).rowcount)
 
     def unsubscribe(self, topic: str, queue: str) -> bool:
         self._db.check_file()
-        with self._db.write() as db:
-            return bool(db.execute(self._sql["unsubscribe"], {"topic": topic, "queue": queue}).rowcount)
+        with self._db.write() as tx:
+            return bool(tx.run("unsubscribe", topic=topic, queue=queue).rowcount)
 
     def subscriptions(self, topic: str | None = None) -> list[Subscription]:
         self._db.check_file()
-        with self._db.read() as db:
+        with self._db.read() as tx:
             if topic is None:
-                rows = db.execute(self._sql["subscriptions"]).fetchall()
+                rows = tx.all("subscriptions")
             else:
-                rows = db.execute(self._sql["subscriptions_of"], {"topic": topic}).fetchall()
+                rows = tx.all("subscriptions_of", topic=topic)
         return [Subscription(topic, queue, read_filter(topic, queue, text)) for topic, queue, text in rows]

@@ -17,33 +17,34 @@ from ...jobs.data import Claim, Headers, Kind, NewJob, Payload, StartedRun
 from ...jobs.merge import MAX_PAYLOADS
 from ...jobs.settlement import Settlement
 from ..shared import again_at, storable
-from .queues import QueueRow, Sql, to_json
+from .database import Transaction
+from .queues import QueueRow, to_json
 
 
-def give_back(db: Any, sql: Sql, ids: Sequence[int], *, unstarted: bool) -> None:
+def give_back(tx: Transaction, ids: Sequence[int], *, unstarted: bool) -> None:
     """Put claimed jobs back as they were; `unstarted` takes back that they were handed out."""
     if not ids:
         return
     values = {"ids": to_json(ids), "unstarted": int(unstarted)}
-    payloads_back(db, sql, values)
-    db.execute(sql["back_jobs"], values)
+    payloads_back(tx, values)
+    tx.run("back_jobs", **values)
 
 
-def payloads_back(db: Any, sql: Sql, values: dict[str, Any]) -> None:
+def payloads_back(tx: Transaction, values: dict[str, Any]) -> None:
     """What runs of the jobs `ids` joins what is queued of them: equal payloads become one, with the smaller score."""
-    db.execute(sql["back_smaller"], values)
-    db.execute(sql["back_equal"], values)
-    db.execute(sql["back_rest"], values)
+    tx.run("back_smaller", **values)
+    tx.run("back_equal", **values)
+    tx.run("back_rest", **values)
 
 
-def count_deaths(db: Any, sql: Sql, worker: int, died: Collection[StartedRun]) -> None:
+def count_deaths(tx: Transaction, worker: int, died: Collection[StartedRun]) -> None:
     """The process of a worker has died: count that for those of its claims that were being run."""
     for started in dict.fromkeys(died):
-        values = {"queue": started.queue, "key": started.key, "worker": worker, "token": started.token}
-        if (row := db.execute(sql["held_by"], values).fetchone()) is None:
+        row = tx.one("held_by", queue=started.queue, key=started.key, worker=worker, token=started.token)
+        if row is None:
             continue
         statement = "count_call_death" if row[1] == Kind.KEYED else "count_death"
-        db.execute(sql[statement], {"id": row[0], "identity": started.identity})
+        tx.run(statement, id=row[0], identity=started.identity)
 
 
 _read_ids = msgspec.json.Decoder(list[int]).decode
@@ -61,7 +62,7 @@ class SettleResult(msgspec.Struct):
 
 
 def settle(
-    db: Any, sql: Sql, queue: QueueRow, worker: int, settlements: Sequence[Settlement], now: float
+    tx: Transaction, queue: QueueRow, worker: int, settlements: Sequence[Settlement], now: float
 ) -> SettleResult:
     """Record the ends of runs whose claim still holds."""
     settled = SettleResult()
@@ -69,7 +70,7 @@ def settle(
     ran: list[int] = []
     back: list[int] = []
     processed = failed = again = 0
-    for settlement in _still_held(db, sql, worker, settlements, settled.refused):
+    for settlement in _still_held(tx, worker, settlements, settled.refused):
         claim, verdict = settlement.claim, settlement.verdict
         settled.outbox += settlement.outbox or ()
         processed += verdict == "done" or settlement.done > 0
@@ -80,18 +81,18 @@ def settle(
             back.append(claim.ref)
         elif claim.kind:
             again += 1
-            _settle_merged(db, sql, settlement, now)
+            _settle_merged(tx, settlement, now)
         else:
             again += 1
-            db.execute(sql[f"settle_{verdict}"], _values(settlement, now))
+            tx.run(f"settle_{verdict}", **_values(settlement, now))
             if verdict == "bury":
                 gone.append(claim.ref)
     if gone:
-        db.execute(sql["settle_done"], {"ids": to_json(gone)})
-    waits = bool(ran) and _ran(db, sql, ran)
-    give_back(db, sql, back, unstarted=True)
+        tx.run("settle_done", ids=to_json(gone))
+    waits = bool(ran) and _ran(tx, ran)
+    give_back(tx, back, unstarted=True)
     if processed or failed:
-        db.execute(sql["count_runs"], {"queue": queue.id, "processed": processed, "failed": failed})
+        tx.run("count_runs", queue=queue.id, processed=processed, failed=failed)
     settled.waits = bool(settled.outbox or back or again or waits)
     return settled
 
@@ -107,76 +108,74 @@ def _values(settlement: Settlement, now: float) -> dict[str, Any]:
     }
 
 
-def _ran(db: Any, sql: Sql, ids: list[int]) -> bool:
+def _ran(tx: Transaction, ids: list[int]) -> bool:
     """Keyed and collecting jobs whose payloads are all finished. Returns whether more of some waits."""
     values = {"ids": to_json(ids)}
-    db.execute(sql["settle_ran"], values)
-    if db.execute(sql["settle_empty"], values).rowcount == len(ids):
+    tx.run("settle_ran", **values)
+    if tx.run("settle_empty", **values).rowcount == len(ids):
         return False
-    db.execute(sql["settle_next"], values)
+    tx.run("settle_next", **values)
     return True
 
 
-def _settle_merged(db: Any, sql: Sql, settlement: Settlement, now: float) -> None:
+def _settle_merged(tx: Transaction, settlement: Settlement, now: float) -> None:
     """A keyed or collecting job of which something is left: to be run again, buried or given back."""
     claim, verdict = settlement.claim, settlement.verdict
     values = _values(settlement, now)
     identities = [payload.identity for payload in claim.payloads]
     finished, rest = identities[: settlement.done], identities[settlement.done :]
     if not rest:
-        _ran(db, sql, [claim.ref])
+        _ran(tx, [claim.ref])
         return
     if finished:
-        db.execute(sql["finish_payloads"], {"id": claim.ref, "identities": to_json(finished)})
+        tx.run("finish_payloads", id=claim.ref, identities=to_json(finished))
     started = rest[: max(settlement.buried, 1)] if verdict != "release" else []
     if settlement.died and started and claim.kind is Kind.KEYED:
-        db.execute(sql["count_call_death"], {"id": claim.ref, "identity": rest[0]})
+        tx.run("count_call_death", id=claim.ref, identity=rest[0])
         values["died"] = False  # its calls have their own counts
     if claim.kind is Kind.KEYED:
-        db.execute(sql["uncount_payloads"], {"id": claim.ref, "started": to_json(started)})
+        tx.run("uncount_payloads", id=claim.ref, started=to_json(started))
     if verdict == "bury":
-        bury(db, sql, values, claim.kind, started, place=1)
+        bury(tx, values, claim.kind, started, place=1)
     elif claim.kind is Kind.KEYED and verdict != "release":
-        db.execute(sql["set_head"], {"id": claim.ref, "identity": rest[0]})
-    payloads_back(db, sql, {"ids": to_json([claim.ref]), "unstarted": 0})
+        tx.run("set_head", id=claim.ref, identity=rest[0])
+    payloads_back(tx, {"ids": to_json([claim.ref]), "unstarted": 0})
     if verdict in ("bury", "release"):
-        what_is_left(db, sql, values)
+        what_is_left(tx, values)
         return
     if verdict == "postpone" and not finished:
         values["error"] = claim.error  # it stays until the job succeeds
-    db.execute(sql["settle_again"], values)
+    tx.run("settle_again", **values)
 
 
-def bury(db: Any, sql: Sql, values: dict[str, Any], kind: Kind, identities: Sequence[str], *, place: int) -> None:
+def bury(tx: Transaction, values: dict[str, Any], kind: Kind, identities: Sequence[str], *, place: int) -> None:
     """Running or queued → dead: some payloads of a keyed or collecting job. They merge with those that are dead."""
     id = values["id"]
-    queue, key = db.execute(sql["key_of"], {"id": id}).fetchone()
+    queue, key = tx.one("key_of", id=id)
     where = {"queue": queue, "key": key}
-    db.execute(sql["plain_dead_as_payload"], where)
-    db.execute(sql["settle_bury"], values)
-    (morgue, _) = db.execute(sql["dead_at"], where).fetchone()
+    tx.run("plain_dead_as_payload", **where)
+    tx.run("settle_bury", **values)
+    (morgue, _) = tx.one("dead_at", **where)
     if kind is Kind.KEYED and identities:
-        db.execute(sql["bury_attempt"], {"morgue": morgue, "id": id, "place": place, "identity": identities[-1]})
-    lifted = {"id": id, "kind": kind, "place": place, "identities": to_json(list(identities))}
-    db.execute(sql["lift"], lifted)
-    lower(db, sql, id, to=morgue, place=2)
+        tx.run("bury_attempt", morgue=morgue, id=id, place=place, identity=identities[-1])
+    tx.run("lift", id=id, kind=kind, place=place, identities=to_json(list(identities)))
+    lower(tx, id, to=morgue, place=2)
 
 
-def lower(db: Any, sql: Sql, id: int, *, to: int, place: int) -> None:
+def lower(tx: Transaction, id: int, *, to: int, place: int) -> None:
     """Put payloads that were lifted from the row `id` down at the row `to`: equal ones become one."""
-    values = {"id": id, "to": to, "place": place}
     for step in ("lower_smaller", "lower_equal", "lower_rest"):
-        db.execute(sql[step], values)
+        tx.run(step, id=id, to=to, place=place)
 
 
-def what_is_left(db: Any, sql: Sql, values: dict[str, Any]) -> None:
+def what_is_left(tx: Transaction, values: dict[str, Any]) -> None:
     """A job of which something was buried, finished or deleted: gone, or queued like a new one."""
-    if not db.execute(sql["without_payloads"], values).rowcount:
-        db.execute(sql["settle_rest"], values)
+    if not tx.run("without_payloads", **values).rowcount:
+        tx.run("settle_rest", **values)
 
 
 def _still_held(
-    db: Any, sql: Sql, worker: int, settlements: Sequence[Settlement], refused: list[str]
+    tx: Transaction, worker: int, settlements: Sequence[Settlement], refused: list[str]
 ) -> list[Settlement]:
     """The settlements whose claim the worker still holds; the keys of all others are added to `refused`."""
     by_token: dict[int, list[Settlement]] = {}
@@ -185,8 +184,7 @@ def _still_held(
     good: list[Settlement] = []
     for token, group in by_token.items():
         ids = to_json([settlement.claim.ref for settlement in group])
-        values = {"ids": ids, "token": token, "worker": worker}
-        held = set(_read_ids(db.execute(sql["still_held"], values).fetchone()[0]))
+        held = set(_read_ids(tx.value("still_held", ids=ids, token=token, worker=worker)))
         for settlement in group:
             if settlement.claim.ref in held:
                 held.discard(settlement.claim.ref)  # the same claim twice in one turn is settled once
@@ -203,14 +201,14 @@ _read_claims = msgspec.json.Decoder(list[Claim]).decode
 _read_payloads = msgspec.json.Decoder(list[tuple[int, str, float, str, int, Headers | None, int]]).decode
 
 
-def next_token(db: Any, sql: Sql, now: float) -> int:
-    db.execute(sql["next_token"], {"microseconds": int(now * 1e6)})
-    token: int = db.execute(sql["token"]).fetchone()[0]
+def next_token(tx: Transaction, now: float) -> int:
+    tx.run("next_token", microseconds=int(now * 1e6))
+    token: int = tx.value("token")
     return token
 
 
 def claim(
-    db: Any, sql: Sql, queue: QueueRow, priorities: Sequence[int], worker: int, token: int, turn: Turn, now: float
+    tx: Transaction, queue: QueueRow, priorities: Sequence[int], worker: int, token: int, turn: Turn, now: float
 ) -> list[Claim]:
     """Hand out what is due, highest priority first."""
     if turn.limit <= 0 or queue.target or turn.epoch not in (0, queue.epoch):
@@ -226,62 +224,61 @@ def claim(
         "batch": turn.batch,
         "in_order": turn.in_order,
     }
-    statement = sql["claim_batches" if turn.batch > 1 or turn.in_order else "claim"]
+    statement = "claim_batches" if turn.batch > 1 or turn.in_order else "claim"
     left = turn.limit
     for priority in priorities:
-        left -= db.execute(statement, {**values, "priority": priority, "limit": left}).rowcount
+        left -= tx.run(statement, **values, priority=priority, limit=left).rowcount
         if left <= 0:
             break
     if left == turn.limit:
         return []
-    if (db.execute(sql["claimed_chars"], values).fetchone()[0] or 0) > CLAIM_CHARS:
-        db.execute(sql["unclaim"], values)
-    claims = _rows(db, sql, queue, worker, token)
+    if (tx.value("claimed_chars", **values) or 0) > CLAIM_CHARS:
+        tx.run("unclaim", **values)
+    claims = _rows(tx, queue, worker, token)
     merged = [claim for claim in claims if claim.kind]
     if merged:
-        idle = _run_payloads(db, sql, merged, turn, now)
+        idle = _run_payloads(tx, merged, turn, now)
         claims = [claim for claim in claims if claim.ref not in idle]
-        _fill(db, sql, claims)
+        _fill(tx, claims)
     return _in_order(claims, turn)
 
 
-def claimed(db: Any, sql: Sql, queue: QueueRow, worker: int, token: int, turn: Turn) -> list[Claim]:
+def claimed(tx: Transaction, queue: QueueRow, worker: int, token: int, turn: Turn) -> list[Claim]:
     """What a worker holds under a token."""
-    claims = _rows(db, sql, queue, worker, token)
-    _fill(db, sql, claims)
+    claims = _rows(tx, queue, worker, token)
+    _fill(tx, claims)
     return _in_order(claims, turn)
 
 
-def _rows(db: Any, sql: Sql, queue: QueueRow, worker: int, token: int) -> list[Claim]:
-    values = {"name": queue.name, "worker": worker, "token": token}
-    return _read_claims(db.execute(sql["claimed"], values).fetchone()[0])
+def _rows(tx: Transaction, queue: QueueRow, worker: int, token: int) -> list[Claim]:
+    return _read_claims(tx.value("claimed", name=queue.name, worker=worker, token=token))
 
 
-def _run_payloads(db: Any, sql: Sql, claims: list[Claim], turn: Turn, now: float) -> set[int]:
+def _run_payloads(tx: Transaction, claims: list[Claim], turn: Turn, now: float) -> set[int]:
     """Have payloads of the claims run; returns those jobs that there was no room for."""
     for kind, statement in ((Kind.KEYED, "run_calls"), (Kind.COLLECTING, "run_values")):
         ids = [claim.ref for claim in claims if claim.kind is kind]
         if ids:
             most = turn.max_payloads or MAX_PAYLOADS[kind]
-            db.execute(sql[statement], {"ids": to_json(ids), "now": now, "most": most})
+            tx.run(statement, ids=to_json(ids), now=now, most=most)
     values = {"ids": to_json([claim.ref for claim in claims]), "chars": CLAIM_CHARS}
     idle: set[int] = set()
-    if (db.execute(sql["running_chars"], values).fetchone()[0] or 0) > CLAIM_CHARS:
-        db.execute(sql["stop_running"], values)
-        idle = set(_read_ids(db.execute(sql["idle_claims"], values).fetchone()[0]))
-        give_back(db, sql, list(idle), unstarted=True)
-    db.execute(sql["leave_waiting"], {"ids": to_json([claim.ref for claim in claims if claim.ref not in idle])})
+    if (tx.value("running_chars", **values) or 0) > CLAIM_CHARS:
+        tx.run("stop_running", **values)
+        idle = set(_read_ids(tx.value("idle_claims", **values)))
+        give_back(tx, list(idle), unstarted=True)
+    tx.run("leave_waiting", ids=to_json([claim.ref for claim in claims if claim.ref not in idle]))
     return idle
 
 
-def _fill(db: Any, sql: Sql, claims: Sequence[Claim]) -> None:
+def _fill(tx: Transaction, claims: Sequence[Claim]) -> None:
     """Give the claims of keyed and collecting jobs their payloads."""
     merged = {claim.ref: claim for claim in claims if claim.kind}
     if not merged:
         return
     for claim in merged.values():
         claim.payloads = []
-    rows = db.execute(sql["running_payloads"], {"ids": to_json(list(merged))}).fetchone()[0]
+    rows = tx.value("running_payloads", ids=to_json(list(merged)))
     for ref, body, score, identity, attempt, headers, deaths in _read_payloads(rows):
         merged[ref].payloads.append(Payload(body, score, identity, attempt, headers, deaths))
 

@@ -48,10 +48,10 @@ class DatabaseWait:
             except RuntimeError:
                 pass  # the thread is being woken already
 
-    def wait(self, next_due: str, queues: Collection[str], timeout_s: float) -> set[str]:
+    def wait(self, queues: Collection[str], timeout_s: float) -> set[str]:
         """The queues that have a job due. Waits up to `timeout_s` for one."""
         deadline = time.monotonic() + timeout_s
-        names = {"names": to_json(list(queues))}
+        names = to_json(list(queues))
         nudges = self._nudges
         bell = threading.Lock()
         bell.acquire()
@@ -60,9 +60,9 @@ class DatabaseWait:
             while True:
                 # The counters and the version are read before looking, so a job stored after the look causes another.
                 wakes = self._wakes
-                with self._db.watch() as db:
-                    version = self._db.version(db)
-                    dues = {name: due for name, due in db.execute(next_due, names).fetchall() if due is not None}
+                with self._db.watch() as tx:
+                    version = self._db.version(tx)
+                    dues = {name: due for name, due in tx.all("next_due", names=names) if due is not None}
                 now = self._clock.now()
                 ready = {name for name, due in dues.items() if due <= now}
                 if ready or nudges != self._nudges or time.monotonic() >= deadline:
@@ -77,6 +77,6 @@ class DatabaseWait:
             if marks != (self._wakes, self._nudges):
                 return
             bell.acquire(timeout=min(TICK_S, left))
-            with self._db.watch() as db:
-                if self._db.version(db) != version:
+            with self._db.watch() as tx:
+                if self._db.version(tx) != version:
                     return

@@ -44,8 +44,8 @@ def test_a_new_file_is_ours_and_in_wal_mode(broker: SQLiteBroker, path: Path) ->
 def test_every_connection_is_as_synchronous_as_it_was_told(path: Path, option: str, number: int) -> None:
     database = Database(path, synchronous=option)
     for connect in (database.write, database.read, database.watch):
-        with connect() as db:
-            assert db.execute("PRAGMA synchronous").fetchone() == (number,)
+        with connect() as tx:
+            assert tx.connection.execute("PRAGMA synchronous").fetchone() == (number,)
     database.close()
 
 
@@ -64,14 +64,14 @@ def test_a_transaction_that_fails_leaves_nothing(path: Path) -> None:
     database = Database(path)
 
     def die_midway() -> None:
-        with database.write() as db:
-            db.execute("INSERT INTO queues (name, shards) VALUES ('half', 1)")
+        with database.write() as tx:
+            tx.connection.execute("INSERT INTO queues (name, shards) VALUES ('half', 1)")
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         die_midway()
-    with database.write() as db:
-        assert db.execute("SELECT count(*) FROM queues").fetchone() == (0,)
+    with database.write() as tx:
+        assert tx.connection.execute("SELECT count(*) FROM queues").fetchone() == (0,)
     database.close()
 
 
@@ -94,9 +94,9 @@ def test_an_older_file_is_brought_up_to_date(broker: SQLiteBroker, path: Path) -
     put(broker, "a")
     broker.close()
     database = newer(path)
-    with database.read() as db:
-        assert db.execute("SELECT name, colour FROM queues").fetchall() == [("q", None)]
-        assert db.execute("SELECT count(*) FROM jobs").fetchone() == (1,)
+    with database.read() as tx:
+        assert tx.connection.execute("SELECT name, colour FROM queues").fetchall() == [("q", None)]
+        assert tx.connection.execute("SELECT count(*) FROM jobs").fetchone() == (1,)
     database.close()
     assert pragma(path, "user_version") == VERSION + 1
 

@@ -51,14 +51,14 @@ def test_a_lock_that_ends_in_time_is_not_noticed(broker: SQLiteBroker, path: Pat
 
 def fill(broker: SQLiteBroker) -> None:
     """Leave no room for another page."""
-    with broker._db.write() as db:
-        pages = db.execute("PRAGMA page_count").fetchone()[0]
-        db.execute(f"PRAGMA max_page_count = {pages}")
+    with broker._db.write() as tx:
+        pages = tx.connection.execute("PRAGMA page_count").fetchone()[0]
+        tx.connection.execute(f"PRAGMA max_page_count = {pages}")
 
 
 def make_room(broker: SQLiteBroker) -> None:
-    with broker._db.write() as db:
-        db.execute("PRAGMA max_page_count = 1000000")
+    with broker._db.write() as tx:
+        tx.connection.execute("PRAGMA max_page_count = 1000000")
 
 
 def test_a_full_disk_stores_all_of_a_call_or_nothing(broker: SQLiteBroker) -> None:
@@ -187,8 +187,8 @@ def test_what_cannot_even_be_read_is_not_called_read_only(folder: Path) -> None:
 
 def test_what_sqlite_itself_calls_read_only_is_called_so(broker: SQLiteBroker) -> None:
     """Whatever the reason is, as long as it is so."""
-    with broker._db.write() as db:
-        db.execute("PRAGMA query_only = 1")
+    with broker._db.write() as tx:
+        tx.connection.execute("PRAGMA query_only = 1")
     with pytest.raises(ConfigError, match=r"jobs\.db is read-only: .*readonly"):
         put(broker, "a")
 

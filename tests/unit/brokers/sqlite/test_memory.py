@@ -203,6 +203,6 @@ def test_its_errors_name_it_as_users_do() -> None:
     broker = MemoryBroker()
     with (
         pytest.raises(BrokerRefusedError, match="The database memory: refused: no such table"),
-        broker._db.read() as db,
+        broker._db.read() as tx,
     ):
-        db.execute("SELECT * FROM pigeons")
+        tx.connection.execute("SELECT * FROM pigeons")
