@@ -33,9 +33,9 @@ def reach(place: str) -> None:
         act()
 
 
-#: "inside settle" is inside SQLite's transaction, and "inside enqueue" after each part of what is stored there;
-#: "inside call" is when Redis was asked and has not answered; those of the table are the poller's, between DynamoDB
-#: and SQS.
+#: "inside settle" is inside SQLite's transaction. "inside enqueue" is there too, after each part of what is stored; a
+#: single plain job is one statement and does not reach it. "inside call" is when Redis was asked and has not answered.
+#: Those of the table are the poller's, between DynamoDB and SQS.
 PLACES = (
     *("after claim", "mid job", "before settle", "inside settle", "after settle", "during renew", "after renew"),
     *("inside enqueue", "inside call"),

@@ -14,7 +14,7 @@ from ...broker import Answer, Capabilities, Turn
 from ...clock import Clock, SystemClock
 from ...errors import ConfigError, LeaseLost
 from ...failpoints import armed, reach
-from ...jobs.data import NewJob, StartedRun, Status, WorkerView
+from ...jobs.data import Kind, NewJob, StartedRun, Status, WorkerView
 from ...urls import Url
 from ..shared import MAX_TIMEOUT_S, REMEMBER_DEAD_S, REMEMBER_ENDED_S, check_jobs, check_shards, due_at
 from . import enqueue, inspect, operate, repair, reshard
@@ -84,8 +84,10 @@ class SQLiteBroker:
     def enqueue(self, jobs: Sequence[NewJob]) -> None:
         check_jobs(jobs)
         self._store.ensure_queues(jobs)
-        with self._db.write() as tx:
-            self._insert(tx, jobs, self._clock.now())
+        alone = len(jobs) == 1 and jobs[0].kind is Kind.PLAIN
+        if not (alone and enqueue.insert_alone(self._store, jobs[0], self._clock.now())):
+            with self._db.write() as tx:
+                self._insert(tx, jobs, self._clock.now())
         self._waiting.wake()
 
     def _insert(self, tx: Transaction, jobs: Sequence[NewJob], now: float) -> None:

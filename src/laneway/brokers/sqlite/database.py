@@ -125,6 +125,11 @@ class Database:
                     connection.execute("ROLLBACK")
                 raise
 
+    def run_alone(self, statement: str, values: Sequence[Any]) -> int:
+        """Run one statement of `queries/` as a transaction of its own. Returns how many rows it changed."""
+        with self._connection("write") as connection:
+            return self._patiently(connection, self.statements[statement], values).rowcount
+
     @contextmanager
     def read(self) -> Iterator[Transaction]:
         """A connection for reading. It does not block writers, and writers do not block it."""
@@ -220,13 +225,13 @@ class Database:
     def _begin(self, connection: sqlite3.Connection) -> None:
         self._patiently(connection, "BEGIN IMMEDIATE")
 
-    def _patiently(self, connection: sqlite3.Connection, statement: str) -> sqlite3.Cursor:
+    def _patiently(self, connection: sqlite3.Connection, statement: str, values: Sequence[Any] = ()) -> sqlite3.Cursor:
         # SQLite's own wait sleeps up to 100 ms between tries. Ours sleeps for shorter, random times.
         deadline = time.monotonic() + self._timeout_s
         pause_s = 0.0002
         while True:
             try:
-                return connection.execute(statement)
+                return connection.execute(statement, values)
             except sqlite3.OperationalError as error:
                 if not _is_busy(error) or time.monotonic() > deadline:
                     raise

@@ -18,6 +18,7 @@ from ...jobs.merge import due_on_arrival, due_when_queued, next_score, quiet_unt
 from ..shared import CHUNK, CHUNK_CHARS, another_kind, due_at
 from .database import Transaction
 from .queues import QueueRow, to_json
+from .store import Store
 
 
 class _KeyRow(msgspec.Struct, array_like=True):
@@ -209,6 +210,23 @@ def _time(quoted: str) -> float | None:
     return None if quoted == "NULL" else float(quoted)
 
 
+def plain_row(job: NewJob, queue: QueueRow, now: float) -> tuple[Any, ...]:
+    """The row of a plain job."""
+    at = due_at(now, job.delay_s, job.perform_at)
+    headers = to_json(job.headers) if job.headers else None
+    shard = queue.shard_of(job.key)
+    return queue.id, shard, job.key, job.body, job.score or 0.0, at, job.priority, job.expires, headers
+
+
+def insert_alone(store: Store, job: NewJob, now: float) -> bool:
+    """Store one plain job in one statement. False if it is not stored: its key exists, or the shards have changed."""
+    epoch, known = store.known
+    queue = known.get(job.queue)  # another thread may have just closed the broker, which empties the cache
+    if queue is None:
+        return False
+    return store.db.run_alone("enqueue_alone", (*plain_row(job, queue, now), epoch)) == 1
+
+
 def insert(tx: Transaction, jobs: Sequence[NewJob], known: Mapping[str, QueueRow], now: float) -> None:
     """Store jobs, in as few statements as will do."""
     rows: list[tuple[Any, ...]] = []
@@ -219,18 +237,14 @@ def insert(tx: Transaction, jobs: Sequence[NewJob], known: Mapping[str, QueueRow
         if job.kind is not Kind.PLAIN:
             merged.append(job)
         else:
-            queue = known[job.queue]
-            at = due_at(now, job.delay_s, job.perform_at)
-            headers = to_json(job.headers) if job.headers else None
-            shard = queue.shard_of(job.key)
-            row = (queue.id, shard, job.key, job.body, job.score or 0.0, at, job.priority, job.expires, headers)
+            row = plain_row(job, known[job.queue], now)
             if "\0" in job.body or "\0" in job.key:  # SQLite's JSON would end the text there
                 _insert_chunk(tx, rows, merged, known, now)
                 rows, merged, chars = [], [], 0
                 tx.run_many("enqueue_one", [row])
                 continue
             rows.append(row)
-            size += len(headers or "")
+            size += len(row[-1] or "")
         chars += size
         if len(rows) + len(merged) >= CHUNK or chars >= CHUNK_CHARS:
             _insert_chunk(tx, rows, merged, known, now)

@@ -22,11 +22,11 @@ class Store:
         self.waiting = DatabaseWait(db, clock)
         #: The queues, and the epoch in which they were read; it changes when the shards of any of them do. One
         #: value, because another thread may read them again at any time, and from an older snapshot.
-        self._known: tuple[int, dict[str, QueueRow]] = (0, {})
+        self.known: tuple[int, dict[str, QueueRow]] = (0, {})
 
     def forget(self) -> None:
         """Drop the cached queues."""
-        self._known = (0, {})
+        self.known = (0, {})
 
     def read_queues(self) -> dict[str, QueueRow]:
         """Read every queue."""
@@ -38,12 +38,12 @@ class Store:
         # The epoch first: if it grows in between, the queues are read once too often, not once too rarely.
         epoch: int = tx.value("epoch")
         known = queues(tx)
-        self._known = (epoch, known)
+        self.known = (epoch, known)
         return known
 
     def current_queues(self, tx: Transaction, names: Collection[str]) -> dict[str, QueueRow]:
         """Within a transaction: these queues with their shards as they are now, whichever process changed them."""
-        epoch, known = self._known
+        epoch, known = self.known
         if tx.value("epoch") == epoch and known.keys() >= set(names):
             return known
         return self.read_queues_in(tx)
@@ -51,7 +51,7 @@ class Store:
     def queue(self, name: str) -> QueueRow:
         """A queue; raises NoQueueError if there is none."""
         self.db.check_file()
-        queue = self._known[1].get(name) or self.read_queues().get(name)
+        queue = self.known[1].get(name) or self.read_queues().get(name)
         if queue is None:
             raise unknown_queue(name)
         return queue
@@ -68,9 +68,8 @@ class Store:
         """Make new queues and priorities, before the jobs that use them first."""
         self.db.check_file()
         for name, priority in {(job.queue, job.priority) for job in jobs}:
-            if name not in self._known[1]:
-                self.declare(name, DEFAULT_SHARDS)
-            if priority not in self.queue(name).priorities:
+            queue = self.known[1].get(name) or self.declare(name, DEFAULT_SHARDS)
+            if priority not in queue.priorities:
                 with self.db.write() as tx:
                     add_priority(tx, name, priority)
                 self.read_queues()

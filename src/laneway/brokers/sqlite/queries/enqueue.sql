@@ -11,6 +11,13 @@ SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]'), json_extract(va
  WHERE true
     ON CONFLICT (queue, key) DO NOTHING;
 
+-- name: enqueue_alone
+-- The same for one job, as a transaction of its own. The last value is the epoch that the caller knows: if the shards
+-- of any queue have changed since, nothing is stored.
+INSERT INTO jobs (queue, shard, key, payload, score, perform_at, priority, expires, headers)
+SELECT ?, ?, ?, ?, ?, ?, ?, ?, ? FROM meta WHERE id = 1 AND epoch = ?
+    ON CONFLICT (queue, key) DO NOTHING;
+
 -- name: enqueue_one
 -- The same for one job, whose texts SQLite's JSON would cut off at a NUL.
 INSERT INTO jobs (queue, shard, key, payload, score, perform_at, priority, expires, headers)
