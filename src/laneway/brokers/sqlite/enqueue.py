@@ -45,7 +45,7 @@ _read_known = msgspec.json.Decoder(list[tuple[int, str, int, str]]).decode
 
 
 class _KeyMerge:
-    """What there is of one key, and what is being added to it."""
+    """The stored job of one key, and what this enqueue adds to it."""
 
     def __init__(self, stored: _KeyRow | None, kind: Kind) -> None:
         self.kind = stored.kind if stored else kind
@@ -63,7 +63,7 @@ class _KeyMerge:
         #: The scores of those that are queued, as far as they matter here, and the identities of those that run.
         self.queued: dict[str, float] = {}
         self.ran: set[str] = set()
-        #: A score was lowered: what the largest is can only be read anew.
+        #: A score was lowered, so the largest must be read again.
         self.unsure = False
         self.moved = False
 
@@ -181,7 +181,7 @@ def _add(
 
 
 def _read(tx: Transaction, jobs: Sequence[NewJob], known: Mapping[str, QueueRow]) -> dict[tuple[str, str], _KeyMerge]:
-    """What there is of the jobs' keys."""
+    """Read the stored jobs of the jobs' keys."""
     names = {queue.id: name for name, queue in known.items()}
     wanted = dict.fromkeys((known[job.queue].id, job.key) for job in jobs)
     most = max(job.quiet.max_size or 0 if job.quiet else 0 for job in jobs)

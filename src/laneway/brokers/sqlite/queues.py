@@ -20,19 +20,19 @@ def to_json(value: Any) -> str:
 
 
 class QueueRow(msgspec.Struct, frozen=True):
-    """What the broker knows of a queue by heart."""
+    """The cached row of a queue."""
 
     name: str
     id: int
     shards: int
-    #: Others may have added to them since: whoever claims or lists reads them anew.
+    #: Another process may have added to them since, so claiming and listing read them again.
     priorities: tuple[int, ...]
     epoch: int = 1
     #: The shard count that it is being changed to, or 0.
     target: int = 0
 
     def shard_of(self, key: str) -> int:
-        """Where a job of this key is to be put now."""
+        """The shard into which a job of this key goes now."""
         return shard_of(key, self.target or self.shards)
 
 
@@ -45,7 +45,7 @@ def queues(tx: Transaction) -> dict[str, QueueRow]:
 
 
 def add_priority(tx: Transaction, name: str, priority: int) -> None:
-    """Have a queue's jobs of a priority looked for."""
+    """Add a priority to those that a queue's claims look for."""
     queue = queues(tx)[name]  # within the transaction: another process may be adding one of its own
     priorities = sorted({*queue.priorities, priority}, reverse=True)
     tx.run("set_priorities", queue=queue.id, priorities=to_json(priorities))

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ...app import Laneway
 
 #: The queue whose morgue keeps payloads without a job.
-FOUND = "lost-and-found"
+LOST_AND_FOUND = "lost-and-found"
 PAGE = 5_000
 
 _read_ids = msgspec.json.Decoder(list[int]).decode
@@ -47,10 +47,10 @@ class SQLiteHealth:
     def repair(self) -> list[str]:
         store = self._store
         with store.db.write() as tx:
-            mended = repair(tx, store.clock.now())
+            repaired = repair(tx, store.clock.now())
         store.read_queues()
         store.waiting.wake()
-        return mended
+        return repaired
 
     def duties(self, queues: Collection[str]) -> Sequence[Duty]:
         return ()
@@ -72,17 +72,17 @@ def check(tx: Transaction, place: str) -> list[Finding]:
     counted = [
         ("lost-queues", len(tx.all("strays")), "Queues that are gone and have left jobs behind"),
         ("no-shards", tx.value("queues_without_shards"), "Queues without shards"),
-        ("unknown-worker", tx.value("claims_of_nobody"), "Jobs claimed by a worker that does not exist"),
+        ("unknown-worker", tx.value("claims_without_worker"), "Jobs claimed by a worker that does not exist"),
         (
             "wrong-shard",
             sum(len(rows) for _, rows in _in_wrong_shard(tx)),
             "Jobs in the wrong shard, where no worker looks",
         ),
         ("mistimed", len(_ids(tx, "mistimed")), "Keyed jobs that are not due with their earliest call"),
-        ("queued-and-running", len(_ids(tx, "torn")), "Jobs queued and running at once"),
+        ("queued-and-running", len(_ids(tx, "queued_and_running")), "Jobs queued and running at once"),
         (
             "no-payload",
-            len(_ids(tx, "hollow")) + len(_ids(tx, "hollow_dead")),
+            len(_ids(tx, "jobs_without_payloads")) + len(_ids(tx, "dead_without_payloads")),
             "Jobs without any payload",
         ),
         ("no-job", len(_ids(tx, "orphans")), "Payloads without a job"),
@@ -100,11 +100,11 @@ def repair(tx: Transaction, now: float) -> list[str]:
     done = []
     strays = [queue for (queue,) in tx.all("strays")]
     for queue in strays:
-        tx.run("make_stray", queue=queue, name=f"{FOUND}-{queue}", shards=DEFAULT_SHARDS)
-    done.append((len(strays), f"Queues that were gone, and are {FOUND}-… now"))
-    mended = tx.run("mend_shards", shards=DEFAULT_SHARDS).rowcount
-    done.append((mended, f"Queues without shards that have {DEFAULT_SHARDS} now"))
-    if strays or mended:
+        tx.run("make_stray", queue=queue, name=f"{LOST_AND_FOUND}-{queue}", shards=DEFAULT_SHARDS)
+    done.append((len(strays), f"Queues that were gone, and are {LOST_AND_FOUND}-… now"))
+    repaired = tx.run("repair_shards", shards=DEFAULT_SHARDS).rowcount
+    done.append((repaired, f"Queues without shards that have {DEFAULT_SHARDS} now"))
+    if strays or repaired:
         tx.run("next_epoch")
     claimed = tx.all("claims_of_the_dead")
     given_back = 0
@@ -118,27 +118,27 @@ def repair(tx: Transaction, now: float) -> list[str]:
         tx.run(statement, rows=to_json(rows))
         moved += len(rows)
     done.append((moved, "Jobs moved to the shard that they belong to"))
-    torn = _ids(tx, "torn")
-    give_back(tx, torn, unstarted=False)
-    done.append((len(torn), "Jobs that were queued and running at once, and are queued now"))
+    queued_and_running = _ids(tx, "queued_and_running")
+    give_back(tx, queued_and_running, unstarted=False)
+    done.append((len(queued_and_running), "Jobs that were queued and running at once, and are queued now"))
     orphans = _ids(tx, "orphans")
     if orphans:
-        tx.run("make_queue", name=FOUND, shards=1)
+        tx.run("make_queue", name=LOST_AND_FOUND, shards=1)
         values = {
-            "queue": queues(tx)[FOUND].id,
+            "queue": queues(tx)[LOST_AND_FOUND].id,
             "ids": to_json(orphans),
             "now": now,
             "error": "Its job was gone; it was found by laneway check --repair.",
         }
         tx.run("bury_orphans", **values)
         tx.run("delete_payloads", **values)
-    done.append((len(orphans), f"Payloads without a job put into the morgue of the queue {FOUND}"))
-    hollow, hollow_dead = _ids(tx, "hollow"), _ids(tx, "hollow_dead")
-    for id in hollow:
+    done.append((len(orphans), f"Payloads without a job put into the morgue of the queue {LOST_AND_FOUND}"))
+    empty, empty_dead = _ids(tx, "jobs_without_payloads"), _ids(tx, "dead_without_payloads")
+    for id in empty:
         tx.run("remove_job", id=id)
-    for id in hollow_dead:
+    for id in empty_dead:
         tx.run("delete_dead", id=id)
-    done.append((len(hollow) + len(hollow_dead), "Jobs without any payload removed"))
+    done.append((len(empty) + len(empty_dead), "Jobs without any payload removed"))
     mistimed = _ids(tx, "mistimed")
     for id in mistimed:
         tx.run("due_again", id=id)
@@ -157,9 +157,9 @@ def _in_wrong_shard(tx: Transaction) -> Iterator[tuple[str, list[tuple[int, int]
             place = ""
             while True:
                 rows = tx.all(look, queue=queue.id, place=place, limit=PAGE)
-                astray = [(id, right) for id, key, shard in rows if (right := shard_of(key, queue.shards)) != shard]
-                if astray:
-                    yield move, astray
+                wrong = [(id, right) for id, key, shard in rows if (right := shard_of(key, queue.shards)) != shard]
+                if wrong:
+                    yield move, wrong
                 if len(rows) < PAGE:
                     break
                 place = rows[-1][1]

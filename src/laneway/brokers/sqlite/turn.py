@@ -53,7 +53,7 @@ _read_ids = msgspec.json.Decoder(list[int]).decode
 class SettleResult(msgspec.Struct):
     """What came of a turn's settlements."""
 
-    #: Keys whose claim belongs to somebody else by now.
+    #: Keys whose claim another worker holds by now.
     refused: list[str] = []
     #: What the runs have enqueued; the caller stores it in the same transaction.
     outbox: list[NewJob] = []

@@ -25,9 +25,9 @@ class DatabaseWait:
     def __init__(self, db: Database, clock: Clock) -> None:
         self._db = db
         self._clock = clock
-        #: One lock for each waiting thread, which the thread cannot acquire until it is woken. (A Condition makes such
-        #: a lock for every tick, which is half of what an idle worker would cost.)
-        self._bells: list[threading.Lock] = []
+        #: A lock for each waiting thread. The thread cannot acquire it until another thread releases it. (A Condition
+        #: makes such a lock for every tick, which is half of what an idle worker would cost.)
+        self._sleepers: list[threading.Lock] = []
         self._wakes = 0
         self._nudges = 0
 
@@ -42,9 +42,9 @@ class DatabaseWait:
         self._wake_all()
 
     def _wake_all(self) -> None:
-        for bell in tuple(self._bells):
+        for lock in tuple(self._sleepers):
             try:
-                bell.release()
+                lock.release()
             except RuntimeError:
                 pass  # the thread is being woken already
 
@@ -53,9 +53,9 @@ class DatabaseWait:
         deadline = time.monotonic() + timeout_s
         names = to_json(list(queues))
         nudges = self._nudges
-        bell = threading.Lock()
-        bell.acquire()
-        self._bells.append(bell)
+        lock = threading.Lock()
+        lock.acquire()
+        self._sleepers.append(lock)
         try:
             while True:
                 # The counters and the version are read before looking, so a job stored after the look causes another.
@@ -68,15 +68,15 @@ class DatabaseWait:
                 if ready or nudges != self._nudges or time.monotonic() >= deadline:
                     return ready
                 soonest = min((due - now for due in dues.values()), default=timeout_s)
-                self._sleep(bell, min(deadline, time.monotonic() + soonest), (wakes, nudges), version)
+                self._sleep(lock, min(deadline, time.monotonic() + soonest), (wakes, nudges), version)
         finally:
-            self._bells.remove(bell)
+            self._sleepers.remove(lock)
 
-    def _sleep(self, bell: threading.Lock, until: float, marks: tuple[int, int], version: int) -> None:
+    def _sleep(self, lock: threading.Lock, until: float, marks: tuple[int, int], version: int) -> None:
         while (left := until - time.monotonic()) > 0:
             if marks != (self._wakes, self._nudges):
                 return
-            bell.acquire(timeout=min(TICK_S, left))
+            lock.acquire(timeout=min(TICK_S, left))
             with self._db.watch() as tx:
                 if self._db.version(tx) != version:
                     return

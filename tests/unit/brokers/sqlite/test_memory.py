@@ -127,7 +127,7 @@ class Waiter:
         self.ready: set[str] = set()
         self._thread = threading.Thread(target=self._main, args=(broker,))
         self._thread.start()
-        while not broker._waiting._bells:
+        while not broker._waiting._sleepers:
             self._thread.join(0.001)
 
     def _main(self, broker: MemoryBroker) -> None:

@@ -28,7 +28,7 @@ ALLOWED = {
     "claims_of_the_dead",
     "untidy",
     "count_running",
-    "claims_of_nobody",
+    "claims_without_worker",
     # It ends at the first row that it finds.
     "any_endings",
     # Once, when resharding begins.
@@ -37,9 +37,9 @@ ALLOWED = {
     "orphans",
     "strays",
     "mistimed",
-    "hollow",
-    "hollow_dead",
-    "torn",
+    "jobs_without_payloads",
+    "dead_without_payloads",
+    "queued_and_running",
     "unreadable_filters",
     "drop_unreadable_filters",
     # Somebody asks for all of them.

@@ -1,4 +1,4 @@
--- The second half of a turn: what is due is handed out; and when the next job is due.
+-- The second half of a turn: claims due jobs. Also: when the next job is due.
 
 -- name: claim
 -- queued → running: the jobs of one priority that are due, oldest first. Each shard gives its :limit oldest, and of
@@ -107,8 +107,8 @@ SELECT json_group_array(json_array(:name, id, key, token, json(quote(perform_at)
 
 -- name: next_due
 -- When the earliest job of each of the queues :names is due; long ago for one that is being resharded, so that
--- whoever waits goes and helps; no row for one that is paused. It reads shards and priorities itself: others may have
--- added some.
+-- the waiting worker helps to reshard it; no row for one that is paused. It reads shards and priorities itself, because
+-- another process may have added some.
 WITH RECURSIVE shard (queue, number, shards) AS (
     SELECT id, 0, shards FROM queues
      WHERE name IN (SELECT value FROM json_each(:names)) AND (paused = 0 OR target > 0)

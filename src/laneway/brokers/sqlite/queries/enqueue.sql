@@ -1,8 +1,8 @@
--- Jobs in: plain ones in one statement, keyed and collecting ones merged with what there is of their keys.
+-- Stores plain jobs in one statement; merges keyed and collecting jobs with the stored job of their key.
 
 -- name: enqueue
 -- :jobs is [[queue, shard, key, payload, score, perform_at, priority, expires, headers], …]. Nothing → queued.
--- A key that is queued or running already stays as it is: that is what makes a repeat harmless.
+-- A key that is queued or running already stays as it is, so a repeat is harmless.
 INSERT INTO jobs (queue, shard, key, payload, score, perform_at, priority, expires, headers)
 SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]'), json_extract(value, '$[2]'),
        json_extract(value, '$[3]'), json_extract(value, '$[4]'), json_extract(value, '$[5]'),
@@ -25,7 +25,7 @@ VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
     ON CONFLICT (queue, key) DO NOTHING;
 
 -- name: key_states
--- What there is of the keys :keys ([[queue, key], …]) already. Times are quoted, because JSON would round them; of
+-- The stored jobs of the keys :keys ([[queue, key], …]). Times are quoted, because JSON would round them; of
 -- payloads :most at most are counted.
 SELECT json_group_array(json_array(
            j.queue, j.key, j.id, j.kind, j.worker IS NOT NULL, quote(j.perform_at), quote(j.not_before),
@@ -72,7 +72,7 @@ SELECT j.id, 0, json_extract(n.value, '$[2]'), json_extract(n.value, '$[3]'), js
 SELECT EXISTS (SELECT 1 FROM endings);
 
 -- name: forget_ending
--- What was cancelled and has been enqueued again is not cancelled any more.
+-- A cancelled job that is enqueued again is not cancelled any more.
 DELETE FROM endings WHERE queue = ? AND key = ? AND identity = ?;
 
 -- name: add_payload

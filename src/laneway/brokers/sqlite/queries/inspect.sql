@@ -1,4 +1,4 @@
--- What there is, for whoever asks.
+-- Reads jobs, queues and workers for status, find, stats and lags.
 
 -- name: stats
 SELECT q.name, q.shards, q.processed, q.failed, q.paused,
@@ -13,7 +13,7 @@ SELECT q.name, q.shards, q.processed, q.failed, q.paused,
 
 -- name: dues
 -- When the earliest queued job of each shard of :queue is due; NULL for one that has none. It reads shards and
--- priorities itself: others may have added some.
+-- priorities itself, because another process may have added some.
 WITH RECURSIVE shard (number, shards) AS (
     SELECT 0, shards FROM queues WHERE id = :queue
     UNION ALL SELECT number + 1, shards FROM shard WHERE number + 1 < shards

@@ -1,4 +1,4 @@
--- Workers, their leases, and what the dead have left.
+-- Workers, their leases, and the claims of dead workers.
 
 -- name: join
 INSERT INTO workers (name, host, pid, queues, concurrency, lease_s, started_at, seen_at, shards)

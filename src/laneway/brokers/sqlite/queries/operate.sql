@@ -1,4 +1,4 @@
--- What people do to jobs.
+-- Cancels, reschedules, runs now, buries, deletes and revives jobs.
 
 -- name: remove_job
 -- queued → gone
@@ -17,7 +17,7 @@ INSERT INTO endings (queue, key, identity, status, ended_at) VALUES (:queue, :ke
     ON CONFLICT (queue, key, identity) DO UPDATE SET status = excluded.status, ended_at = excluded.ended_at;
 
 -- name: forget_head
--- The call for which a key rests is gone: the others begin anew.
+-- The call for which a key rests is gone: the others start again with all their retries.
 UPDATE jobs SET not_before = NULL, retry_count = -1, error = NULL WHERE id = :id AND worker IS NULL;
 
 -- name: due_again

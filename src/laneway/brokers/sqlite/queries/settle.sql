@@ -1,4 +1,4 @@
--- The first half of a turn: what becomes of jobs whose run has ended. Payloads are moved by payloads.sql.
+-- The first half of a turn: settles jobs whose run has ended. `payloads.sql` moves their payloads.
 
 -- name: turn_begin
 -- A living worker's id, its last turn on the queue, and the queue's priorities as they are now. No row: the worker
