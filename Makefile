@@ -51,6 +51,7 @@ format: .venv/dev.stamp ## put the code into its format, and fix what ruff can f
 # Redis needs the servers that tests start. PEERS=/path/to/python compares with other systems, see bench/redis_peers.py.
 bench: .venv/dev.stamp ## measure how fast jobs go in and out, what idling costs, and what a long life does to memory
 	.venv/bin/python bench/drain.py $(ARGS)
+	.venv/bin/python bench/sqlite_enqueue.py $(if $(PEERS),--peers $(PEERS))
 	.venv/bin/python bench/idle.py
 	.venv/bin/python bench/keys.py
 	.venv/bin/python bench/memory.py
