@@ -55,6 +55,7 @@ bench: .venv/dev.stamp ## measure how fast jobs go in and out, what idling costs
 	.venv/bin/python bench/idle.py
 	.venv/bin/python bench/keys.py
 	.venv/bin/python bench/memory.py
+	.venv/bin/python bench/first_enqueue.py
 	.venv/bin/python bench/redis_drain.py
 	.venv/bin/python bench/redis_enqueue.py $(if $(PEERS),--peers $(PEERS))
 	.venv/bin/python bench/redis_publish.py

@@ -149,6 +149,18 @@ class Laneway(TaskDeclarations, ListenerDeclarations, Enqueuer, Publisher):
         """The queues of the app's tasks, in the order of their declaration."""
         return list(dict.fromkeys(task.options.queue or DEFAULT_QUEUE for task in self.registry))
 
+    def open(self) -> None:
+        """Connect to the broker and make the queues of the app's tasks, which the first `enqueue` would have to do.
+
+        For a program that should be quick from its first request on, such as a web server: call it when the server
+        starts. It may be called at any time, from any thread, and again: after `close`, and in a process that was
+        forked, which has no connections of its parent's. Raises BrokerError if the broker is away or refuses, and
+        ConfigError if its URL leads nowhere.
+        """
+        for queue in self.queues():
+            self.broker.declare(queue, self.shards_of(queue))
+            self._made.add(queue)
+
     def __repr__(self) -> str:
         return f"<Laneway {self.name or ''} on {self.url}>"
 

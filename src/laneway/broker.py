@@ -251,7 +251,11 @@ class CoreBroker(Protocol):
     # -- jobs in ---------------------------------------------------------------------------------------
 
     def declare(self, queue: str, shards: int) -> int:
-        """Make a queue if it does not exist. Returns its shard count: the stored one is the truth."""
+        """Make a queue if it does not exist. Returns its shard count: the stored one is the truth.
+
+        A broker does here what the first `enqueue` would have to do before it stores a job: it connects, looks up and
+        loads.
+        """
         ...
 
     def enqueue(self, jobs: Sequence[NewJob]) -> None:

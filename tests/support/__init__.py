@@ -39,6 +39,7 @@ Programs and apps:
 - `in_process_shop`: Quick, a shop whose commands run inside this process
 - `worker_processes`: Site, a database, a history and real `laneway worker` processes
 - `programs/`: the program that those worker processes run
+- `opened_app`: a process that opens an app, and what its first `enqueue` then still opens or imports
 - `publish_app`: an app on a broker that records the jobs it receives
 - `argument_types`: argument types and class tasks, one of every kind that users write
 - `event_listener`: a worker that listens for orders and writes each to a file

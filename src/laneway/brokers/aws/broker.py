@@ -63,10 +63,11 @@ class AWSBroker:
         return cls(AWSSettings.from_url(url))
 
     def declare(self, queue: str, shards: int) -> int:
-        """Note a queue; SQS has no shards. The first use reports it if it is missing."""
+        """Note a queue, and look it up; SQS has no shards. The first use reports it if it is missing."""
         check_shards(queue, shards)
         self.account.queues.declare(queue)
         self.account.tables.declare(queue)
+        self.account.queues.look_up(queue)
         return 1
 
     def join(self, worker: WorkerView) -> None:

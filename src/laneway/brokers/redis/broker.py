@@ -48,10 +48,10 @@ class RedisBroker:
         self._server = server
         self._keys = Keys(prefix)
         self._layouts = Layouts(server, self._keys, clock)
-        writer = JobWriter(self._layouts)
-        self._outbox = ClusterOutbox(self._layouts, writer) if server.is_cluster else None
-        self._store = writer.enqueue if self._outbox is None else self._outbox.enqueue
-        self.turn = Turns(self._layouts, writer, self._outbox).turn
+        self._writer = JobWriter(self._layouts)
+        self._outbox = ClusterOutbox(self._layouts, self._writer) if server.is_cluster else None
+        self._store = self._writer.enqueue if self._outbox is None else self._outbox.enqueue
+        self.turn = Turns(self._layouts, self._writer, self._outbox).turn
         self._nudges = 0
         self.inspect = RedisInspect(self._layouts, self._outbox)
         self.status = self.inspect.status
@@ -87,7 +87,9 @@ class RedisBroker:
     def declare(self, queue: str, shards: int) -> int:
         check_shards(queue, shards)
         self._layouts.forget(queue)  # the cached layout may be outdated
-        return self._layouts.declare(queue, shards).shards
+        layout = self._layouts.declare(queue, shards)
+        self._writer.load_scripts(layout)
+        return layout.shards
 
     def enqueue(self, jobs: Sequence[NewJob]) -> None:
         check_jobs(jobs)

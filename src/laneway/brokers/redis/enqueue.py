@@ -259,6 +259,13 @@ class JobWriter:
             parts.setdefault(job.queue, []).append(job)
         return list(parts.values())
 
+    def load_scripts(self, layout: Layout) -> None:
+        """Run the scripts of `enqueue` so that they store nothing. Afterwards the server of the queue knows them."""
+        args = self._layouts.args(jobs=[], layouts=[""], check=True)
+        simple = ("", 0, 0, "", "", "", 0, "")  # of no layout
+        calls: list[Call] = [(load("enqueue"), [layout.root], [args]), (load("enqueue_one"), [layout.root], simple)]
+        self._layouts.server.run_all(calls)
+
     def check(self, jobs: Sequence[NewJob]) -> None:
         """Raise EnqueueError if a key of these jobs of one queue belongs to a job of another kind."""
         unsure = [job for job in jobs if job.kind is not Kind.PLAIN]

@@ -79,7 +79,10 @@ class SQLiteBroker:
 
     def declare(self, queue: str, shards: int) -> int:
         check_shards(queue, shards)
-        return self._store.declare(queue, shards).shards
+        found = self._store.declare(queue, shards)
+        with self._db.write():
+            pass  # the connection that the first `enqueue` needs is open now, and the file can be written
+        return found.shards
 
     def enqueue(self, jobs: Sequence[NewJob]) -> None:
         check_jobs(jobs)

@@ -8,6 +8,7 @@ it, and by workers after a minute. Nothing is created here: `admin/create` does 
 from __future__ import annotations
 
 import threading
+from contextlib import suppress
 from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
@@ -95,6 +96,17 @@ class SQSQueues:
     def existing(self, queue: str) -> list[SQSQueue]:
         """The SQS queues that a queue has now: the standard one, the FIFO one, both or none."""
         return [found for fifo in (False, True) if (found := self._look(queue, fifo)) is not None]
+
+    def look_up(self, queue: str) -> None:
+        """Look for the SQS queues of a queue now, even if they were found before. So there is a connection afterwards.
+
+        One that is missing, or may not be looked for, is left to the first call that needs it.
+        """
+        for fifo in (False, True):
+            with self._lock:
+                self._found.pop((queue, fifo), None)
+            with suppress(DeniedError, MissingError):
+                self._look(queue, fifo)
 
     def dead_letter_queue(self, sqs_queue: SQSQueue) -> SQSQueue | None:
         """Where the dead letters of an SQS queue go: what its redrive policy names, else the queue named as it is."""

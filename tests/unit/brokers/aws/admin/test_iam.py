@@ -139,8 +139,8 @@ def test_the_policy_is_what_the_code_calls(
     if role == "operator":
         prepare(broker)
     with opened(fake, records=records) as other:
-        other.declare("q", 1)
         calls = Calls(other, monkeypatch)
+        other.declare("q", 1)
         {"producer": produce, "worker": work, "operator": operate}[role](other)
         assert calls.by_place() == [set(actions) for actions in ACTIONS[role]]
 
