@@ -117,12 +117,12 @@ def _sqlite(url: Url) -> CoreBroker:
 
 
 def _redis(url: Url) -> CoreBroker:
-    try:
-        from .brokers.redis import RedisBroker
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] != "redis":  # redis-py's name
-            raise
-        raise ConfigError(f"{url.scheme}: URLs need redis-py; pip install 'laneway[redis]'.") from None
+    from importlib.util import find_spec
+
+    if find_spec("redis") is None:  # it is imported later, or never
+        raise ConfigError(f"{url.scheme}: URLs need redis-py; pip install 'laneway[redis]'.")
+    from .brokers.redis import RedisBroker
+
     return RedisBroker.from_url(url)
 
 

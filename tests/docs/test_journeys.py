@@ -29,7 +29,7 @@ from tests.support.servers import RedisServer
 JOURNEYS = {
     "a plain job on SQLite": (34, 124),
     "a keyed job on SQLite": (36, 148),
-    "a keyed job on Redis": (34, 137),
+    "a keyed job on Redis": (35, 138),
     "a delayed job on AWS": (53, 284),
     "an event on SQLite": (38, 135),
 }

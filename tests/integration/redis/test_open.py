@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -66,3 +68,23 @@ def test_a_server_that_is_away_is_reported() -> None:
     app.task(lambda: None, name="nothing")
     with pytest.raises(BrokerAwayError, match="is away; see that it runs"):
         app.open()
+
+
+ENQUEUE = """
+import sys
+if sys.argv[2] == "without hiredis":
+    sys.modules["hiredis"] = None
+from laneway import Laneway
+app = Laneway(sys.argv[1])
+app.task(lambda: None, name="nothing")
+assert app.registry.find("nothing").enqueue().status() == "queued"
+app.close()
+print("redis" in sys.modules)
+"""
+
+
+@pytest.mark.parametrize("how", ["with hiredis", "without hiredis"])
+def test_only_without_hiredis_is_redis_py_loaded(redis_server: RedisServer, how: str) -> None:
+    command = [sys.executable, "-c", ENQUEUE, redis_server.url, how]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+    assert done.stdout == f"{how == 'without hiredis'}\n"

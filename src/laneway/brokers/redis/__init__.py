@@ -1,6 +1,6 @@
 """The Redis broker: jobs on one Redis or Valkey server, or on a Cluster.
 
-`settings` parses URLs without redis-py, which is loaded only with the broker.
+redis-py is loaded only for TLS, for ready clients, and where hiredis is missing.
 
 - `broker`: RedisBroker: its verbs, and the leases of workers
 - `settings`: parses redis: URLs without loading redis-py

@@ -10,10 +10,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
-import redis
 
 from ...clock import Clock
 from ...errors import ConfigError
@@ -34,6 +33,9 @@ from .script import load
 from .settings import CAPABILITIES, RedisSettings, check_pool
 from .subscriptions import RedisEvents
 from .turn import Turns, dead
+
+if TYPE_CHECKING:
+    import redis
 
 #: Idle workers are woken. A woken worker may die before it claims, so every waiting worker also looks this often.
 LOOK_S = 2.0
@@ -72,6 +74,8 @@ class RedisBroker:
     @classmethod
     def of(cls, client: redis.Redis | redis.RedisCluster, *, prefix: str = "laneway", pool: int = 5) -> RedisBroker:
         """A broker on the server, or the Cluster, of an existing redis-py client."""
+        import redis
+
         check_pool(pool)
         Keys(prefix)
         _ensure_client(client)
@@ -265,6 +269,8 @@ class RedisBroker:
 
 def _ensure_client(client: object) -> None:
     """Raise ConfigError unless `client` is a redis-py client that threads can use."""
+    import redis
+
     if isinstance(client, (redis.Redis, redis.RedisCluster)):
         return
     kind = type(client)

@@ -95,8 +95,6 @@ class RedisSettings:
 
     def open(self) -> Server | ClusterServer:
         """The server or the Cluster. Connects to nothing yet."""
-        from redis import connection as redis_connections
-
         from .client.cluster import ClusterServer
         from .client.connections import Address
         from .client.server import Server
@@ -107,25 +105,36 @@ class RedisSettings:
             "socket_timeout": self.timeout_s,
             "socket_connect_timeout": self.timeout_s,
         }
-        kind: Any = redis_connections.UnixDomainSocketConnection
         if self.path is not None:
             arguments["path"] = self.path
         else:
-            kind = redis_connections.Connection
             arguments |= {"host": self.hosts[0][0], "port": self.hosts[0][1], "socket_keepalive": True}
         if self.tls:
-            kind = redis_connections.SSLConnection
             arguments |= {"ssl_ca_certs": self.ca, "ssl_certfile": self.cert, "ssl_keyfile": self.key}
             arguments |= {"ssl_cert_reqs": "required" if self.verify else "none", "ssl_check_hostname": self.verify}
         if self.database:
             arguments["db"] = self.database
-        address = Address.of(kind, arguments)
+        address = Address.of(self._connection_class(), arguments)
         limits: dict[str, Any] = {
             "pool": self.pool,
             "pool_timeout_s": self.pool_timeout_s,
             "guard_s": self.timeout_s,
         }
         return ClusterServer(address, self.hosts, **limits) if self.cluster else Server(address, **limits)
+
+    def _connection_class(self) -> Any:
+        if not self.tls:
+            try:
+                from .client.socket_connection import SocketConnection
+            except ImportError:  # there is no hiredis
+                pass
+            else:
+                return SocketConnection
+        from redis import connection
+
+        if self.tls:
+            return connection.SSLConnection
+        return connection.Connection if self.path is None else connection.UnixDomainSocketConnection
 
 
 def _options(url: Url) -> dict[str, str]:

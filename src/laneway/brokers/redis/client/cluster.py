@@ -13,13 +13,12 @@ from __future__ import annotations
 import random
 import threading
 import time
+from binascii import crc_hqx
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from redis.crc import key_slot
-from redis.exceptions import MovedError, RedisError, TryAgainError
-
 from ....errors import BrokerAwayError, BrokerError
+from . import redis_py
 from .connections import Address, Command, Connection, Key, receive, send
 from .errors import explain, is_away, is_lost, redirection
 from .server import RedisClient, Server, is_stale, pauses_from
@@ -121,14 +120,14 @@ class ClusterServer(RedisClient):
                 sent.append((server, numbers, connection, used))
                 try:
                     send(connection, [commands[n] for n in numbers])
-                except (RedisError, OSError) as error:
+                except (redis_py.RedisError, OSError) as error:
                     fail(*sent.pop(), error)
             while sent:
                 server, numbers, connection, used = sent[0]
                 try:
                     for n in numbers:
                         answers[n] = _unfollowed(receive(connection, 1)[0])
-                except (RedisError, OSError) as error:
+                except (redis_py.RedisError, OSError) as error:
                     fail(*sent.pop(0), error)
                 else:
                     server.connections.give(connection)
@@ -222,7 +221,7 @@ class ClusterServer(RedisClient):
                 found = redirection(error.__cause__)
                 if found is None:
                     raise
-                if not isinstance(found, MovedError):
+                if not isinstance(found, redis_py.MovedError):
                     raise explain(_unfollowed(found), self.place) from error
         raise BrokerAwayError(f"{self.place} keeps moving the keys that Laneway waits for; try again in a while.")
 
@@ -237,8 +236,11 @@ class ClusterServer(RedisClient):
 
 
 def _slot(key: Key) -> int:
-    slot: int = key_slot(key if isinstance(key, bytes) else key.encode())
-    return slot
+    """The slot of a key: of its hash tag, the text between its first { and the next }, if it has one."""
+    name = key if isinstance(key, bytes) else key.encode()
+    start = name.find(b"{") + 1
+    end = name.find(b"}", start)
+    return crc_hqx(name[start:end] if start and end > start else name, 0) % SLOTS
 
 
 def _key(command: Command) -> Key | None:
@@ -265,6 +267,6 @@ def _guarded(command: Command) -> Command:
 
 def _unfollowed(answer: Any) -> Any:
     """An answer, with one that points to where a slot is being moved to replaced by what that means: not now."""
-    if isinstance(answer, Exception) and (found := redirection(answer)) and not isinstance(found, MovedError):
-        return TryAgainError(f"slot {found.slot_id} is on its way to {found.host}:{found.port}")
+    if isinstance(answer, Exception) and (found := redirection(answer)) and not isinstance(found, redis_py.MovedError):
+        return redis_py.make("TryAgainError", f"slot {found.slot_id} is on its way to {found.host}:{found.port}")
     return answer

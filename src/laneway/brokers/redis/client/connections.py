@@ -16,14 +16,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
-from redis.exceptions import ResponseError
-
 from ....errors import BrokerAwayError
+from . import redis_py
 
 pack: Callable[[tuple[Any, ...]], bytes] | None
 try:
     from hiredis import pack_command as pack
-except ImportError:  # a redis-py without its fast half
+except ImportError:  # then redis-py makes all connections
     pack = None
 
 #: A key, as arguments of scripts and answers have it.
@@ -33,7 +32,7 @@ Command = Sequence[bytes | str | int | float]
 
 
 class Connection(Protocol):
-    """What Laneway needs of a connection of redis-py's, which has types for half of it."""
+    """What Laneway needs of a connection of redis-py's, which has types for half of it; SocketConnection has it too."""
 
     #: None until it is connected. Not public, but there is no other way to wait for two things at once.
     _sock: socket.socket | None
@@ -125,7 +124,7 @@ def receive(connection: Connection, count: int) -> list[Any]:
     for _ in range(count):
         try:
             answers.append(connection.read_response())
-        except ResponseError as error:
+        except redis_py.ResponseError as error:
             answers.append(error)
     return answers
 
@@ -209,7 +208,7 @@ class Connections:
         """In a forked process: what is open belongs to the parent. Only this process's copies are closed."""
         self._make_lock()
         for connection in self._all:
-            connection.disconnect()  # redis-py sees the other pid, and does not shut the parent's down
+            connection.disconnect()  # the parent's stays open: redis-py sees the other pid, and we only close
         self._all.clear()
         self._idle.clear()
 

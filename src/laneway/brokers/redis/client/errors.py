@@ -1,4 +1,4 @@
-"""Turns redis-py errors and Redis error replies into Laneway errors, in a sentence each; StaleLayoutError.
+"""Turns error replies and errors of connections into Laneway errors, in a sentence each; StaleLayoutError.
 
 A script replies `stale` if the caller's layout of a queue is outdated (`ensure_current`). A sentence names the server
 by its `place`, which holds no secrets. It may quote Redis, which is safe: Redis never repeats a password.
@@ -9,10 +9,8 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from redis import exceptions as redis_errors
-
 from ....errors import BrokerAwayError, BrokerError, BrokerRefusedError
-from . import tls
+from . import redis_py, tls
 
 
 class StaleLayoutError(Exception):
@@ -27,12 +25,6 @@ def ensure_current(answer: list[Any]) -> list[Any]:
 
 
 #: Error replies after which a repeat may help: the server is starting, busy, or about to change its role.
-_AWAY_TYPES = (
-    redis_errors.BusyLoadingError,
-    redis_errors.ClusterDownError,  # MASTERDOWN too
-    redis_errors.ReadOnlyError,
-    redis_errors.TryAgainError,
-)
 _AWAY_WORDS = frozenset(
     {"BUSY", "CLUSTERDOWN", "LOADING", "MASTERDOWN", "MISCONF", "NOREPLICAS", "READONLY", "TRYAGAIN", "UNBLOCKED"}
 )
@@ -60,28 +52,37 @@ class ScriptRefusedError(BrokerRefusedError):
 
 def is_lost(error: Exception) -> bool:
     """Whether the connection failed, so that the client cannot know whether the call was carried out."""
-    if isinstance(error, (redis_errors.AuthenticationError, redis_errors.AuthorizationError)):
+    if isinstance(error, (redis_py.AuthenticationError, redis_py.AuthorizationError)):
         return False
-    lost = isinstance(error, (redis_errors.ConnectionError, redis_errors.TimeoutError, OSError))
+    lost = isinstance(error, (redis_py.ConnectionError, redis_py.TimeoutError, OSError))
     return lost and tls.sentence(error, "") is None
 
 
 def is_away(error: Exception) -> bool:
     """Whether a repeat may help."""
-    return is_lost(error) or isinstance(error, _AWAY_TYPES) or _word(_text(error)) in _AWAY_WORDS
+    if is_lost(error) or _word(_text(error)) in _AWAY_WORDS:
+        return True
+    # Without their words. A ClusterDownError is MASTERDOWN too.
+    away = (redis_py.BusyLoadingError, redis_py.ClusterDownError, redis_py.ReadOnlyError, redis_py.TryAgainError)
+    return isinstance(error, away)
 
 
-def redirection(error: BaseException | None) -> redis_errors.AskError | None:
+def is_unknown_script(error: Exception) -> bool:
+    """Whether the server does not know a script."""
+    return isinstance(error, redis_py.NoScriptError) or _word(str(error)) == "NOSCRIPT"
+
+
+def redirection(error: BaseException | None) -> redis_py.AskError | None:
     """Where else in its Cluster to make a call: a MovedError means from now on, an AskError means this time only."""
-    if error is None or isinstance(error, redis_errors.AskError):
+    if error is None or isinstance(error, redis_py.AskError):
         return error
     word, _, where = str(error).partition(" ")
-    kind = {"ASK": redis_errors.AskError, "MOVED": redis_errors.MovedError}.get(word)  # not parsed by older redis-py
-    return kind(where) if kind else None
+    kind = {"ASK": "AskError", "MOVED": "MovedError"}.get(word)  # not parsed by older redis-py, nor by hiredis
+    return redis_py.make(kind, where) if kind else None
 
 
 def explain(error: Exception, place: str) -> BrokerError:
-    """The Laneway error for a redis-py error."""
+    """The Laneway error for an error reply, or for an error of a connection."""
     text = _text(error)
     word = _word(text)
     about = text.rstrip(".") or type(error).__name__
@@ -89,28 +90,28 @@ def explain(error: Exception, place: str) -> BrokerError:
         return ScriptRefusedError(text.removeprefix("LANEWAY").strip())
     if sentence := tls.sentence(error, place):
         return BrokerRefusedError(sentence)
-    if isinstance(error, redis_errors.ReadOnlyError) or word == "READONLY":
+    if isinstance(error, redis_py.ReadOnlyError) or word == "READONLY":
         return BrokerAwayError(
             f"{place} is a replica, which cannot be written to; give the URL of the primary ({about})."
         )
-    if isinstance(error, redis_errors.BusyLoadingError) or word == "LOADING":
+    if isinstance(error, redis_py.BusyLoadingError) or word == "LOADING":
         return BrokerAwayError(f"{place} is still loading its data; it answers when that is done ({about}).")
     if word == "BUSY":
         return BrokerAwayError(f"{place} is busy with a long script; wait for it to end ({about}).")
     if word == "MISCONF":
         return BrokerAwayError(f"{place} cannot write to its disk and so takes no jobs; look at its log ({about}).")
-    if isinstance(error, redis_errors.TryAgainError) or word == "TRYAGAIN":
+    if isinstance(error, redis_py.TryAgainError) or word == "TRYAGAIN":
         return BrokerAwayError(
             f"{place} is moving a slot to another node, and work on what lies in it waits until it has moved; "
             f"see that the move comes to its end ({about})."
         )
     if is_away(error):
         return BrokerAwayError(f"{place} is away; see that it runs and can be reached from here ({about}).")
-    if isinstance(error, redis_errors.OutOfMemoryError) or word == "OOM":
+    if isinstance(error, redis_py.OutOfMemoryError) or word == "OOM":
         return BrokerRefusedError(
             f"{place} is out of memory and takes no more; let workers drain it, or raise its maxmemory ({about})."
         )
-    if isinstance(error, redis_errors.NoPermissionError) or word == "NOPERM" or _FORBIDDEN.search(text):
+    if isinstance(error, redis_py.NoPermissionError) or word == "NOPERM" or _FORBIDDEN.search(text):
         return BrokerRefusedError(
             f"{place} forbids this user {_right(text)}; give the user all rights that docs/brokers.md lists under "
             f"Permissions ({about})."
@@ -127,12 +128,13 @@ def explain(error: Exception, place: str) -> BrokerError:
         )
     if "SELECT is not allowed in cluster mode" in text:
         return BrokerRefusedError(f"{place} is a node of a Redis Cluster; use a redis+cluster: URL for it ({about}).")
-    if isinstance(error, (redis_errors.AuthenticationError, redis_errors.AuthorizationError)):
+    denied = isinstance(error, (redis_py.AuthenticationError, redis_py.AuthorizationError))
+    if denied or word in ("NOAUTH", "WRONGPASS"):
         return BrokerRefusedError(
             f"{place} did not let Laneway in; set the right user and password in the URL "
             f"(redis://user:password@host) or in LANEWAY_REDIS_USERNAME and LANEWAY_REDIS_PASSWORD ({about})."
         )
-    if redirection(error) or isinstance(error, redis_errors.ClusterCrossSlotError) or word == "CROSSSLOT":
+    if redirection(error) or isinstance(error, redis_py.ClusterCrossSlotError) or word == "CROSSSLOT":
         return BrokerRefusedError(f"{place} is a node of a Redis Cluster; use a redis+cluster: URL for it ({about}).")
     if word == "WRONGTYPE":
         return BrokerRefusedError(
@@ -155,7 +157,7 @@ def _right(text: str) -> str:
 
 
 def _text(error: Exception) -> str:
-    return _WHERE.sub("", _WRAPPED.sub("", str(error)))
+    return _WHERE.sub("", _WRAPPED.sub("", str(error))).removeprefix("ERR ")  # redis-py has removed it
 
 
 def _word(text: str) -> str:

@@ -15,14 +15,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-from redis.exceptions import NoScriptError, RedisError
-from redis.exceptions import TimeoutError as RedisTimeoutError
-
 from ....errors import BrokerAwayError, BrokerError, BrokerRefusedError
 from ....failpoints import armed, reach
 from ..script import Script
+from . import redis_py
 from .connections import Address, Command, Connection, Connections, Key, receive, send
-from .errors import explain, is_away, is_lost
+from .errors import explain, is_away, is_lost, is_unknown_script
 from .tls_probe import mistake
 from .wait import BlockingWaits, wait_for_any
 
@@ -54,7 +52,8 @@ class RedisClient(ABC):
     ) -> Any:
         """The script's answer. Calls `on_sent`, once or more, before it waits for the answer."""
         answer = self._exchange_telling(on_sent, [("EVALSHA", script.sha, len(keys), *keys, *args)])[0]
-        if isinstance(answer, NoScriptError):  # the server restarted, or its scripts were flushed: EVAL stores it again
+        if isinstance(answer, Exception) and is_unknown_script(answer):
+            # The server restarted, or its scripts were flushed: EVAL stores it again.
             answer = self.exchange([("EVAL", script.text, len(keys), *keys, *args)])[0]
         if isinstance(answer, Exception):
             raise explain(answer, self.place) from answer
@@ -77,7 +76,8 @@ class RedisClient(ABC):
 
     def _run_all(self, calls: Sequence[Call]) -> list[Any]:
         answers = self.exchange([("EVALSHA", script.sha, len(keys), *keys, *args) for script, keys, args in calls])
-        if unknown := [n for n, answer in enumerate(answers) if isinstance(answer, NoScriptError)]:
+        unknown = [n for n, answer in enumerate(answers) if isinstance(answer, Exception) and is_unknown_script(answer)]
+        if unknown:
             known = self.exchange(
                 [("EVAL", script.text, len(keys), *keys, *args) for script, keys, args in (calls[n] for n in unknown)]
             )
@@ -218,7 +218,7 @@ class Server(RedisClient):
                     yield from self._next(connection, sent)
             while sent:
                 yield from self._next(connection, sent)
-        except (RedisError, OSError):  # every unanswered call is run again below, with retries
+        except (redis_py.RedisError, OSError):  # every unanswered call is run again below, with retries
             self.connections.drop(connection)
         except BaseException:
             self.connections.drop(connection)  # answers may still arrive on it
@@ -254,7 +254,7 @@ class Server(RedisClient):
                 if armed:
                     reach("inside call")
                 answers = receive(connection, len(commands))
-            except (RedisError, OSError) as error:
+            except (redis_py.RedisError, OSError) as error:
                 self.connections.drop(connection)
                 on_sent()
                 if not is_lost(error):
@@ -283,7 +283,7 @@ class Server(RedisClient):
 
 def is_stale(error: Exception, used: bool) -> bool:
     """Whether the connection may merely have been closed while it was idle, which says nothing about the server."""
-    return used and not isinstance(error, RedisTimeoutError)
+    return used and not isinstance(error, (TimeoutError, redis_py.TimeoutError))
 
 
 def pauses_from(began: float, patient: bool = True) -> Iterator[bool]:

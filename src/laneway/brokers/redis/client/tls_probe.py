@@ -1,18 +1,16 @@
 """Finds out whether a server that hangs up or stays silent on first contact speaks TLS or plain text.
 
 The probe uses a connection of its own and sends no credentials. A server speaks a protocol only if it answers in it;
-silence proves nothing. Apart from `tls`, because it needs redis-py.
+silence proves nothing. Does not load redis-py.
 """
 
 from __future__ import annotations
 
 import socket
 import ssl
+import sys
 
-from redis.connection import SSLConnection
-from redis.exceptions import RedisError
-
-from . import tls
+from . import redis_py, tls
 from .connections import Address
 
 #: Seconds that the server gets for each step of it.
@@ -38,6 +36,10 @@ def mistake(address: Address, error: BaseException, *, probe: bool) -> str | Non
 
 
 def _is_tls(address: Address) -> bool:
+    if "redis.connection" not in sys.modules:  # TLS is redis-py's
+        return False
+    from redis.connection import SSLConnection
+
     return isinstance(address.connection_class, type) and issubclass(address.connection_class, SSLConnection)
 
 
@@ -79,7 +81,7 @@ def _refusal(address: Address) -> str | None:
     try:
         connection.connect()
         connection._sock.recv(1)
-    except (RedisError, OSError) as error:
+    except (redis_py.RedisError, OSError) as error:
         return tls.sentence(error, address.place)
     finally:
         connection.disconnect()

@@ -16,9 +16,7 @@ import time
 import weakref
 from collections.abc import Callable, Sequence
 
-from redis.exceptions import RedisError, ResponseError
-from redis.exceptions import TimeoutError as RedisTimeoutError
-
+from . import redis_py
 from .connections import Address, Key, receive, send
 from .errors import explain
 
@@ -119,7 +117,7 @@ def wait_for_any(
         for line in lines:
             place = line.place
             popped.append(line.end())
-    except (RedisError, OSError) as error:
+    except (redis_py.RedisError, OSError) as error:
         raise explain(error, place) from error
     finally:
         for line, (waits, _) in zip(lines, parts, strict=False):
@@ -128,7 +126,7 @@ def wait_for_any(
 
 
 def _await_any(lines: Sequence[_WaitConnection], timeout_s: float, guard_s: float) -> None:
-    """Return when an answer begins to come or a line is interrupted; raise RedisTimeoutError if neither happens."""
+    """Return when an answer begins to come or a line is interrupted; raise TimeoutError if neither happens."""
     if any(line.has_deciphered() for line in lines):
         return
     poll = select.poll()
@@ -136,7 +134,7 @@ def _await_any(lines: Sequence[_WaitConnection], timeout_s: float, guard_s: floa
         for descriptor in line.descriptors():
             poll.register(descriptor, select.POLLIN)
     if not poll.poll((timeout_s + guard_s) * 1_000):
-        raise RedisTimeoutError(f"its answer is more than {guard_s:g} s late")
+        raise TimeoutError(f"its answer is more than {guard_s:g} s late")
 
 
 class _WaitConnection:
@@ -184,7 +182,7 @@ class _WaitConnection:
         """Whether the server has neither closed it nor sent anything unasked."""
         try:
             return not self._connection.can_read(0)
-        except (RedisError, OSError):
+        except (redis_py.RedisError, OSError):
             return False
 
     def begin(self, keys: Sequence[Key], timeout_s: float) -> bool:
@@ -202,8 +200,8 @@ class _WaitConnection:
             return None
         answer = receive(self._connection, 1)[0]
         self.is_free, self._is_waiting = True, False
-        if isinstance(answer, ResponseError):
-            raise answer
+        if isinstance(answer, Exception):
+            raise redis_py.make("ResponseError", str(answer)) from answer
         return answer[0] if answer else None
 
     def _connect(self) -> bool:
@@ -212,7 +210,7 @@ class _WaitConnection:
         try:
             send(self._connection, [("CLIENT", "ID")])
             answer = receive(self._connection, 1)[0]
-        except (RedisError, OSError):
+        except (redis_py.RedisError, OSError):
             if self.is_interrupted():
                 return False
             raise
@@ -232,7 +230,7 @@ class _WaitConnection:
                     return False  # not allowed to
                 if self._has_answer(_AGAIN_S):
                     return True
-        except (RedisError, OSError):
+        except (redis_py.RedisError, OSError):
             self._other.disconnect()
         return False
 
