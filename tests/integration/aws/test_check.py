@@ -9,9 +9,9 @@ from typing import Annotated, Any
 import pytest
 
 from laneway import Key, Laneway
-from laneway.brokers.aws.admin.create import Creation
-from laneway.brokers.aws.admin.iam import ACTIONS
-from laneway.brokers.aws.admin.resources import needs_of
+from laneway.brokers.aws.admin.create import create_resources
+from laneway.brokers.aws.admin.needs import needs_of
+from laneway.brokers.aws.admin.resources import Creation, Table
 from laneway.brokers.aws.broker import AWSBroker
 from laneway.brokers.aws.dynamodb.items import INDEX
 from laneway.brokers.aws.errors import DeniedError
@@ -21,7 +21,7 @@ from tests.support.aws.brokers import TABLE, opened, ready, turn_on_ttl
 from tests.support.aws.endpoints import Place
 from tests.support.findings import check_texts
 
-WORKS_ON_TABLES = ACTIONS["worker"][2]
+WORKS_ON_TABLES = Table.actions.worker
 QUERIES_INDEX = ("dynamodb:Query", INDEX)
 
 
@@ -40,7 +40,7 @@ def shop(broker: AWSBroker) -> Laneway:
 def test_what_was_created_is_well(aws: Place) -> None:
     with opened(aws) as broker:
         app = shop(broker)
-        list(Creation(broker).carry_out(needs_of(app)))
+        list(create_resources(broker.account, needs_of(app), Creation()))
     with opened(aws) as broker:
         app = shop(broker)
         assert broker.inspect.exists("q")
@@ -85,7 +85,7 @@ def test_dangerous_settings_are_told(aws: Place) -> None:
 
 def test_more_runs_than_sqs_allows_receives_are_told(fake: Place) -> None:
     """No redrive policy can mend that: a maxReceiveCount is 1,000 at most."""
-    fake.create_with_dead_letters("q", max_receives=1_000)
+    fake.create_with_dead_letters("q", max_receives=1_000, MessageRetentionPeriod=1_209_600)
     with opened(fake, table=None) as broker:
         app = Laneway(broker=broker)
 

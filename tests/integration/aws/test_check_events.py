@@ -8,8 +8,8 @@ import pytest
 
 from laneway import Laneway
 from laneway.brokers.aws.admin.iam import AccountLocation as Somewhere
-from laneway.brokers.aws.admin.iam import QueueARNs, policy
-from laneway.brokers.aws.admin.resources import needs_of
+from laneway.brokers.aws.admin.iam import policy
+from laneway.brokers.aws.admin.needs import needs_of
 from laneway.brokers.aws.broker import AWSBroker
 from laneway.brokers.aws.errors import AWSError
 from laneway.events.event import Subscription
@@ -36,7 +36,7 @@ def test_nothing_is_there(aws: Place) -> None:
 
 
 def test_a_queue_alone(aws: Place) -> None:
-    aws.create_with_dead_letters(QUEUE)
+    aws.create_with_dead_letters(QUEUE, MessageRetentionPeriod=1_209_600)
     with opened(aws, table=None) as broker:
         closed, topic = check_texts(broker, shop(broker))
     assert f"The access policy of the SQS queue {QUEUE} does not let the SNS topic {TOPIC} send to it" in closed
@@ -131,7 +131,7 @@ def test_what_is_not_allowed_is_told(fake: Place, lacking: str) -> None:
     with opened(fake, table=None) as broker:
         app = shop(broker)
         create(broker, app)
-        allowed = policy("worker", needs_of(app), broker, Somewhere(REGION, ACCOUNT), QueueARNs())
+        allowed = policy("worker", broker.account, needs_of(app), Somewhere(REGION, ACCOUNT))
     text = json.dumps(allowed).replace(lacking, "sns:Nothing")
     settings = fake.settings(table=None, wait_s=0)
     worker = AWSBroker(settings, clients=guarded(fake, settings, json.loads(text)), inline=True)

@@ -7,8 +7,9 @@ import json
 import pytest
 from botocore.exceptions import ClientError
 
-from laneway.brokers.aws.admin.create import CreateStep, Creation
-from laneway.brokers.aws.admin.resources import QueueRequirement
+from laneway.brokers.aws.admin.create import create_resources
+from laneway.brokers.aws.admin.needs import QueueRequirement
+from laneway.brokers.aws.admin.resources import CreateStep, Creation
 from tests.support.aws.brokers import opened
 from tests.support.aws.endpoints import Place
 
@@ -26,7 +27,7 @@ def create(
     place: Place, needs: dict[str, QueueRequirement] = NEEDS, *, dry_run: bool = False, **options: object
 ) -> list[CreateStep]:
     with opened(place, **{"default": "shop", "prefix": "x-", **options}) as broker:
-        return list(Creation(broker, dry_run=dry_run).carry_out(needs))
+        return list(create_resources(broker.account, needs, Creation(dry_run=dry_run)))
 
 
 def levels(steps: list[CreateStep]) -> list[str]:
@@ -163,6 +164,6 @@ def test_a_table_is_waited_for(fake: Place, monkeypatch: pytest.MonkeyPatch) -> 
             return answer
 
         monkeypatch.setattr(broker.account.clients, "dynamodb", slow)
-        steps = list(Creation(broker, pause=pauses.append).carry_out({"q": QueueRequirement("q")}))
+        steps = list(create_resources(broker.account, {"q": QueueRequirement("q")}, Creation(pause=pauses.append)))
     assert steps[-1].level == "made"
     assert len(pauses) == 2

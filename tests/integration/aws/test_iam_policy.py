@@ -12,8 +12,9 @@ import pytest
 from laneway import Laneway
 from laneway.brokers.aws import AWSBroker
 from laneway.brokers.aws.admin.iam import AccountLocation as Somewhere
-from laneway.brokers.aws.admin.iam import QueueARNs, Role, policy
-from laneway.brokers.aws.admin.resources import QueueRequirement, needs_of
+from laneway.brokers.aws.admin.iam import policy
+from laneway.brokers.aws.admin.needs import QueueRequirement, needs_of
+from laneway.brokers.aws.admin.resources import Role
 from laneway.cli.findings import examine
 from laneway.errors import BrokerError
 from laneway.jobs.data import Hints
@@ -33,7 +34,7 @@ def allowed(place: Place, role: Role, *queues: str, inline: bool = True, **optio
     settings = place.settings(**{"table": TABLE, **options})
     needs = {queue: QueueRequirement(queue) for queue in queues}
     with opened(place, **options) as other:
-        made = policy(role, needs, other, Somewhere(REGION, ACCOUNT), QueueARNs())
+        made = policy(role, other.account, needs, Somewhere(REGION, ACCOUNT))
     broker = AWSBroker(settings, clients=guarded(place, settings, made), inline=inline)
     try:
         yield broker
@@ -109,7 +110,7 @@ def test_a_worker_hears_and_publishes(fake: Place, caplog: pytest.LogCaptureFixt
     with opened(fake, table=None) as broker:
         create(broker, shop(broker), publishes=["eventboss-shop-shipped-test"])
         needs = needs_of(shop(broker))
-        made = policy("worker", needs, broker, Somewhere(REGION, ACCOUNT), QueueARNs(), ["eventboss-shop-*-test"])
+        made = policy("worker", broker.account, needs, Somewhere(REGION, ACCOUNT), ["eventboss-shop-*-test"])
     settings = fake.settings(table=None)
     broker = AWSBroker(settings, clients=guarded(fake, settings, made))
     app, tally = Laneway(broker=broker, name="shop", env="test"), Tally()

@@ -11,8 +11,9 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 from laneway.broker import Answer, Duty, Turn
-from laneway.brokers.aws.admin.create import Creation
-from laneway.brokers.aws.admin.resources import QueueRequirement, queue_attributes
+from laneway.brokers.aws.admin.create import create_resources
+from laneway.brokers.aws.admin.needs import QueueRequirement
+from laneway.brokers.aws.admin.resources import Creation, queue_attributes
 from laneway.brokers.aws.broker import AWSBroker
 from laneway.brokers.aws.clients import Clients
 from laneway.brokers.aws.sqs.intake import MOMENT_S
@@ -49,8 +50,7 @@ class DevelopmentBroker(AWSBroker):
         with self._making:
             needs = {queue: QueueRequirement(queue) for queue in queues if queue not in self._made}
             if needs:
-                list(Creation(self, development=True).carry_out(needs))
-                self.account.queues.look_again()
+                list(create_resources(self.account, needs, Creation(development=True)))
                 self._made.update(needs)
 
     def declare(self, queue: str, shards: int) -> int:

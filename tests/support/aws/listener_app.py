@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from laneway import Laneway
-from laneway.brokers.aws.admin.create import CreateStep, Creation
-from laneway.brokers.aws.admin.resources import needs_of
+from laneway.brokers.aws.admin.create import create_resources
+from laneway.brokers.aws.admin.needs import needs_of
+from laneway.brokers.aws.admin.resources import CreateStep, Creation
 from laneway.brokers.aws.broker import AWSBroker
 from laneway.events.event import FilterPolicy
 
@@ -28,4 +29,5 @@ def shop(broker: AWSBroker, filter: FilterPolicy | None = None) -> Laneway:
 
 def create(broker: AWSBroker, app: Laneway, *, dry_run: bool = False, **options: Any) -> list[CreateStep]:
     """What `laneway aws create` does, without a table."""
-    return list(Creation(broker, dry_run=dry_run).carry_out(needs_of(app), tables=False, **options))
+    creation = Creation(dry_run=dry_run)
+    return list(create_resources(broker.account, needs_of(app), creation, tables=False, **options))

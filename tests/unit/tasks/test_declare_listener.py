@@ -13,7 +13,7 @@ import pytest
 from pydantic import BaseModel
 
 from laneway import Context, DeclarationError, EnqueueError, Laneway, Listener, TicketError
-from laneway.brokers.aws.admin.resources import needs_of
+from laneway.brokers.aws.admin.needs import needs_of
 from laneway.brokers.sqlite import MemoryBroker
 from laneway.cli.listing import JobReader
 from laneway.events.event import Subscription, copy_key

@@ -15,8 +15,8 @@ from ..target import load_imports, open_target
 
 if TYPE_CHECKING:
     from ...app import Laneway
-    from ...brokers.aws.admin.iam import Role
-    from ...brokers.aws.admin.resources import QueueRequirement
+    from ...brokers.aws.admin.needs import QueueRequirement
+    from ...brokers.aws.admin.resources import Role
     from ...brokers.aws.broker import AWSBroker
 
 #: How a step of the creation is said.
@@ -81,14 +81,16 @@ def create(
     is looked at and never changed, but for a policy that does not let the topic send, which gets one statement more;
     what is wrong is told, and the command ends with 3. It may be repeated.
     """
-    from ...brokers.aws.admin.create import Creation
+    from ...brokers.aws.admin.create import create_resources
+    from ...brokers.aws.admin.resources import Creation
 
     broker, app = _opened(target, url)
     topics = _topics(app, publishes, generic)
     needs = _needs(target, app, topics)
     steps = []
     try:
-        for step in Creation(broker, dry_run=dry_run).carry_out(needs, tables=not no_table, publishes=topics):
+        creation = Creation(dry_run=dry_run)
+        for step in create_resources(broker.account, needs, creation, tables=not no_table, publishes=topics):
             steps.append(step)
             if not as_json:
                 click.echo(f"{LEVELS[step.level]:<8} {clean(step.text)}")
@@ -133,7 +135,7 @@ def iam(
     what it is said to publish, and nothing else. A worker that enqueues into queues of other apps needs the producer's
     policy for those as well. It sees whether its listeners are subscribed; who subscribes them is an operator.
     """
-    from ...brokers.aws.admin.iam import caller_of, look, place_of, policy
+    from ...brokers.aws.admin.iam import locate, policy
 
     if account is not None and not (account.isascii() and account.isdigit() and len(account) == 12):
         raise ConfigError(f"An account is 12 digits, not {account!r}.")
@@ -141,9 +143,7 @@ def iam(
     topics = _topics(app, publishes, generic, patterns=True)
     needs = _needs(target, app, topics)
     try:
-        found = look(broker.account.queues, needs)
-        place = place_of(broker.account.settings, found, account, lambda: caller_of(broker.account.clients))
-        show_json(policy(role, needs, broker, place, found, topics))
+        show_json(policy(role, broker.account, needs, locate(broker.account, needs, account), topics))
     finally:
         broker.close()
 
@@ -167,7 +167,7 @@ def _opened(target: str, url: str | None) -> tuple[AWSBroker, Laneway]:
 
 def _needs(target: str, app: Laneway, topics: list[str]) -> dict[str, QueueRequirement]:
     """What an app's tasks and listeners need on AWS. One that only publishes needs nothing but topics."""
-    from ...brokers.aws.admin.resources import needs_of
+    from ...brokers.aws.admin.needs import needs_of
 
     needs = needs_of(app)
     if not needs and not topics:

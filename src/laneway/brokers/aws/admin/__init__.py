@@ -1,7 +1,8 @@
 """Administration of AWS: creates and checks the resources of an app, and prints the IAM policy that it needs.
 
-- `resources`: the resources that an app needs, and how each queue and table should be
+- `needs`: what the tasks and the listener of each queue need
+- `resources`: each kind of resource: how to look at it, create it, find what is wrong with it, and allow its use
 - `create`: creates missing resources, by command or in development
-- `check`: checks queues, tables, topics, permissions and the clock
+- `check`: the health tier: checks all resources and the clock
 - `iam`: the smallest policy that works
 """

@@ -8,13 +8,13 @@ it, and by workers after a minute. Nothing is created here: `admin/create` does 
 from __future__ import annotations
 
 import threading
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
 from ....config import DEFAULT_QUEUE
-from ..admin.resources import redrive_of
 from ..errors import AWSError, DeniedError, MissingError, MissingQueueError
 from ..settings import LOOK_AGAIN_S, MAX_NAME
 from .message import SQSQueue
@@ -30,6 +30,29 @@ FIFO_SUFFIX = ".fifo"
 DEAD_LETTERS_SUFFIX = "-deadletter"
 
 K = TypeVar("K")
+
+
+class RedrivePolicy(msgspec.Struct, rename="camel"):
+    """A queue's redrive policy."""
+
+    dead_letter_target_arn: str = ""
+    #: AWS writes a number. Other servers, and operators, may write text.
+    max_receive_count: int = 0
+
+    @property
+    def dead_letter_queue(self) -> tuple[str, str] | None:
+        """Name and account of the dead-letter queue."""
+        parts = self.dead_letter_target_arn.split(":")
+        return (parts[5], parts[4]) if len(parts) == 6 else None
+
+
+def redrive_of(name: str, attributes: Mapping[str, str]) -> RedrivePolicy | None:
+    """The redrive policy of an SQS queue; None if it has none. Raises AWSError if it cannot be read."""
+    policy = attributes.get("RedrivePolicy")
+    try:
+        return msgspec.json.decode(policy, type=RedrivePolicy, strict=False) if policy else None
+    except msgspec.DecodeError as error:
+        raise AWSError(f"The redrive policy of {name} cannot be read: {error}.") from None
 
 
 class _QueueLookup(msgspec.Struct):
@@ -213,16 +236,12 @@ class SQSQueues:
             pass  # then as SQS makes a queue by itself
         else:
             attributes = answer.get("Attributes") or {}
-            try:
-                redrive = redrive_of(attributes)
-            except msgspec.DecodeError as error:
-                raise AWSError(f"The redrive policy of {sqs_queue.name} cannot be read: {error}.") from None
+            redrive = redrive_of(sqs_queue.name, attributes)
             limits = QueueLimits(
                 float(attributes.get("MessageRetentionPeriod") or limits.retention_s),
                 (redrive.max_receive_count or None) if redrive is not None else None,
             )
-        parts = redrive.dead_letter_target_arn.split(":") if redrive is not None else []
-        dead_letter_queue = (parts[5], parts[4]) if len(parts) == 6 else None
+        dead_letter_queue = redrive.dead_letter_queue if redrive is not None else None
         found = _QueueAttributes(limits, dead_letter_queue, self._account.clock.monotonic() + READ_AGAIN_S)
         with self._lock:
             self._attributes[sqs_queue.url] = found

@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
-from laneway.brokers.aws.admin.iam import ACTIONS, EVENTS, PUBLISHES, QueueARNs, Role, caller_of, look, place_of, policy
 from laneway.brokers.aws.admin.iam import AccountLocation as Somewhere
-from laneway.brokers.aws.admin.resources import QueueRequirement, needs_of
+from laneway.brokers.aws.admin.iam import locate, policy
+from laneway.brokers.aws.admin.needs import QueueRequirement, needs_of
+from laneway.brokers.aws.admin.resources import DeadLetterQueue, ListenerSubscription, Queue, Role, Table, Topic
 from laneway.brokers.aws.broker import AWSBroker
 from laneway.errors import BrokerAwayError, BrokerError, BrokerRefusedError, ConfigError
 from laneway.events.event import Subscription
@@ -24,6 +25,7 @@ from tests.support.aws.listener_app import GERMAN, QUEUE, TOPIC, create, shop
 
 DAY = 86_400.0
 NEEDS = {"q": QueueRequirement("q", plain=["send"])}
+ROLES: tuple[Role, ...] = get_args(Role)
 
 
 @pytest.fixture
@@ -132,7 +134,7 @@ def prepare(broker: AWSBroker) -> None:
 
 
 @pytest.mark.parametrize("records", [False, True])
-@pytest.mark.parametrize("role", list(ACTIONS))
+@pytest.mark.parametrize("role", ROLES)
 def test_the_policy_is_what_the_code_calls(
     fake: Place, broker: AWSBroker, role: Role, records: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -142,7 +144,7 @@ def test_the_policy_is_what_the_code_calls(
         calls = Calls(other, monkeypatch)
         other.declare("q", 1)
         {"producer": produce, "worker": work, "operator": operate}[role](other)
-        assert calls.by_place() == [set(actions) for actions in ACTIONS[role]]
+        assert calls.by_place() == [set(getattr(kind.actions, role)) for kind in (Queue, DeadLetterQueue, Table)]
 
 
 SOLD = Subscription(TOPIC, QUEUE)
@@ -171,19 +173,20 @@ def test_the_policy_for_events_is_what_the_code_calls(fake: Place, role: Role, m
     with opened(fake, table=None) as other:
         calls = Calls(other, monkeypatch)
         {"worker": publish_and_look, "operator": subscribe}[role](other)
-    topics, queues, subscriptions = map(set, EVENTS[role])
-    made = {action for action, _ in calls.made}
-    assert {action for action in made if action.startswith("sns:")} == topics | subscriptions | set(PUBLISHES[role])
-    assert made - {"sqs:GetQueueUrl", "sqs:GetQueueAttributes"} == topics | subscriptions | queues | set(
-        PUBLISHES[role]
+    kind = ListenerSubscription
+    topics, queues, subscriptions, publishes = (
+        set(getattr(actions, role)) for actions in (kind.topic_actions, kind.queue_actions, kind.actions, Topic.actions)
     )
+    made = {action for action, _ in calls.made}
+    assert {action for action in made if action.startswith("sns:")} == topics | subscriptions | publishes
+    assert made - {"sqs:GetQueueUrl", "sqs:GetQueueAttributes"} == topics | subscriptions | queues | publishes
 
 
 def test_a_policy_names_the_very_topics(fake: Place) -> None:
     with opened(fake, prefix="x-") as broker:
         needs, place = needs_of(shop(broker)), Somewhere(REGION, ACCOUNT)
-        made = {role: policy(role, needs, broker, place, QueueARNs(), ["eventboss-shop-*"]) for role in ACTIONS}
-        assert "sns:" not in str(policy("producer", needs, broker, place, QueueARNs()))
+        made = {role: policy(role, broker.account, needs, place, ["eventboss-shop-*"]) for role in ROLES}
+        assert "sns:" not in str(policy("producer", broker.account, needs, place))
     statements = {role: {each["Sid"]: each for each in made[role]["Statement"]} for role in made}
     heard, told = (f"arn:aws:sns:{REGION}:{ACCOUNT}:x-{name}" for name in (TOPIC, "eventboss-shop-*"))
     assert statements["worker"]["LanewayListeners"]["Resource"] == [heard]
@@ -204,7 +207,7 @@ def test_a_policy_names_the_very_topics(fake: Place) -> None:
 def test_a_policy_names_the_very_queues_and_tables(fake: Place) -> None:
     needs = {"default": QueueRequirement("default"), "mail": QueueRequirement("mail")}
     with opened(fake, default="shop", prefix="x-") as broker:
-        found = policy("worker", needs, broker, Somewhere("eu-central-1", ACCOUNT), QueueARNs())
+        found = policy("worker", broker.account, needs, Somewhere("eu-central-1", ACCOUNT))
     queues, letters, tables = found["Statement"]
     start = f"arn:aws:sqs:eu-central-1:{ACCOUNT}:"
     assert queues["Resource"] == [start + name for name in ("shop", "shop.fifo", "x-mail", "x-mail.fifo")]
@@ -224,7 +227,7 @@ def test_a_listener_has_no_fifo_queue(fake: Place) -> None:
         @app.task(queue="mail")
         def send() -> None: ...
 
-        made = policy("worker", needs_of(app), broker, Somewhere(REGION, ACCOUNT), QueueARNs())["Statement"]
+        made = policy("worker", broker.account, needs_of(app), Somewhere(REGION, ACCOUNT))["Statement"]
     statements = {each["Sid"]: each for each in made}
     found = [*statements["LanewayQueues"]["Resource"], *statements["LanewayDeadLetters"]["Resource"]]
     names = [each.rpartition(":")[2] for each in found]
@@ -240,25 +243,20 @@ def test_queues_that_exist_say_where_they_are(fake: Place) -> None:
         "q", RedrivePolicy=f'{{"deadLetterTargetArn":"{fake.arn(fake.create_queue("graves"))}","maxReceiveCount":9}}'
     )
     with opened(fake, region=None) as broker:
-        found = look(broker.account.queues, NEEDS)
-        place = place_of(broker.account.settings, found, None)
-        assert place == Somewhere(REGION, ACCOUNT)
-        made = policy("worker", NEEDS, broker, place, found)
+        place = locate(broker.account, NEEDS)
+        assert (place.region, place.account) == (REGION, ACCOUNT)
+        made = policy("worker", broker.account, NEEDS, place)
     assert made["Statement"][1]["Resource"][0] == f"arn:aws:sqs:{REGION}:{ACCOUNT}:graves"
 
 
 def test_without_an_account_it_is_asked_for(fake: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     with opened(fake) as broker:
         monkeypatch.setattr(broker.account.clients, "sqs", _away)
-        found = look(broker.account.queues, NEEDS)
-        assert found == QueueARNs()
-        assert (
-            place_of(broker.account.settings, found, None, lambda: caller_of(broker.account.clients)).account == ACCOUNT
-        )
+        assert locate(broker.account, NEEDS) == Somewhere(REGION, ACCOUNT)
         monkeypatch.setattr(broker.account.clients, "sts", _away)
         with pytest.raises(ConfigError, match="--account"):
-            place_of(broker.account.settings, found, None, lambda: caller_of(broker.account.clients))
-        assert place_of(broker.account.settings, found, ACCOUNT).account == ACCOUNT
+            locate(broker.account, NEEDS)
+        assert locate(broker.account, NEEDS, ACCOUNT).account == ACCOUNT
 
 
 def _away(operation: str, **params: Any) -> dict[str, Any]:
@@ -272,7 +270,7 @@ def test_an_outage_is_no_answer(fake: Place, monkeypatch: pytest.MonkeyPatch) ->
     with ready(fake) as broker:
         monkeypatch.setattr(broker.account.queues, "attributes", lose)
         with pytest.raises(BrokerAwayError):
-            look(broker.account.queues, NEEDS)
+            locate(broker.account, NEEDS)
 
 
 @pytest.mark.parametrize(("region", "start"), [("cn-north-1", "arn:aws-cn:"), ("us-gov-west-1", "arn:aws-us-gov:")])
