@@ -33,8 +33,14 @@ PLACES = {
     "after settle": (1, 5),
     "during renew": (1, 2),
 }
-#: The same of a server: it may do what it was asked for, and nobody hears of it.
-INSIDE = {"sqlite": {"inside settle": (1, 5)}, "redis": {"inside call": (10, 60)}, "sqs": {}}
+#: The same of a server: it may do what it was asked for, and nobody hears of it. "after post": what a run sends to
+#: another queue of a Cluster is in an outbox and not delivered.
+INSIDE = {
+    "sqlite": {"inside settle": (1, 5)},
+    "redis": {"inside call": (10, 60)},
+    "redis+cluster": {"inside call": (10, 60), "after post": (1, 5)},
+    "sqs": {},
+}
 FROM_OUTSIDE = "from outside"
 
 
@@ -46,6 +52,8 @@ class Size(msgspec.Struct, frozen=True):
     kills: int
     #: Seconds that a call takes.
     takes_s: float
+    #: Whether each call sends another one to another queue.
+    sends: bool = False
 
 
 class Outcome(msgspec.Struct):
@@ -130,9 +138,15 @@ def run(folder: Path, url: str, size: Size, *, workers: int = 3, seed: int = 1) 
     work = Work(app, size)
     killer = Killer(size.kills, seed, deaths, places_of(url))
     told = {"LANEWAY_URL": url, "HISTORY": str(path), "TAKES_S": str(size.takes_s), "DEATHS": str(deaths)}
+    if size.sends:
+        told["SENDS"] = "1"
     _serve(killer, work, {**os.environ, **told}, folder, workers)
     events = read_history(path)
-    findings = check(app, work.accepted, events)
+    accepted = work.accepted
+    if size.sends:
+        keys = [(f"{each.key}-sent", each.seq) for each in accepted]
+        accepted = accepted + [AcceptedCall(key, seq, f"{key}#{seq}") for key, seq in keys]
+    findings = check(app, accepted, events)
     app.close()
     return Outcome(findings, killer.done(), repeats(events), time.monotonic() - began)
 
@@ -211,7 +225,5 @@ def check(app: Laneway, accepted: list[AcceptedCall], events: list[HistoryEvent]
     morgue = Snapshot(dead=frozenset(payload.identity for view in dead for payload in view.payloads))
     findings = lost(accepted, events, morgue) + overlap(events) + out_of_order(events)
     findings += [finding.text for finding in app.broker.health.check()]
-    (stats,) = [each for each in app.broker.inspect.stats() if each.queue == "orders"]
-    if stats.length or stats.busy or stats.dead:
-        findings.append(f"Something is left: {stats}.")
-    return findings
+    left = [each for each in app.broker.inspect.stats() if each.length or each.busy or each.dead]
+    return findings + [f"Something is left: {stats}." for stats in left]

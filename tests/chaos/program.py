@@ -1,6 +1,7 @@
 """Program whose calls write a line when they begin and end, and whose processes die on request.
 
-HISTORY is the file of the lines, TAKES_S is how long a call takes. DEATHS is a folder of files named by number,
+HISTORY is the file of the lines, TAKES_S is how long a call takes. With SENDS each call sends another one to another
+queue. DEATHS is a folder of files named by number,
 place and count. A process takes one of them, and kills itself with -9 when it has reached that failpoint so often.
 It records its own death first, because no other process could know the time. Isolated processes die with it.
 """
@@ -27,6 +28,17 @@ deaths = Path(os.environ["DEATHS"])
 
 @app.task(context=True, queue="orders")
 def work(context: Context, key: Annotated[str, Key], seq: int) -> None:
+    run(context, key, seq)
+    if "SENDS" in os.environ:
+        context.enqueue(follow, f"{key}-sent", seq)
+
+
+@app.task(context=True, queue="sent-orders")
+def follow(context: Context, key: Annotated[str, Key], seq: int) -> None:
+    run(context, key, seq)
+
+
+def run(context: Context, key: str, seq: int) -> None:
     job = f"{key}#{seq}"
     history.note("S", key, seq, job, context.attempt, context.fence)
     if not armed:

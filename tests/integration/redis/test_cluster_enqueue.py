@@ -129,6 +129,59 @@ def test_several_runs_of_a_turn_send_one_entry_to_a_queue(broker: RedisBroker, d
     assert deaf.do("HLEN", "{laneway:q:0}:outbox") == 0
 
 
+def left_in_outbox(broker: RedisBroker) -> int:
+    count: int = broker._server.do("HLEN", "{laneway:q:0}:outbox")
+    return count
+
+
+def end_run(broker: RedisBroker, hand: ScriptedWorker, body: str) -> None:
+    """A run of the key `run` ends, and sends a call of the key `k` to another queue."""
+    calls(broker, "run", body)
+    assert hand.settle(done(hand.one(), [call("k", body, queue="far")])) == []
+
+
+def die_before_delivery(broker: RedisBroker, hand: ScriptedWorker, *sent: str) -> None:
+    with pytest.MonkeyPatch.context() as dying:
+        dying.setattr(ClusterOutbox, "deliver", lambda *_: set())
+        for body in sent:
+            end_run(broker, hand, body)
+
+
+def test_what_a_run_sends_does_not_overtake_what_an_earlier_one_has_sent(broker: RedisBroker) -> None:
+    """Whose worker has died before it delivered it."""
+    hand, other = ScriptedWorker(broker), ScriptedWorker(broker, "worker-2")
+    die_before_delivery(broker, hand, "1", "2")
+    end_run(broker, other, "3")
+    assert places(broker, "k", "far") == {"queued": ["1", "2", "3"]}
+
+
+def test_a_sweep_does_not_overtake_a_sender(broker: RedisBroker, clock: ManualClock) -> None:
+    """The clock of the server has stepped back: the earlier call seems to be a young one."""
+    hand = ScriptedWorker(broker)
+    die_before_delivery(broker, hand, "1")
+    clock.step(-60)
+    die_before_delivery(broker, hand, "2")
+    clock.step(58)
+    broker.reclaim()
+    assert places(broker, "k", "far") == {}
+    clock.advance(20)
+    broker.reclaim()
+    assert places(broker, "k", "far") == {"queued": ["1", "2"]}
+
+
+def test_many_entries_that_were_left_behind_are_delivered_in_order(broker: RedisBroker, clock: ManualClock) -> None:
+    hand = ScriptedWorker(broker)
+    names = [f"{n}" for n in range(150)]
+    die_before_delivery(broker, hand, *names[:-1])
+    end_run(broker, hand, names[-1])
+    assert places(broker, "k", "far") == {"queued": names[:100]}, "a turn does not do all of it"
+    assert left_in_outbox(broker) == 50
+    clock.advance(10)
+    broker.reclaim()
+    assert places(broker, "k", "far") == {"queued": names}
+    assert left_in_outbox(broker) == 0
+
+
 def test_what_a_refused_run_sends_is_not_sent(broker: RedisBroker) -> None:
     put(broker, "a", "b")
     hand = ScriptedWorker(broker)

@@ -5,11 +5,14 @@ queue, in the step that settles the run, and the copies of an event for several 
 The sender delivers them at once. If it dies, or a server is away, any worker delivers them in its next sweep. Until
 then their status is `queued`, and they count in the numbers of the queue that they are for.
 
-An entry of an outbox has the jobs for one queue. Its id ends with the number of its jobs and that queue. An entry is
-delivered again if it could not be removed, because its server was away. So the receiving queue remembers delivered
-entries for a week, and for only ten minutes once the entry is known to be removed: from then on only a process that had
-read the entry before can deliver it again. If this process dies before it reports a removal, the queue remembers the
-entry for the rest of the week.
+An entry of an outbox has the jobs for one queue. Its id begins with its number, and ends with how many jobs it has and
+that queue. Entries of one outbox for one queue are delivered in the order of their numbers, so that the calls that the
+runs of a key send stay in order. The number is 0 if all jobs are plain: their order does not matter.
+
+An entry is delivered again if it could not be removed, because its server was away. So the receiving queue remembers
+delivered entries for a week, and for only ten minutes once the entry is known to be removed: from then on only a
+process that had read the entry before can deliver it again. If this process dies before it reports a removal, the queue
+remembers the entry for the rest of the week.
 """
 
 from __future__ import annotations
@@ -17,7 +20,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import Counter, deque
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,8 +39,8 @@ from .script import load
 
 #: An entry that has been in an outbox for this many seconds was left behind.
 LEFT_BEHIND_S = 5.0
-#: How many entries of an outbox are read at a time: each may be large.
-_PAGE = 10
+#: How many entries of an outbox are read at a time: each may be large. And how many entries a turn delivers at most.
+_PAGE, _MOST = 10, 100
 #: When this many removals are to be reported they are reported at once; else at the next renewal or sweep.
 _MANY = 500
 
@@ -64,9 +67,13 @@ class OutboxEntry:
 
     @classmethod
     def stored(cls, root: str, id: str, value: bytes) -> OutboxEntry:
-        """An entry as it is stored: the time it was sent, the worker that sent it, and its jobs."""
-        sent_at, _, text = value.split(b"\n", 2)
+        """An entry as it is stored: the time it was sent, and its jobs."""
+        sent_at, _, text = value.partition(b"\n")
         return cls(root, id, _read(text), float(sent_at))
+
+
+def _number_of(id: str) -> int:
+    return int(id.partition(":")[0])
 
 
 def _queue_of(id: str) -> str:
@@ -75,6 +82,11 @@ def _queue_of(id: str) -> str:
 
 def _count_of(id: str) -> int:
     return int(id.split(":")[-2])
+
+
+def is_ordered(jobs: Sequence[NewJob]) -> bool:
+    """Whether the order of these jobs matters."""
+    return any(job.kind is not Kind.PLAIN for job in jobs)
 
 
 def text_of(jobs: Sequence[NewJob]) -> str:
@@ -124,8 +136,6 @@ class ClusterOutbox:
                     raise
                 raise partly_stored(error, stored, jobs) from error
             stored += chunk
-            if armed:
-                reach("after post")
             self.deliver(entries)
 
     def _put(self, copies: Sequence[NewJob]) -> list[OutboxEntry]:
@@ -134,7 +144,7 @@ class ClusterOutbox:
         for _ in range(TRIES):
             layout = self._layouts.declare(copies[0].queue, DEFAULT_SHARDS)
             entries = [
-                OutboxEntry(layout.root, f"{name}:{len(jobs)}:{queue}", jobs)
+                OutboxEntry(layout.root, f"0:{name}:{len(jobs)}:{queue}", jobs)
                 for queue, jobs in by_queue(copies).items()
             ]
             args = [part for entry in entries for part in (entry.id, f"[{text_of(entry.jobs)}]")]
@@ -148,11 +158,15 @@ class ClusterOutbox:
 
     # -- delivery --------------------------------------------------------------------------------------
 
-    def deliver(self, entries: Sequence[OutboxEntry]) -> None:
+    def deliver(self, entries: Sequence[OutboxEntry]) -> set[str]:
         """Store the jobs of entries, in order, and remove the entries. What cannot be stored now stays for a sweep.
 
-        A job whose key now belongs to another kind is given up: its run is settled and cannot fail any more.
+        Returns the queues of which that is so. A job whose key now belongs to another kind is given up: its run is
+        settled and cannot fail any more.
         """
+        if armed:
+            reach("after post")
+        undelivered: set[str] = set()
         waiting = {queue: deque(some) for queue, some in _by_target(entries).items()}
         delivered: list[OutboxEntry] = []
         for _ in range(TRIES + len(entries)):
@@ -164,6 +178,7 @@ class ClusterOutbox:
                     if not isinstance(answer, BrokerAwayError):
                         _log.warning("What was sent is kept, and will be stored later: %s", answer)
                     del waiting[queue]
+                    undelivered.add(queue)
                 elif answer[0] == b"kind":
                     job = entry.jobs.pop(answer[1] - 1)
                     _log.error("What was sent cannot be stored: %s", another_kind(job, Kind(answer[2])))
@@ -172,6 +187,7 @@ class ClusterOutbox:
                     if not waiting[queue]:
                         del waiting[queue]
         self._remove(delivered)
+        return undelivered | waiting.keys()
 
     def _store_first(self, waiting: dict[str, deque[OutboxEntry]]) -> Iterator[tuple[str, Any]]:
         """Store the first entry for each queue; yields the answers, or the errors in their place."""
@@ -217,10 +233,6 @@ class ClusterOutbox:
 
     # -- entries that are not delivered yet ------------------------------------------------------------
 
-    def sent_in(self, layout: Layout, turn: str) -> list[OutboxEntry]:
-        """What a turn that is repeated has sent, as far as it is not removed yet."""
-        return self._read([(root, id) for root, id in self._ids([layout]) if id.startswith(turn)])
-
     def waiting(self) -> Counter[str]:
         """How many jobs are on their way to each queue."""
         found: Counter[str] = Counter()
@@ -256,40 +268,41 @@ class ClusterOutbox:
             if value is not None
         ]
 
+    def deliver_stored(self, layout: Layout, queues: Collection[str]) -> None:
+        """Deliver what is in the outbox of a queue for these other ones, in order. If that is much, some stays."""
+        named = [(root, id) for root, id in self._ids([layout]) if _queue_of(id) in queues]
+        self._deliver_in_order(named, lambda entry: True, _MOST)
+
     def sweep(self, now: float) -> None:
         """Deliver entries that their senders have left behind."""
-        roots = [layout.root for layout in self._layouts.read_all()]
-        while roots:
-            commands = [("HRANDFIELD", f"{root}:outbox", _PAGE, "WITHVALUES") for root in roots]
-            found = dict(zip(roots, self._layouts.server.do_all(commands), strict=True))
-            left = self._left_behind(found, now)
-            try:
-                self.deliver(left)
-            except BrokerError as error:
-                _log.warning("What was sent is kept, and will be stored later: %s", error)
-                return
-            # Look again in outboxes that may have more. Entries that could not be delivered wait for the next sweep.
-            names = [("HEXISTS", f"{entry.root}:outbox", entry.id) for entry in left]
-            kept = self._layouts.server.do_all(names)
-            gone = {entry.root for entry, is_kept in zip(left, kept, strict=True) if not is_kept}
-            roots = [root for root, rows in found.items() if len(rows) >= 2 * _PAGE and root in gone]
 
-    def _left_behind(self, found: dict[str, list[bytes]], now: float) -> list[OutboxEntry]:
-        """The entries whose worker is gone, or that are old; the oldest first."""
-        rows = [(root, some[n].decode(), some[n + 1]) for root, some in found.items() for n in range(0, len(some), 2)]
-        living = self._living({value.split(b"\n", 2)[1] for *_, value in rows} - {b""})  # publishers have no name
-        left = []
-        for root, id, value in rows:
-            sent_at, worker, _ = value.split(b"\n", 2)
-            if (worker and worker not in living) or float(sent_at) < now - LEFT_BEHIND_S:
-                left.append(OutboxEntry.stored(root, id, value))
-        return sorted(left, key=lambda entry: entry.sent_at or 0.0)
+        def is_left_behind(entry: OutboxEntry) -> bool:
+            return abs(now - (entry.sent_at or 0.0)) > LEFT_BEHIND_S
 
-    def _living(self, workers: Collection[bytes]) -> set[bytes]:
-        if not workers:
-            return set()
-        counters: list[Any] = self._layouts.server.do("HMGET", self._layouts.keys.leases, *workers)
-        return {name for name, counter in zip(workers, counters, strict=True) if counter is not None}
+        try:
+            self._deliver_in_order(self._ids(self._layouts.read_all()), is_left_behind)
+        except BrokerError as error:
+            _log.warning("What was sent is kept, and will be stored later: %s", error)
+
+    def _deliver_in_order(
+        self, named: Sequence[tuple[str, str]], is_due: Callable[[OutboxEntry], bool], most: int | None = None
+    ) -> None:
+        """Deliver stored entries, by root and id, as far as they are due and none before them has to wait."""
+        in_order = sorted(named, key=lambda each: _number_of(each[1]))[:most]
+        # Roots and queues between which an entry has to wait: no other may overtake it. Queues that are away.
+        waiting: set[tuple[str, str]] = set()
+        away: set[str] = set()
+        for first in range(0, len(in_order), _PAGE):
+            due = []
+            for entry in self._read(in_order[first : first + _PAGE]):
+                if entry.queue in away or (entry.root, entry.queue) in waiting:
+                    continue
+                if is_due(entry):
+                    due.append(entry)
+                elif _number_of(entry.id):
+                    waiting.add((entry.root, entry.queue))
+            if due:
+                away |= self.deliver(due)
 
 
 def _by_target(entries: Iterable[OutboxEntry]) -> dict[str, list[OutboxEntry]]:

@@ -21,7 +21,7 @@ from .client.errors import StaleLayoutError
 from .codec import claim_of
 from .enqueue import JobWriter, TargetQueues
 from .layout import TRIES, Layout, Layouts, outdated
-from .outbox import ClusterOutbox, OutboxEntry, by_queue, text_of
+from .outbox import ClusterOutbox, OutboxEntry, by_queue, is_ordered, text_of
 from .script import load
 
 #: The most characters that the runs settled by one turn may send, in all.
@@ -114,7 +114,10 @@ class Turns:
         if resharding != layout.resharding:
             self._layouts.forget(turn.queue)
         if self._outbox is not None and any(settled.elsewhere):
-            self._outbox.deliver(self._sent(turn, layout, settled, entries))
+            if entries == 0:
+                self._outbox.deliver_stored(layout, {queue for jobs in settled.elsewhere for queue in jobs})
+            else:
+                self._outbox.deliver(self._entries(layout, settled, entries))
         return Answer(
             [
                 claim_of(layout.queue, layout.epoch, layout.shards, key, blob)
@@ -154,16 +157,17 @@ class Turns:
                     settlement.buried,
                     settlement.died,
                     queues.encode(stored),
-                    [part for queue, jobs in elsewhere.items() for part in (queue, len(jobs), text_of(jobs))],
+                    [
+                        part
+                        for queue, jobs in elsewhere.items()
+                        for part in (queue, len(jobs), is_ordered(jobs), text_of(jobs))
+                    ],
                 )
             )
         return settled
 
-    def _sent(self, turn: Turn, layout: Layout, settled: SettlementArgs, entries: Any) -> list[OutboxEntry]:
+    def _entries(self, layout: Layout, settled: SettlementArgs, entries: Any) -> list[OutboxEntry]:
         """What a turn has put into the outbox of its queue."""
-        assert self._outbox is not None
-        if entries == 0:  # a repeat: part of it may be delivered already
-            return self._outbox.sent_in(layout, f"{turn.worker}:{turn.queue}:{turn.seq}:")
         found = []
         for id, *places in entries:
             entry = OutboxEntry(layout.root, id.decode(), [])

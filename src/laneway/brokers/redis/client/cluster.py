@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ....errors import BrokerAwayError, BrokerError
+from ....failpoints import armed, reach
 from . import redis_py
 from .connections import Address, Command, Connection, Key, receive, send
 from .errors import explain, is_away, is_lost, redirection
@@ -122,6 +123,8 @@ class ClusterServer(RedisClient):
                     send(connection, [commands[n] for n in numbers])
                 except (redis_py.RedisError, OSError) as error:
                     fail(*sent.pop(), error)
+            if armed:
+                reach("inside call")
             while sent:
                 server, numbers, connection, used = sent[0]
                 try:

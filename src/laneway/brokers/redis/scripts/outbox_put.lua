@@ -11,9 +11,8 @@
 if call('HEXISTS', KEYS[1] .. ':meta', 'layout') == 0 then
   return {'stale'}
 end
--- No worker: a publisher has no lease.
 local sent_at = string.format('%.17g', now)
 for i = 1, #args.entries, 2 do
-  call('HSET', KEYS[1] .. ':outbox', args.entries[i], sent_at .. '\n\n' .. args.entries[i + 1])
+  call('HSET', KEYS[1] .. ':outbox', args.entries[i], sent_at .. '\n' .. args.entries[i + 1])
 end
 return {'ok', sent_at}

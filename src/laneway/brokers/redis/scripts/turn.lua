@@ -13,13 +13,13 @@
 --       layout        the name of the queue's layout that the client knows; layouts: see enqueue, '' for no jobs
 --       finished      {token, {key, …}}: claims of which all was done, and that send nothing
 --       settlements   others: {key, token, verdict, delay, retry, error, done, buried, died, jobs to send, and on a Cluster
---                     jobs for other queues: {queue, number of jobs, their text, …}}
+--                     jobs for other queues: {queue, number of jobs, does their order matter, their text, …}}
 --       shards        to claim from, in their order; limit, batch, in_order, max_payloads
 --       floor         the token must be larger
 --       now           see enqueue
 -- Answers {'ok', token, refused keys, resharding, entries, key, claim, key, claim, …}: the shard count that the queue is
--- being changed to, or 0; the entries of the outbox that were written, see sending; if the turn is a repeat, 0 instead of
--- them · {'stale'}: the client must read its layouts again · {'unknown'}: the worker is not known here ·
+-- being changed to, or 0; the entries of the outbox that were written, see sending; 0 instead of them if the client must
+-- read them, because the turn is a repeat, or older ones may have to be delivered before · {'stale'}: the client must read its layouts again · {'unknown'}: the worker is not known here ·
 -- {'kind', settlement, job, kind}: see enqueue · {'late'}: the worker has taken another turn since.
 -- Changes everything but other workers' claims.
 

@@ -5,7 +5,7 @@
 -- each queue, `{<prefix>:<queue>:0}`. The 0 is the number of a partition: a queue has one.
 --   :meta     hash    layout and next: the names of its layouts (see layouts); next only while it is being resharded, and
 --                     then to_move and moved count the jobs; paused, seq, token, ready, levels, keys, keys_from, processed,
---                     failed, w:<worker>, t:<worker>, s:<sender>
+--                     failed, sent, w:<worker>, t:<worker>, s:<sender>
 --   :jobs     hash    key -> record of what is queued or, while the key is being run, set aside
 --   :ready:<layout>:<shard> list  time, arrival and key of jobs that were due when they came, in order; some are outdated
 --   :due:<layout>:<shard>   zset  arrival and key of other queued jobs by time; of another priority than 0 the priority
