@@ -54,6 +54,8 @@ class Size(msgspec.Struct, frozen=True):
     takes_s: float
     #: Whether each call sends another one to another queue.
     sends: bool = False
+    #: Whether the shard count of the queue changes again and again.
+    reshards: bool = False
 
 
 class Outcome(msgspec.Struct):
@@ -63,6 +65,8 @@ class Outcome(msgspec.Struct):
     kills: dict[str, int]
     repeats: int
     seconds: float
+    #: How often the shard count has changed.
+    reshardings: int
 
 
 class Killer:
@@ -141,6 +145,7 @@ def run(folder: Path, url: str, size: Size, *, workers: int = 3, seed: int = 1) 
     if size.sends:
         told["SENDS"] = "1"
     _serve(killer, work, {**os.environ, **told}, folder, workers)
+    work.finish_resharding()
     events = read_history(path)
     accepted = work.accepted
     if size.sends:
@@ -148,7 +153,7 @@ def run(folder: Path, url: str, size: Size, *, workers: int = 3, seed: int = 1) 
         accepted = accepted + [AcceptedCall(key, seq, f"{key}#{seq}") for key, seq in keys]
     findings = check(app, accepted, events)
     app.close()
-    return Outcome(findings, killer.done(), repeats(events), time.monotonic() - began)
+    return Outcome(findings, killer.done(), repeats(events), time.monotonic() - began, work.reshardings)
 
 
 def places_of(url: str) -> dict[str, tuple[int, int]]:
@@ -165,7 +170,9 @@ class Work:
     def __init__(self, app: Laneway, size: Size) -> None:
         self._app = app
         self._keys = size.keys
+        self._reshards = size.reshards
         self._at = 0.0
+        self.reshardings = 0
         self.accepted: list[AcceptedCall] = []
         app.broker.declare("orders", 5)
         self._add(size.jobs)
@@ -178,9 +185,21 @@ class Work:
         killer.collect()
         if not killer.left():
             return
+        if self._reshards:
+            self._reshard(limit=1)  # the workers do the rest
         (stats,) = [each for each in self._app.broker.inspect.stats() if each.queue == "orders"]
         if stats.length <= self._keys // 2:
             self._add(10 * self._keys)
+
+    def _reshard(self, limit: int) -> bool:
+        """Begin to change the shard count, or go on; whether that is done."""
+        is_done = self._app.broker.shards.reshard("orders", (9, 2, 5)[self.reshardings % 3], limit=limit).done
+        self.reshardings += is_done
+        return is_done
+
+    def finish_resharding(self) -> None:
+        while self._reshards and not self._reshard(limit=1_000):
+            pass
 
     def _add(self, calls: int) -> None:
         done, keys = len(self.accepted), self._keys
