@@ -11,7 +11,6 @@ import pytest
 from redis.crc import key_slot
 
 from laneway.brokers.redis.client.cluster import ClusterServer
-from laneway.brokers.redis.client.errors import ScriptRefusedError
 from laneway.brokers.redis.client.server import RedisClient
 from laneway.brokers.redis.script import Script
 from laneway.errors import BrokerAwayError, BrokerError
@@ -52,8 +51,6 @@ def test_an_error_is_raised_when_all_have_been_called(redis_cluster: RedisCluste
     with pytest.raises(BrokerError, match="WRONGTYPE"):
         server.run_all([(COUNT, [key], []) for key in KEYS])
     assert server.do_all([("GET", key) for key in KEYS if key != KEYS[7]]) == [b"1"] * 59
-    with pytest.raises(ScriptRefusedError, match=r"^moving$"):
-        server.run(Script("no", "return redis.error_reply('LANEWAY moving')"), ["k"], [])
 
 
 def test_a_ready_client(redis_cluster: RedisCluster) -> None:

@@ -111,6 +111,16 @@ def test_what_a_run_sends_waits_for_a_queue_that_is_away(broker: RedisBroker, de
     assert (broker.status("far", "child"), numbers(broker, "far").length) == ("delayed", 1)
 
 
+def test_what_is_on_its_way_to_a_new_queue_counts(broker: RedisBroker) -> None:
+    put(broker, "run")
+    hand = ScriptedWorker(broker)
+    with pytest.MonkeyPatch.context() as dying:
+        dying.setattr(ClusterOutbox, "deliver", lambda *_: set())
+        hand.settle(done(hand.one(), [job("child", queue="new")]))
+    assert numbers(broker, "new").length == 1
+    assert broker.status("new", "child") == "queued"
+
+
 def test_one_payload_of_what_is_on_its_way_is_queued(broker: RedisBroker, deaf: Deaf) -> None:
     send(broker, deaf, [call("k", "one", queue="far"), call("k", "two", queue="far")])
     assert [broker.status("far", "k", identity) for identity in ("one", "two", "three")] == ["queued", "queued", "gone"]

@@ -12,7 +12,6 @@ import pytest
 import redis
 
 from laneway.brokers.redis.client.connections import receive, send
-from laneway.brokers.redis.client.errors import ScriptRefusedError
 from laneway.brokers.redis.client.server import Server
 from laneway.brokers.redis.script import Script
 from laneway.errors import BrokerAwayError, BrokerError
@@ -96,13 +95,6 @@ def test_an_error_is_raised_when_all_answers_are_read(redis_server: RedisServer,
         server.run_all([(COUNT, ["n"], []), (BROKEN, ["text"], []), (COUNT, ["n"], [])])
     assert not isinstance(caught.value, BrokerAwayError)
     assert server.do("GET", "n") == b"2"
-
-
-def test_what_a_script_of_ours_refuses_can_be_told(redis_server: RedisServer, open_url: Opener) -> None:
-    server = open_url(redis_server.url)
-    with pytest.raises(ScriptRefusedError, match=r"^moving x$") as caught:
-        server.run(Script("no", "return redis.error_reply('LANEWAY moving x')"), ["k"], [])
-    assert caught.value.reason == "moving x"
 
 
 def test_nobody_there_is_said_quickly(open_url: Opener) -> None:

@@ -50,9 +50,8 @@ class RedisBroker:
         self._server = server
         self._keys = Keys(prefix)
         self._layouts = Layouts(server, self._keys, clock)
-        self._writer = JobWriter(self._layouts)
-        self._outbox = ClusterOutbox(self._layouts, self._writer) if server.is_cluster else None
-        self._store = self._writer.enqueue if self._outbox is None else self._outbox.enqueue
+        self._outbox = ClusterOutbox(self._layouts) if server.is_cluster else None
+        self._writer = JobWriter(self._layouts, self._outbox)
         self.turn = Turns(self._layouts, self._writer, self._outbox).turn
         self._nudges = 0
         self.inspect = RedisInspect(self._layouts, self._outbox)
@@ -97,7 +96,7 @@ class RedisBroker:
 
     def enqueue(self, jobs: Sequence[NewJob]) -> None:
         check_jobs(jobs)
-        self._store(jobs)
+        self._writer.enqueue(jobs)
 
     # -- a worker's verbs ------------------------------------------------------------------------------
 

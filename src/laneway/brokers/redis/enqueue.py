@@ -1,6 +1,7 @@
 """JobWriter: stores new jobs: in order, in atomic chunks, once however often a call is repeated.
 
-One script stores the jobs of any queues of a server, and on a Cluster those of one queue. Each call carries the name of
+One script stores the jobs of any queues of a server, and on a Cluster those of one queue. There the copies of an event
+for several queues go through an outbox (`outbox`). Each call carries the name of
 a sender and a number (SenderNumbers), by which Redis recognises a repeat. A forked process drops its parent's names:
 otherwise the parent's next calls would look like repeats of the child's. The copies of one event are never divided
 between chunks (`chunks_of`). An event with more copies than a chunk holds is a chunk of its own. The server does
@@ -13,8 +14,8 @@ import os
 import threading
 import weakref
 from collections import deque
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Collection, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
 from ...errors import BrokerAwayError, BrokerError, EnqueueError
 from ...ids import new_id
@@ -25,6 +26,9 @@ from .client.server import Call
 from .codec import new_job, simple_record
 from .layout import TRIES, Layout, Layouts, outdated
 from .script import load
+
+if TYPE_CHECKING:
+    from .outbox import ClusterOutbox
 
 #: The most copies that one event may have, and the most characters in all of them together.
 MOST_COPIES = 10_000
@@ -220,20 +224,63 @@ def _columns_of(jobs: Sequence[NewJob], queues: TargetQueues) -> list[JobColumns
     return found if all(len(set(each.keys)) == len(each.keys) for each in found) else None
 
 
+def enqueue_call(layouts: Layouts, jobs: Sequence[NewJob], used: dict[str, Layout], **how: object) -> Call:
+    """The call that stores jobs; `how`: see scripts/enqueue.lua. Notes in `used` the layouts that it relies on."""
+    queues = TargetQueues(layouts, used)
+    columns = None if "sender" not in how else _columns_of(jobs, queues)
+    if columns is None:
+        how["jobs"] = queues.encode(jobs)
+    else:
+        how |= {"simple": [each.encode() for each in columns], "kind": +jobs[0].kind}
+    args = layouts.args(**how, layouts=queues.layouts)
+    return load("enqueue"), queues.roots, [args, *(each.text for each in columns or ())]
+
+
 # -- the verb ------------------------------------------------------------------------------------------
+
+
+def _spread_events(jobs: Sequence[NewJob]) -> set[str]:
+    """The events that have copies for several queues."""
+    queues: dict[str, set[str]] = {}
+    for job in jobs:
+        if job.event_id:
+            queues.setdefault(job.event_id, set()).add(job.queue)
+    return {event for event, some in queues.items() if len(some) > 1}
 
 
 class JobWriter:
     """Stores the jobs of the verb `enqueue`."""
 
-    def __init__(self, layouts: Layouts) -> None:
+    def __init__(self, layouts: Layouts, outbox: ClusterOutbox | None) -> None:
         self._layouts = layouts
+        #: For events with copies for several queues; None on one server, where a script may touch them all.
+        self._outbox = outbox
         self._senders = SenderNumbers()
 
     def enqueue(self, jobs: Sequence[NewJob]) -> None:
-        if len(jobs) == 1:
+        if self._outbox is not None and (events := _spread_events(jobs)):
+            self._publish(jobs, events, self._outbox)
+        elif len(jobs) == 1:
             self._store(jobs)
-            return
+        else:
+            self._store_list(jobs)
+
+    def _publish(self, jobs: Sequence[NewJob], events: Collection[str], outbox: ClusterOutbox) -> None:
+        """Store jobs of which some are copies of these events: all copies of an event, or none."""
+        chunks = chunks_of([job for job in jobs if job.event_id in events])  # refuses an event with too many copies
+        stored = [job for job in jobs if job.event_id not in events]
+        self._store_list(stored)
+        for chunk in chunks:
+            try:
+                entries = outbox.put(chunk)
+            except (BrokerError, EnqueueError) as error:
+                if len(jobs) == len(chunk):
+                    raise
+                raise partly_stored(error, stored, jobs) from error
+            stored += chunk
+            outbox.deliver(entries)
+
+    def _store_list(self, jobs: Sequence[NewJob]) -> None:
         parts = self._parts(jobs)
         if len(parts) > 1:
             for part in parts:
@@ -293,7 +340,7 @@ class JobWriter:
     def _run(self, jobs: Sequence[NewJob], **how: object) -> None:
         for _ in range(TRIES):
             used = dict[str, Layout]()
-            answer: list[Any] = self._layouts.server.run(*self.call(jobs, used, **how))
+            answer: list[Any] = self._layouts.server.run(*enqueue_call(self._layouts, jobs, used, **how))
             if answer[0] == b"kind":
                 raise another_kind(jobs[answer[1] - 1], Kind(answer[2]))
             if answer[0] != b"stale":
@@ -320,17 +367,6 @@ class JobWriter:
         for chunk in chunks:
             name, seq = self._senders.take()
             senders.append((name, seq))
-            call = self.call(chunk, {}, sender=name, seq=seq, after=after)
+            call = enqueue_call(self._layouts, chunk, {}, sender=name, seq=seq, after=after)
             after = str(call[1][0]), name, seq
             yield call
-
-    def call(self, jobs: Sequence[NewJob], used: dict[str, Layout], **how: object) -> Call:
-        """The call that stores jobs; `how`: see scripts/enqueue.lua. Notes in `used` the layouts that it relies on."""
-        queues = TargetQueues(self._layouts, used)
-        columns = None if "sender" not in how else _columns_of(jobs, queues)
-        if columns is None:
-            how["jobs"] = queues.encode(jobs)
-        else:
-            how |= {"simple": [each.encode() for each in columns], "kind": +jobs[0].kind}
-        args = self._layouts.args(**how, layouts=queues.layouts)
-        return load("enqueue"), queues.roots, [args, *(each.text for each in columns or ())]

@@ -26,14 +26,14 @@ from typing import Any
 
 import msgspec
 
-from ...errors import BrokerAwayError, BrokerError, EnqueueError
+from ...errors import BrokerAwayError, BrokerError
 from ...failpoints import armed, reach
 from ...ids import new_id
 from ...jobs.data import Kind, NewJob
 from ...jobs.shards import DEFAULT_SHARDS
 from ..shared import another_kind
 from .client.server import Call
-from .enqueue import JobWriter, chunks_of, partly_stored
+from .enqueue import enqueue_call
 from .layout import TRIES, Layout, Layouts, outdated
 from .script import load
 
@@ -105,40 +105,13 @@ def by_queue(jobs: Iterable[NewJob]) -> dict[str, list[NewJob]]:
 class ClusterOutbox:
     """The outboxes of all queues."""
 
-    def __init__(self, layouts: Layouts, writer: JobWriter) -> None:
+    def __init__(self, layouts: Layouts) -> None:
         self._layouts = layouts
-        self._writer = writer
         self._lock = threading.Lock()
         #: By the queue that received them: delivered entries that are in no outbox any more.
         self._removed: dict[str, list[str]] = {}
 
-    # -- the verb `enqueue` ----------------------------------------------------------------------------
-
-    def enqueue(self, jobs: Sequence[NewJob]) -> None:
-        """Store jobs; all copies of an event, or none."""
-        queues: dict[str, set[str]] = {}
-        for job in jobs:
-            if job.event_id:
-                queues.setdefault(job.event_id, set()).add(job.queue)
-        spread = {event for event, some in queues.items() if len(some) > 1}
-        if not spread:
-            self._writer.enqueue(jobs)
-            return
-        chunks = chunks_of([job for job in jobs if job.event_id in spread])  # refuses an event with too many copies
-        stored = [job for job in jobs if job.event_id not in spread]
-        if stored:
-            self._writer.enqueue(stored)
-        for chunk in chunks:
-            try:
-                entries = self._put(chunk)
-            except (BrokerError, EnqueueError) as error:
-                if len(jobs) == len(chunk):
-                    raise
-                raise partly_stored(error, stored, jobs) from error
-            stored += chunk
-            self.deliver(entries)
-
-    def _put(self, copies: Sequence[NewJob]) -> list[OutboxEntry]:
+    def put(self, copies: Sequence[NewJob]) -> list[OutboxEntry]:
         """Put all copies of some events into the outbox of the queue of the first one."""
         name = new_id()
         for _ in range(TRIES):
@@ -199,7 +172,7 @@ class ClusterOutbox:
                 continue
             how: dict[str, object] = {} if entry.sent_at is None else {"now": entry.sent_at}
             try:
-                calls[queue] = self._writer.call(entry.jobs, {}, entry=entry.id, **how)
+                calls[queue] = enqueue_call(self._layouts, entry.jobs, {}, entry=entry.id, **how)
             except BrokerError as error:  # the layout of its queue cannot be read
                 yield queue, error
         for queue, answer in zip(calls, self._layouts.server.try_all(list(calls.values())), strict=True):

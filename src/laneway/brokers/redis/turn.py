@@ -16,6 +16,7 @@ from ...broker import Answer, Turn
 from ...errors import BrokerAwayError, BrokerRefusedError, EnqueueError, LeaseLost
 from ...jobs.data import Kind, NewJob
 from ...jobs.settlement import Settlement
+from ...jobs.shards import DEFAULT_SHARDS
 from ..shared import another_kind, check_jobs, storable
 from .client.errors import StaleLayoutError
 from .codec import claim_of
@@ -58,7 +59,7 @@ class Turns:
             check_jobs(outbox)
         _ensure_size(sent)
         if self._outbox is not None:
-            self._check_elsewhere(turn, [job for outbox in sent for job in outbox])
+            self._prepare_elsewhere(turn, [job for outbox in sent for job in outbox])
         for _ in range(TRIES):
             layout = self._layouts.get(turn.queue)
             used = {turn.queue: layout}
@@ -69,11 +70,15 @@ class Turns:
                     self._layouts.refresh(each)
         raise outdated(turn.queue)
 
-    def _check_elsewhere(self, turn: Turn, sent: Sequence[NewJob]) -> None:
-        """Refuse jobs for other queues whose key belongs to a job of another kind, before their runs are settled."""
+    def _prepare_elsewhere(self, turn: Turn, sent: Sequence[NewJob]) -> None:
+        """Make the other queues that jobs are for. Refuse jobs whose key belongs to a job of another kind there.
+
+        This comes before their runs are settled.
+        """
         for queue, jobs in by_queue(sent).items():
             if queue != turn.queue:
                 with suppress(BrokerAwayError):  # the runs are settled all the same, and the jobs delivered later
+                    self._layouts.declare(queue, DEFAULT_SHARDS)  # so that operators see what is on its way
                     self._writer.check(jobs)
 
     def _take(self, turn: Turn, layout: Layout, used: dict[str, Layout]) -> Answer:

@@ -42,14 +42,6 @@ _WRAPPED = re.compile(r"^(?:ERR )?Error running script .*?: -?(?=[A-Z]+ )")
 _WHERE = re.compile(r"\.? script: (?:[0-9a-f]{40},? ?)?on @?\w+:\d+\.?$")
 
 
-class ScriptRefusedError(BrokerRefusedError):
-    """One of Laneway's scripts replied with an error of its own: `redis.error_reply("LANEWAY " .. reason)`."""
-
-    def __init__(self, reason: str) -> None:
-        super().__init__(reason)
-        self.reason = reason
-
-
 def is_lost(error: Exception) -> bool:
     """Whether the connection failed, so that the client cannot know whether the call was carried out."""
     if isinstance(error, (redis_py.AuthenticationError, redis_py.AuthorizationError)):
@@ -86,8 +78,6 @@ def explain(error: Exception, place: str) -> BrokerError:
     text = _text(error)
     word = _word(text)
     about = text.rstrip(".") or type(error).__name__
-    if word == "LANEWAY":
-        return ScriptRefusedError(text.removeprefix("LANEWAY").strip())
     if sentence := tls.sentence(error, place):
         return BrokerRefusedError(sentence)
     if isinstance(error, redis_py.ReadOnlyError) or word == "READONLY":
