@@ -1,14 +1,14 @@
-"""Measures a Redis Cluster of three nodes: drains, and the script calls of a turn; and what shards cost a turn.
+"""Measures one server and a Cluster of three nodes: drains, script calls of a turn, and what shards cost a turn.
 
     python bench/redis_cluster.py [--jobs N] [--server NAME] [part …]
 
 Parts:
 
 - `one`: tiny jobs in one queue; `sleep`: jobs of 10 ms in one queue, with 20 runners; `three`: tiny jobs in three
-  queues on three nodes. Each is drained by one worker in this process. The CPU time of the busiest node says how many
-  jobs a second one node could serve.
+  queues, on the Cluster on three nodes. Each is drained by one worker in this process. The CPU time of the busiest
+  node says how many jobs a second one node could serve.
 - `turns`: a bare loop of turns that settle 100 jobs and claim the next 100, with the number of script calls of a turn
-- `send`: the same loop, with jobs that each send one job to another queue
+- `send`: the same loop, with jobs that each send one plain job to another queue; `keyed`: each sends a keyed one
 - `shards`: how long the server takes for a turn that claims one job, on a single server, by the number of shards
 """
 
@@ -27,7 +27,7 @@ from redis_measuring import line, parser_of, used_cpu_s
 from laneway import Laneway, Worker
 from laneway.broker import Turn
 from laneway.config import WorkerOptions
-from laneway.jobs.data import NewJob, WorkerView
+from laneway.jobs.data import Kind, NewJob, WorkerView
 from laneway.jobs.settlement import done
 from tests.support.servers import SLOTS, RedisCluster, RedisServer, servers
 
@@ -46,13 +46,19 @@ def main() -> None:
         print(f"\n{name}", flush=True)
         for part in options.parts:
             with tempfile.TemporaryDirectory() as folder:
-                if part == "shards":
-                    shards(RedisServer.start(binary, Path(folder)))
-                    continue
-                # As servers without a disk, like the single servers of the other benches.
+                server = RedisServer.start(binary, Path(folder))
+                try:
+                    measure = PARTS[part]
+                    if measure is None:
+                        shards(server)
+                        continue
+                    measure("one server", server.url, [server], options.jobs)
+                finally:
+                    server.end()
+                # Without a disk, like the server.
                 cluster = RedisCluster.start(binary, Path(folder), "--appendonly", "no")
                 try:
-                    PARTS[part](cluster, options.jobs)
+                    measure("Cluster", cluster.url, cluster.nodes, options.jobs)
                 finally:
                     cluster.end()
 
@@ -98,67 +104,59 @@ def queue_on(node: int, tag: Callable[[str], str]) -> str:
     return next(name for name in names if key_slot(tag(name).encode()) * 3 // SLOTS == node)
 
 
-def drain(cluster: RedisCluster, queues: Sequence[str], jobs: int, label: str, takes_s: float, threads: int) -> None:
-    with closing(Laneway(cluster.url)) as app:
-        ran: list[int] = []
-
-        def run(number: int) -> None:
-            if takes_s:
-                time.sleep(takes_s)
-            ran.append(number)
-
-        tasks = [app.task(queue=queue, name=f"run-{queue}")(run) for queue in queues]
-        for queue in queues:
-            app.broker.declare(queue, SHARDS)
-        for task in tasks:
-            task.enqueue_many([(number,) for number in range(jobs // len(tasks))])
-        with NodeMeter(cluster.nodes) as meter:
-            code = Worker(app, WorkerOptions(concurrency=threads, until_empty=True)).run()
-        assert (code, len(ran)) == (0, jobs // len(tasks) * len(tasks))
-        line(label, meter.said(len(ran)))
+#: What a part measures: where, the URL, the servers, and how many jobs.
+Part = Callable[[str, str, Sequence[RedisServer], int], None]
 
 
-def one(cluster: RedisCluster, jobs: int) -> None:
-    drain(cluster, ["bench"], jobs, "one queue, tiny jobs", 0.0, 5)
+def drain(queues: Sequence[str], takes_s: float, threads: int, label: str, share: int = 1) -> Part:
+    def measure(where: str, url: str, nodes: Sequence[RedisServer], jobs: int) -> None:
+        jobs //= share
+        with closing(Laneway(url)) as app:
+            ran: list[int] = []
+
+            def run(number: int) -> None:
+                if takes_s:
+                    time.sleep(takes_s)
+                ran.append(number)
+
+            tasks = [app.task(queue=queue, name=f"run-{queue}")(run) for queue in queues]
+            for queue in queues:
+                app.broker.declare(queue, SHARDS)
+            for task in tasks:
+                task.enqueue_many([(number,) for number in range(jobs // len(tasks))])
+            with NodeMeter(nodes) as meter:
+                code = Worker(app, WorkerOptions(concurrency=threads, until_empty=True)).run()
+            assert (code, len(ran)) == (0, jobs // len(tasks) * len(tasks))
+            line(f"{where}, {label}", meter.said(len(ran)))
+
+    return measure
 
 
-def sleep(cluster: RedisCluster, jobs: int) -> None:
-    drain(cluster, ["bench"], jobs // 10, "one queue, jobs of 10 ms, 20 runners", 0.01, 20)
+def loop(target: str, kind: Kind, label: str, share: int = 1) -> Part:
+    def measure(where: str, url: str, nodes: Sequence[RedisServer], jobs: int) -> None:
+        jobs //= share
+        with closing(Laneway(url)) as app:
+            broker = app.broker
+            for queue in ("bench", "other"):
+                broker.declare(queue, SHARDS)
+            for first in range(0, jobs, 1_000):
+                broker.enqueue([NewJob(queue="bench", key=f"job-{n}", body="{}") for n in range(first, first + 1_000)])
+            broker.join(worker("bench"))
+            seq, ran = 1, 0
+            claims = broker.turn(Turn("worker-1", "bench", seq, (), 0)).claims  # loads the scripts
+            with NodeMeter(nodes) as meter:
+                while ran < jobs:
+                    seq += 1
+                    settlements = [done(claim) for claim in claims]
+                    if target:
+                        for settlement in settlements:
+                            key = f"sent-{settlement.claim.key}"
+                            settlement.outbox = [NewJob(queue=target, key=key, body="{}", kind=kind, identity=key)]
+                    claims = broker.turn(Turn("worker-1", "bench", seq, settlements, TURN)).claims
+                    ran += len(settlements)
+            line(f"{where}, {label}", f"{meter.said(ran)}   {meter.calls / (seq - 1):.1f} calls of scripts a turn")
 
-
-def three(cluster: RedisCluster, jobs: int) -> None:
-    queues = [queue_on(node, lambda name: f"laneway:{name}:0") for node in range(3)]
-    drain(cluster, queues, jobs, "three queues, tiny jobs", 0.0, 5)
-
-
-def turns(cluster: RedisCluster, jobs: int) -> None:
-    loop(cluster, jobs, "", "turns of 100 jobs")
-
-
-def send(cluster: RedisCluster, jobs: int) -> None:
-    loop(cluster, jobs // 3, "other", "the same, each sends a job elsewhere")
-
-
-def loop(cluster: RedisCluster, jobs: int, target: str, label: str) -> None:
-    with closing(Laneway(cluster.url)) as app:
-        broker = app.broker
-        for queue in ("bench", "other"):
-            broker.declare(queue, SHARDS)
-        for first in range(0, jobs, 1_000):
-            broker.enqueue([NewJob(queue="bench", key=f"job-{n}", body="{}") for n in range(first, first + 1_000)])
-        broker.join(worker("bench"))
-        seq, ran = 1, 0
-        claims = broker.turn(Turn("worker-1", "bench", seq, (), 0)).claims  # loads the scripts
-        with NodeMeter(cluster.nodes) as meter:
-            while ran < jobs:
-                seq += 1
-                settlements = [done(claim) for claim in claims]
-                if target:
-                    for settlement in settlements:
-                        settlement.outbox = [NewJob(queue=target, key=f"sent-{settlement.claim.key}", body="{}")]
-                claims = broker.turn(Turn("worker-1", "bench", seq, settlements, TURN)).claims
-                ran += len(settlements)
-        line(label, f"{meter.said(ran)}   {meter.calls / (seq - 1):.1f} calls of scripts a turn")
+    return measure
 
 
 def worker(queue: str) -> WorkerView:
@@ -168,36 +166,34 @@ def worker(queue: str) -> WorkerView:
 
 
 def shards(server: RedisServer) -> None:
-    try:
-        for count in (1, 5, 50, 200, 1_000):
-            server.flush()
-            with closing(Laneway(server.url)) as app, server.client() as client:
-                broker = app.broker
-                broker.declare("bench", count)
-                jobs = [NewJob(queue="bench", key=f"job-{n}", body="{}") for n in range(10_000)]
-                for first in range(0, len(jobs), 1_000):
-                    broker.enqueue(jobs[first : first + 1_000])
-                broker.join(worker("bench"))
-                broker.turn(Turn("worker-1", "bench", 1, (), 1))
-                client.config_resetstat()
-                for seq in range(2, 102):
-                    broker.turn(Turn("worker-1", "bench", seq, (), 1))
-                stats = client.info("commandstats")["cmdstat_evalsha"]
-                line(
-                    f"a turn that claims one of 10,000, {count} shards",
-                    f"{stats['usec_per_call']:9,.0f} µs in the server",
-                )
-    finally:
-        server.end()
+    for count in (1, 5, 50, 200, 1_000):
+        server.flush()
+        with closing(Laneway(server.url)) as app, server.client() as client:
+            broker = app.broker
+            broker.declare("bench", count)
+            jobs = [NewJob(queue="bench", key=f"job-{n}", body="{}") for n in range(10_000)]
+            for first in range(0, len(jobs), 1_000):
+                broker.enqueue(jobs[first : first + 1_000])
+            broker.join(worker("bench"))
+            broker.turn(Turn("worker-1", "bench", 1, (), 1))
+            client.config_resetstat()
+            for seq in range(2, 102):
+                broker.turn(Turn("worker-1", "bench", seq, (), 1))
+            stats = client.info("commandstats")["cmdstat_evalsha"]
+            line(
+                f"a turn that claims one of 10,000, {count} shards",
+                f"{stats['usec_per_call']:9,.0f} µs in the server",
+            )
 
 
-PARTS: dict[str, Callable[[RedisCluster, int], None]] = {
-    "one": one,
-    "sleep": sleep,
-    "three": three,
-    "turns": turns,
-    "send": send,
-    "shards": lambda cluster, jobs: None,
+PARTS: dict[str, Part | None] = {
+    "one": drain(["bench"], 0.0, 5, "one queue, tiny jobs"),
+    "sleep": drain(["bench"], 0.01, 20, "one queue, jobs of 10 ms, 20 runners", 10),
+    "three": drain([queue_on(node, lambda name: f"laneway:{name}:0") for node in range(3)], 0.0, 5, "three queues"),
+    "turns": loop("", Kind.PLAIN, "turns of 100 jobs"),
+    "send": loop("other", Kind.PLAIN, "the same, each sends a job elsewhere", 3),
+    "keyed": loop("other", Kind.KEYED, "the same, each sends a keyed job elsewhere", 3),
+    "shards": None,
 }
 
 
