@@ -16,7 +16,7 @@ from .layout import Layouts
 
 #: A step moves no more entries than this, whatever its limit is, and stops when they have so many bytes.
 MOST = 1_000
-BYTES = 200_000
+BYTES = 50_000
 
 
 class RedisShards:

@@ -37,7 +37,7 @@ local function is_over() return left <= 0 or bytes <= 0 end
 
 -- Lists must stay in order by time and arrival: the first entries of all of them are moved, in that order, as far as no
 -- unread entry of any list may come before them. Whether there may be more.
-local LEAST = 20
+local LEAST = 8
 local function move_ready()
   local found, page, bound = {}, math.max(math.ceil(left / old.shards), LEAST), nil
   local function is_before(one, other)
