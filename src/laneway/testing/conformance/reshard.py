@@ -92,6 +92,18 @@ class ReshardTests(BrokerFixtures):
         answer = hand.turn(100)
         assert (len(answer.claims), answer.resharding, answer.shards, answer.epoch) == (9, 0, 7, 2)
 
+    @needs("inspect")
+    def test_the_lag_is_that_of_all_jobs(self, broker: Broker, clock: ManualClock) -> None:
+        """Also of those whose new shard the queue does not have yet."""
+        broker.declare("one", 1)
+        put(broker, "running", queue="one")
+        hand = ScriptedWorker(broker)
+        assert keys(hand.claim(queue="one")) == ["running"]
+        assert not broker.shards.reshard("one", 2).done
+        key = next(str(n) for n in range(9) if shard_of(str(n), 2))
+        put(broker, key, queue="one", delay_s=-30.0)
+        assert numbers(broker, "one").lag == 30.0
+
     @needs("keyed")
     def test_enqueueing_goes_on_and_is_held_back(self, broker: Broker) -> None:
         """Into the new shards, merging with what is there, moved or not; in order when it is over."""

@@ -10,8 +10,10 @@
 -- Answers {'ok', packed: shard, seconds, shard, seconds, … of those in which something is due} · {'stale'}.
 -- Changes nothing but outdated entries at the heads of the lists, which it forgets.
 
-local said = {}
-for shard, late in pairs(lateness(queues[1])) do
-  said[#said + 1], said[#said + 2] = shard, late
+local queue, said = queues[1], {}
+for shard, late in pairs(lateness(queue)) do
+  if shard < queue.layouts[1].shards then
+    said[#said + 1], said[#said + 2] = shard, late
+  end
 end
 return {'ok', pack(said)}

@@ -14,12 +14,13 @@ local function first_due(queue, layout, shard)
   return earliest
 end
 
--- How late the most overdue job of each shard is, by its number; shards without a job that is due have none.
+-- How late the most overdue job of each shard is, by its number; shards without a job that is due have none. While a queue
+-- is being resharded there may be more shards than it has.
 local function lateness(queue)
   local late = {}
   each_shard(queue, function(layout, shard)
     local due = first_due(queue, layout, shard)
-    if due and due <= now and shard < queue.layouts[1].shards then
+    if due and due <= now then
       late[shard] = math.max(late[shard] or 0, now - due)
     end
   end)
