@@ -56,6 +56,7 @@ class Size(msgspec.Struct, frozen=True):
     sends: bool = False
     #: Whether the shard count of the queue changes again and again.
     reshards: bool = False
+    lease_s: float = LEASE_S
 
 
 class Outcome(msgspec.Struct):
@@ -144,7 +145,7 @@ def run(folder: Path, url: str, size: Size, *, workers: int = 3, seed: int = 1) 
     told = {"LANEWAY_URL": url, "HISTORY": str(path), "TAKES_S": str(size.takes_s), "DEATHS": str(deaths)}
     if size.sends:
         told["SENDS"] = "1"
-    _serve(killer, work, {**os.environ, **told}, folder, workers)
+    _serve(killer, work, {**os.environ, **told}, folder, workers, size.lease_s)
     work.finish_resharding()
     events = read_history(path)
     accepted = work.accepted
@@ -216,9 +217,9 @@ def new_call(call: AcceptedCall) -> NewJob:
     return NewJob(queue="orders", key=call.key, kind=Kind.KEYED, identity=call.job, body=body)
 
 
-def _serve(killer: Killer, work: Work, environ: dict[str, str], folder: Path, workers: int) -> None:
+def _serve(killer: Killer, work: Work, environ: dict[str, str], folder: Path, workers: int, lease_s: float) -> None:
     """Keep so many workers running, a new one whenever one was killed, until all say that nothing is left."""
-    command = [sys.executable, "-m", "laneway", "worker", f"{PROGRAM}:app", "--until-empty", "--lease", str(LEASE_S)]
+    command = [sys.executable, "-m", "laneway", "worker", f"{PROGRAM}:app", "--until-empty", "--lease", str(lease_s)]
     history = History(environ["HISTORY"])
     with (folder / "workers.log").open("ab") as log:
         processes = [subprocess.Popen(command, env=environ, stdout=log, stderr=log) for _ in range(workers)]

@@ -82,6 +82,29 @@ def test_waiting(redis_cluster: RedisCluster, open_url: Opener) -> None:
     waiting.join()
 
 
+def test_a_wait_for_several_slots_loses_no_element(redis_cluster: RedisCluster, open_url: Opener) -> None:
+    """The first element ends the waits for the other slots: theirs is either taken, and told, or still there."""
+    server, pusher = open_url(redis_cluster.url), open_url(redis_cluster.url)
+    lists = [f"{{{name}}}:w" for name in "abcd"]  # two of them are on one node
+    assert len({key_slot(key.encode()) for key in lists}) == 4
+    assert len({node_of(redis_cluster, key).port for key in lists}) == 3
+    clients = [node.client() for node in redis_cluster.nodes]
+    for pushed in (lists[:1], lists[1:3], lists[2:], lists) * 10:
+        told: list[set[bytes]] = []
+        waiting = threading.Thread(target=lambda told=told: told.append(server.wait(lists, 300)))
+        waiting.start()
+        wait_until(lambda: sum(client.info("clients")["blocked_clients"] for client in clients) == 4, str)
+        pusher.do_all([("RPUSH", key, "x") for key in pushed])
+        waiting.join(60)
+        assert not waiting.is_alive()
+        left = {key for key in lists if pusher.do("LPOP", key)}
+        assert told[0], "something has ended it"
+        assert sorted([key.decode() for key in told[0]] + list(left)) == pushed
+        wait_until(lambda: sum(client.info("clients")["blocked_clients"] for client in clients) == 0, str)
+    for client in clients:
+        client.close()
+
+
 def test_a_server_of_no_cluster_is_told(redis_server: RedisServer, open_url: Opener) -> None:
     with pytest.raises(BrokerError, match=r"is no Cluster; use a redis: URL"):
         open_url(redis_server.url.replace("redis:", "redis+cluster:")).do("GET", "k")

@@ -255,7 +255,7 @@ def _key(command: Command) -> Key | None:
 
 def _guarded(command: Command) -> Command:
     """A script that names, after its other keys, one that never exists: their hash tag alone. If it is named already,
-    as a shard's is, nothing is added."""
+    as a queue's is, nothing is added."""
     key = _key(command) if command[0] in ("EVAL", "EVALSHA") else None
     if key is None:
         return command
