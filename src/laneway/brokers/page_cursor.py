@@ -1,4 +1,4 @@
-"""Sort orders of listings, and the cursor: the text that says where the next page begins. No state.
+"""Sort orders of listings, pages, and the cursor: the text that says where the next page begins. No state.
 
 Brokers find the next jobs in different ways, but take the same orders, starts and cursors.
 """
@@ -6,12 +6,16 @@ Brokers find the next jobs in different ways, but take the same orders, starts a
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
+from heapq import nlargest, nsmallest
+from itertools import islice
 from typing import Any, TypeVar
 
 import msgspec
 
-from ..broker import Listing, Order
+from ..broker import Listing, Order, Page
 from ..errors import BrokerRefusedError
+from ..jobs.data import JobView
 
 #: What each listing can be sorted by; the first is what it is sorted by unless told otherwise.
 ORDERS: dict[Listing, tuple[Order, ...]] = {
@@ -48,6 +52,41 @@ def check_start(order: Order, start: float | str | None) -> None:
         fits = order != "key" and not math.isnan(start)
     if not fits:
         raise BrokerRefusedError(f"A listing by {order} cannot begin with {start!r}.")
+
+
+def page_of(
+    jobs: Iterable[JobView],
+    which: Listing,
+    *,
+    order: Order | None,
+    reverse: bool,
+    start: float | str | None,
+    after: str | None,
+    limit: int,
+    by_due: bool = False,
+) -> Page:
+    """A page of a listing, for a store that cannot sort. All jobs are read, unless they come `by_due` time."""
+    order = check_order(which, order)
+    check_start(order, start)
+    behind = None if after is None else read_position(order, after)
+
+    def place(job: JobView) -> Position:
+        at = job.updated_at if which == "dead" else job.perform_at
+        return getattr(job, order), at or 0.0, 0, job.payloads[0].identity or job.key
+
+    def fits(job: JobView) -> bool:
+        at = place(job)
+        if start is not None and (at[0] > start if reverse else at[0] < start):
+            return False
+        return behind is None or (at < behind if reverse else at > behind)
+
+    fitting = filter(fits, jobs)
+    if by_due and order == "perform_at" and not reverse:
+        page = list(islice(fitting, limit + 1))
+    else:
+        page = (nlargest if reverse else nsmallest)(limit + 1, fitting, key=place)
+    more = write_position(order, place(page[limit - 1])) if len(page) > limit else None
+    return Page(page[:limit], more)
 
 
 def write_position(order: Order, position: Position) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from laneway.brokers.aws.sqs.inflight import FifoGroups, HeldMessage
+from laneway.brokers.aws.sqs.inflight import HeldMessage, QueueBuffer
 from laneway.brokers.aws.sqs.message import Message, MessageNote, SQSQueue
 from laneway.jobs.data import Claim, Kind
 from laneway.jobs.settlement import Settlement, buried, done, failed, postponed, released
@@ -23,17 +23,17 @@ __all__ = ["bench", "virtual_server"]
 
 def test_a_group_keeps_its_messages_in_order_whatever_came_first() -> None:
     sqs_queue = SQSQueue("q", "q.fifo", "url", fifo=True)
-    groups = FifoGroups()
+    buffer = QueueBuffer(sqs_queue)
     for sequence in (3, 1, 2):
         note = MessageNote(str(sequence), key="k")
         message = Message(sqs_queue, "r", str(sequence), "", note, {}, Kind.KEYED, 1, 0.0, sequence)
-        group = groups.add(HeldMessage(message))
+        group = buffer.add(HeldMessage(message))
     assert [held.id for held in group.take(2)] == ["1", "2"]
-    assert not groups.tidy(group)  # claimed: the rest waits
-    assert groups.freed(group)
+    assert not buffer.tidy(group)  # claimed: the rest waits
+    assert buffer.freed(group)
     assert [held.id for held in group.take(2)] == ["3"]
-    assert not groups.freed(group)
-    assert len(groups) == 0
+    assert not buffer.freed(group)
+    assert buffer.groups == {}
 
 
 def test_calls_of_a_key_come_in_one_claim_as_they_were_sent(aws: Place, bench: Bench) -> None:

@@ -12,8 +12,6 @@ moving job in its next place. A job in none of them is in its SQS queue or, if i
 from __future__ import annotations
 
 import math
-from heapq import nlargest, nsmallest
-from itertools import islice
 
 import msgspec
 
@@ -22,7 +20,7 @@ from ...config import DEFAULT_QUEUE
 from ...errors import BrokerError, BrokerRefusedError
 from ...ids import made_at
 from ...jobs.data import JobView, Kind, Payload, QueueStats, Status, WorkerView
-from ..page_cursor import Position, check_order, check_start, read_position, write_position
+from ..page_cursor import page_of
 from ..shared import REMEMBER_ENDED_S
 from .account import Account
 from .dynamodb.items import DelayedItem
@@ -73,44 +71,6 @@ class TableCounter:
         if sum(numbers.waiting for numbers in found.values()) > LONG:
             self._known[table.name] = self._account.clock.monotonic(), found
         return found
-
-
-def listing(
-    table: Table,
-    queue: str,
-    which: Listing,
-    now: float,
-    *,
-    order: Order | None,
-    reverse: bool,
-    start: float | str | None,
-    after: str | None,
-    limit: int,
-) -> Page:
-    """A page of the jobs in a table that are not due yet, or that have failed."""
-    order = check_order(which, order)
-    check_start(order, start)
-    behind = None if after is None else read_position(order, after)
-
-    def place(item: DelayedItem) -> Position:
-        values = {"perform_at": item.perform_at, "key": _key(item), "retry_count": item.outgoing.note.retry_count}
-        return values[order], item.perform_at, 0, item.job_id
-
-    def fits(item: DelayedItem) -> bool:
-        if item.queue != queue or not (item.perform_at > now if which == "delayed" else _has_failed(item)):
-            return False
-        at = place(item)
-        if start is not None and (at[0] > start if reverse else at[0] < start):
-            return False
-        return behind is None or (at < behind if reverse else at > behind)
-
-    items = filter(fits, table.delayed.due())
-    if order == "perform_at" and not reverse:
-        page = list(islice(items, limit + 1))
-    else:
-        page = (nlargest if reverse else nsmallest)(limit + 1, items, key=place)
-    more = write_position(order, place(page[limit - 1])) if len(page) > limit else None
-    return Page([view_of(item, now) for item in page[:limit]], more)
 
 
 def calls_of(table: Table, queue: str, key: str) -> list[DelayedItem]:
@@ -276,7 +236,7 @@ class AWSInspect:
         table = self._account.tables.of(queue)
         found = [] if table is None else self._waiting(table, queue, key)
         if not found or found[0].size > 1 or found[0].payloads[0].identity:
-            found += self._morgue.find(queue, key)
+            found += (view for view in self._morgue.views(queue) if view.key == key)
         if not found:
             places = "neither in the table nor" if table is not None else "not"
             raise BrokerRefusedError(
@@ -312,7 +272,8 @@ class AWSInspect:
     ) -> Page:
         """A page of dead jobs, or of jobs in the table."""
         if which == "dead":
-            return self._morgue.listing(queue, order=order, reverse=reverse, start=start, after=after, limit=limit)
+            views = self._morgue.views(queue)
+            return page_of(views, which, order=order, reverse=reverse, start=start, after=after, limit=limit)
         if which in ("queued", "running"):
             raise BrokerRefusedError(
                 f"SQS does not show which jobs are {which}; laneway stats counts them, laneway delayed lists those "
@@ -325,7 +286,12 @@ class AWSInspect:
                 "table; make one with laneway aws create TARGET, and those that wait there can be listed."
             )
         now = self._account.clock.now()
-        return listing(table, queue, which, now, order=order, reverse=reverse, start=start, after=after, limit=limit)
+        jobs = (
+            view_of(item, now)
+            for item in table.delayed.due()
+            if item.queue == queue and (item.perform_at > now if which == "delayed" else _has_failed(item))
+        )
+        return page_of(jobs, which, order=order, reverse=reverse, start=start, after=after, limit=limit, by_due=True)
 
     # -- status ----------------------------------------------------------------------------------------
 

@@ -21,8 +21,7 @@ from .dynamodb.heartbeat import Heartbeat
 from .dynamodb.items import DelayedItem
 from .dynamodb.job_history import HistoryRow
 from .dynamodb.tables import Table
-from .sqs.dead_letters import DeadLetterMorgue
-from .sqs.empty_morgue import MorgueEmptier
+from .sqs.dead_letters import DeadLetterMorgue, MorgueEmptier
 from .sqs.message import OutgoingMessage
 
 

@@ -16,6 +16,5 @@ This file imports nothing: `unsupported` uses `message` and `hop_delay` without 
 - `hop_delay`: the due time in the ticket of a message that SQS delays again every 15 minutes, without a table
 - `send`: sends now, with a delay, to the table, by hops or to a topic; reports messages that were not stored
 - `send_batch`: sends a batch; if SQS refuses it, resends the rest one by one
-- `dead_letters`: the dead-letter queue as a morgue: list, find, revive, delete
-- `empty_morgue`: revives or deletes a whole dead-letter queue (`deadletter reload`, `purge`)
+- `dead_letters`: the dead-letter queue as a morgue: list, find, revive, delete; empty it (`deadletter reload`, `purge`)
 """

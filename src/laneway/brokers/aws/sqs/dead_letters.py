@@ -1,4 +1,4 @@
-"""DeadLetterMorgue: the dead-letter queues as a morgue: list, find, revive and delete by key.
+"""DeadLetterMorgue: the dead-letter queues as a morgue: list, find, revive and delete by key, or empty it.
 
 SQS can neither list nor find a message, so a DeadLetterReceiver receives all of them: at most `MOST`
 (`laneway stats` counts all), and only the first 10 of a FIFO group that a third party filled, because SQS hands out
@@ -11,22 +11,22 @@ in between, a job is revived and still in the morgue.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
 from functools import partial
-from heapq import nlargest, nsmallest
+from itertools import islice
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from ....broker import Order, Page
+from ....broker import EmptyMorgueResult
 from ....errors import BrokerAwayError, BrokerError, BrokerRefusedError
 from ....jobs.data import JobView, Kind, Payload, Status
-from ...page_cursor import Position, check_order, check_start, read_position, write_position
 from ..settings import BATCH
 from .message import Message, OutgoingMessage, SQSQueue, headers_of, read, resend_of
 from .queues import SQSQueues
 from .send import MessageSender, TimedMessage
+from .visibility import in_tens, is_not_ours
 
 if TYPE_CHECKING:
     from ..account import Account
@@ -39,8 +39,6 @@ HIDDEN_S = 90
 RESERVE_S = 10.0
 #: Seconds that a receive waits. SQS then asks all its servers, so an empty answer means an empty queue.
 WAIT_S = 1
-#: The message was deleted, or has been received again since.
-GONE = frozenset({"ReceiptHandleIsInvalid", "InvalidParameterValue", "MessageNotInflight"})
 
 
 class DeadLetter(msgspec.Struct, eq=False):
@@ -115,37 +113,33 @@ class DeadLetterReceiver:
 
     def delete(self, letters: Sequence[DeadLetter]) -> None:
         """Delete letters for good. A letter that is already gone is not an error."""
-        left = self._batch("delete_message_batch", letters, {})
-        if left:
-            left = self._batch("delete_message_batch", left, {})
+        left = self._batch("delete_message_batch", letters)
+        left = self._batch("delete_message_batch", left)
         if left:
             raise BrokerAwayError(
                 f"SQS did not delete {len(left)} of the dead letters in {self._dead_letter_queue.name} though it was "
                 "asked twice; what was revived of them is there still, and may be deleted later."
             )
+        for letter in letters:
+            self._held.pop(letter.message.message_id, None)
 
     def _give_back(self) -> None:
         try:
-            self._batch("change_message_visibility_batch", list(self._held.values()), {"VisibilityTimeout": 0})
+            self._batch("change_message_visibility_batch", list(self._held.values()), VisibilityTimeout=0)
         except BrokerError:
             pass  # SQS makes them visible again before long
 
-    def _batch(self, operation: str, letters: Sequence[DeadLetter], more: dict[str, Any]) -> list[DeadLetter]:
+    def _batch(self, operation: str, letters: Sequence[DeadLetter], **more: int) -> list[DeadLetter]:
         """Carry out an operation on letters, ten per request. Returns the existing letters for which it failed."""
         failed: list[DeadLetter] = []
-        for start in range(0, len(letters), BATCH):
-            part = letters[start : start + BATCH]
+        for part in in_tens(letters):
             entries = [
                 {"Id": str(number), "ReceiptHandle": letter.message.receipt, **more}
                 for number, letter in enumerate(part)
             ]
             answer = self._account.clients.sqs(operation, QueueUrl=self._dead_letter_queue.url, Entries=entries)
-            wrong = {int(entry["Id"]) for entry in answer.get("Failed", []) if entry.get("Code") not in GONE}
-            failed += [letter for number, letter in enumerate(part) if number in wrong]
-            if operation == "delete_message_batch":
-                for number, letter in enumerate(part):
-                    if number not in wrong:
-                        self._held.pop(letter.message.message_id, None)
+            wrong = (entry for entry in answer.get("Failed", ()) if not is_not_ours(entry.get("Code", "")))
+            failed += [part[int(entry["Id"])] for entry in wrong]
         return failed
 
     def _age(self) -> float:
@@ -178,46 +172,12 @@ class DeadLetterMorgue:
             for attributes in [self._account.queues.attributes(dead_letter_queue)]
         )
 
-    def listing(
-        self,
-        queue: str,
-        *,
-        order: Order | None,
-        reverse: bool,
-        start: float | str | None,
-        after: str | None,
-        limit: int,
-    ) -> Page:
-        """A page of dead jobs, by the time of their burial."""
-        order = check_order("dead", order)
-        check_start(order, start)
-        behind = None if after is None else read_position(order, after)
-
-        def place(view: JobView) -> Position:
-            value = view.key if order == "key" else view.updated_at
-            return value, view.updated_at or 0.0, 0, view.key
-
-        views = self.views(queue)
-        if start is not None:
-            views = [view for view in views if (place(view)[0] <= start if reverse else place(view)[0] >= start)]
-        if behind is not None:
-            views = [view for view in views if (place(view) < behind if reverse else place(view) > behind)]
-        page = (nlargest if reverse else nsmallest)(limit + 1, views, key=place)
-        more = write_position(order, place(page[limit - 1])) if len(page) > limit else None
-        return Page(page[:limit], more)
-
-    def find(self, queue: str, key: str) -> list[JobView]:
-        """The dead job of a key, if there is one."""
-        return [view for view in self.views(queue) if view.key == key]
-
-    def views(self, queue: str) -> list[JobView]:
+    def views(self, queue: str) -> Iterator[JobView]:
         """The dead jobs of a queue, as many as can be read in one go."""
-        found: list[JobView] = []
         for sqs_queue, dead_letter_queue in self.places(queue):
             with self.receiver(dead_letter_queue) as receiver:
                 own = [letter for letter in receiver.take() if is_from(letter, sqs_queue)]
-            found += [_view(queue, sqs_queue, same) for same in _by_key(own).values()]
-        return found
+            yield from (_view(queue, sqs_queue, same) for same in _by_key(own).values())
 
     # -- changing --------------------------------------------------------------------------------------
 
@@ -387,3 +347,97 @@ def _payload(letter: DeadLetter, kind: Kind) -> Payload:
         return Payload(message.body)
     due = message.sent_at if note.due is None else note.due
     return Payload(message.body, due, note.id, note.attempt, headers_of(message), note.deaths)
+
+
+class MorgueEmptier:
+    """One run over the dead letters of a queue, ten at a time, however many there are.
+
+    A listing holds all its letters and so sees 10,000 at most; this class keeps only ids. It comes to an end even if
+    jobs die again meanwhile: letters that were sent after it began are left. If several queues share the dead-letter
+    queue, it touches only letters that are known to belong to this queue. Letters are sent before they are deleted, so
+    an interruption loses none; at worst ten letters are in both places. Only for standard queues: the jobs of FIFO
+    queues are revived by key, in order.
+    """
+
+    def __init__(self, account: Account, morgue: DeadLetterMorgue, queue: str, *, revive: bool) -> None:
+        self._morgue = morgue
+        self._queue = queue
+        self._revive = revive
+        self._began = account.clock.now()
+        #: The jobs that are done, each with the version of its letter. If a job is found again, another version means
+        #: that it has died again; the same version is the same death.
+        self._done: dict[str, tuple[int, int]] = {}
+        #: The messages that were there when it began, by SQS's own ids; and those that were left because their queue is
+        #: unknown.
+        self._seen: set[str] = set()
+        self._ownerless: set[str] = set()
+
+    def steps(self, most: int) -> Generator[int, None, EmptyMorgueResult]:
+        """Handle up to `most` letters. Yields the number of each step. Closing it between two steps ends it early."""
+        for sqs_queue, dead_letter_queue in self._morgue.places(self._queue):
+            if not sqs_queue.fifo:
+                for count in self._empty(sqs_queue, dead_letter_queue, most):
+                    most -= count
+                    yield count
+        return EmptyMorgueResult(len(self._seen), len(self._ownerless), HIDDEN_S)
+
+    def _empty(self, sqs_queue: SQSQueue, dead_letter_queue: SQSQueue, most: int) -> Generator[int, None, None]:
+        """Handle the letters with one receiver after another. Each also holds letters that must not be touched, and has
+        to make them visible again in time."""
+        left = most
+        while left > 0:
+            before = left
+            with self._morgue.receiver(dead_letter_queue) as receiver:
+                wanted = self._wanted(receiver, sqs_queue, dead_letter_queue)
+                while left > 0 and (part := list(islice(wanted, min(BATCH, left)))) and receiver.is_safe():
+                    self._carry_out(sqs_queue, receiver, part)
+                    left -= len(part)
+                    yield len(part)
+                if receiver.is_through:
+                    return
+            if left == before:
+                return  # only letters that must not be touched are left
+
+    def _wanted(
+        self, receiver: DeadLetterReceiver, sqs_queue: SQSQueue, dead_letter_queue: SQSQueue
+    ) -> Iterator[DeadLetter]:
+        """The letters of this queue that were there when it began. The receiver keeps the rest hidden until its end."""
+        pending: dict[str, DeadLetter] = {}
+        for letter in receiver.take():
+            if letter.message.sent_at > self._began:
+                continue
+            self._seen.add(letter.message.message_id)
+            if is_ownerless(letter, sqs_queue, dead_letter_queue):
+                self._ownerless.add(letter.message.message_id)
+                continue
+            if not is_from(letter, sqs_queue):
+                continue
+            name = _name(letter)
+            if name in self._done:
+                if not self._revive or self._done[name] == _version(letter):
+                    receiver.delete([letter])  # the answer to its burial or deletion was lost
+            elif name in pending:
+                pending[name].copies.append(letter)
+            else:
+                pending[name] = letter
+                yield letter
+
+    def _carry_out(self, sqs_queue: SQSQueue, receiver: DeadLetterReceiver, part: Sequence[DeadLetter]) -> None:
+        if self._revive:
+            self._morgue.resend(self._queue, sqs_queue, part)
+        else:
+            self._morgue.amend(self._queue, part, "gone")
+        for letter in part:
+            # Under both names: when a bare message is sent again, it has our note.
+            self._done[_name(letter)] = self._done[letter.message.note.id] = _version(letter)
+        receiver.delete([each for letter in part for each in (letter, *letter.copies)])
+
+
+def _name(letter: DeadLetter) -> str:
+    """The name of a letter's job. A message without our note is known only by SQS's own id."""
+    return letter.message.message_id if letter.message.is_bare else letter.message.note.id
+
+
+def _version(letter: DeadLetter) -> tuple[int, int]:
+    """The version of a letter: it differs for each death of its job."""
+    return letter.message.note.attempt, letter.message.note.hop

@@ -18,6 +18,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import count
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from ....jobs.data import Claim, Kind, Payload, WorkerView
 from ....jobs.merge import MAX_PAYLOADS
 from ..settings import LONGEST_VISIBILITY_S
@@ -154,22 +156,19 @@ def _place(message: Message) -> tuple[str, str]:
     return (message.sqs_queue.url, message.note.id)
 
 
-class FifoGroup:
+class FifoGroup(msgspec.Struct, eq=False):
     """The received messages of one key that are not handed out."""
 
-    __slots__ = ("is_claimed", "is_ready", "key", "waiting")
-
-    def __init__(self, key: str) -> None:
-        self.key = key
-        self.waiting: list[HeldMessage] = []
-        #: Whether a claim of the group is held. Until it is settled, nothing else of the group is handed out.
-        self.is_claimed = False
-        #: Whether it is in the buffer, ready to be handed out.
-        self.is_ready = False
+    key: str
+    waiting: list[HeldMessage] = []
+    #: Whether a claim of the group is held. Until it is settled, nothing else of the group is handed out.
+    is_claimed: bool = False
+    #: Whether it is in the buffer, ready to be handed out.
+    is_ready: bool = False
 
     def add(self, held: HeldMessage) -> None:
         """Insert a message by its sequence number, whatever arrived before it."""
-        insort(self.waiting, held, key=_sequence)
+        insort(self.waiting, held, key=lambda each: each.message.sequence)
 
     def take(self, limit: int) -> list[HeldMessage]:
         """The first messages, for a claim."""
@@ -183,21 +182,35 @@ class FifoGroup:
         return waiting
 
 
-class FifoGroups:
-    """The FIFO groups of one SQS queue."""
+class Claimable(msgspec.Struct, eq=False):
+    """Something to be handed out: a plain job's message, or a group."""
 
-    def __init__(self) -> None:
-        self._groups: dict[str, FifoGroup] = {}
+    what: HeldMessage | FifoGroup
+    #: Its place in the order of everything that this process has to hand out.
+    number: int
+    #: Since when it is ready, on the monotonic clock.
+    at: float
 
-    def __len__(self) -> int:
-        return len(self._groups)
+
+class QueueBuffer:
+    """What is ready to be handed out from one SQS queue, its FIFO groups, and how much is wanted."""
+
+    def __init__(self, sqs_queue: SQSQueue) -> None:
+        self.sqs_queue = sqs_queue
+        self.ready: deque[Claimable] = deque()
+        self.groups: dict[str, FifoGroup] = {}
+        #: How many should be ready. No more than that are received.
+        self.demand = 0
+        #: When a worker last asked for messages, on the monotonic clock.
+        self.asked_at = -math.inf
+        #: How many callers are waiting for messages.
+        self.waits = 0
+        #: Why nothing can be received. None after a successful receive.
+        self.error: Exception | None = None
 
     def add(self, held: HeldMessage) -> FifoGroup:
         """Put a message into its group. Returns the group."""
-        key = held.message.note.key
-        group = self._groups.get(key)
-        if group is None:
-            group = self._groups[key] = FifoGroup(key)
+        group = self.groups.setdefault(held.message.note.key, FifoGroup(held.message.note.key))
         group.add(held)
         return group
 
@@ -211,59 +224,20 @@ class FifoGroups:
     def tidy(self, group: FifoGroup) -> bool:
         """Forget a group that is empty and unclaimed. True: it has something to hand out."""
         if not group.is_claimed and not group.waiting:
-            self._groups.pop(group.key, None)
+            self.groups.pop(group.key, None)
         return bool(group.waiting) and not group.is_claimed
 
 
-def _sequence(held: HeldMessage) -> int:
-    return held.message.sequence
-
-
-class Claimable:
-    """Something to be handed out: a plain job's message, or a group."""
-
-    __slots__ = ("at", "number", "what")
-
-    def __init__(self, what: HeldMessage | FifoGroup, number: int, at: float) -> None:
-        self.what = what
-        #: Its place in the order of everything that this process has to hand out.
-        self.number = number
-        #: Since when it is ready, on the monotonic clock.
-        self.at = at
-
-
-class QueueBuffer:
-    """What is ready to be handed out from one SQS queue, and how much is wanted."""
-
-    def __init__(self, sqs_queue: SQSQueue) -> None:
-        self.sqs_queue = sqs_queue
-        self.ready: deque[Claimable] = deque()
-        self.groups = FifoGroups()
-        #: How many should be ready. No more than that are received.
-        self.demand = 0
-        #: When a worker last asked for messages, on the monotonic clock.
-        self.asked_at = -math.inf
-        #: How many callers are waiting for messages.
-        self.waits = 0
-        #: Why nothing can be received. None after a successful receive.
-        self.error: Exception | None = None
-
-
-class ClaimMessages:
+class ClaimMessages(msgspec.Struct, eq=False):
     """A held claim and its messages."""
 
-    __slots__ = ("buffer", "claim", "group", "held", "sent", "worker")
-
-    def __init__(
-        self, claim: Claim, held: list[HeldMessage], buffer: QueueBuffer, group: FifoGroup | None, worker: str
-    ) -> None:
-        self.claim = claim
-        self.held = held
-        self.buffer = buffer
-        self.group = group
-        self.worker = worker
-        #: The numbers of the jobs that its run enqueued and that are known to be stored.
-        self.sent: set[int] = set()
+    claim: Claim
+    held: list[HeldMessage]
+    buffer: QueueBuffer
+    group: FifoGroup | None
+    worker: str
+    #: The numbers of the jobs that its run enqueued and that are known to be stored.
+    sent: set[int] = set()
 
 
 class Inflight:
@@ -311,14 +285,14 @@ class Inflight:
             for held in arrived:
                 self.holding.add(held)
                 if held.is_keyed:
-                    self.offer(buffer, buffer.groups.add(held))
+                    self.offer(buffer, buffer.add(held))
                 else:
                     buffer.ready.append(Claimable(held, next(self._numbers), self._account.clock.monotonic()))
             self.changed.notify_all()
 
     def offer(self, buffer: QueueBuffer, group: FifoGroup) -> None:
         """Put a group into the buffer, if it has something to hand out."""
-        if not group.is_ready and buffer.groups.tidy(group):
+        if not group.is_ready and buffer.tidy(group):
             group.is_ready = True
             buffer.ready.append(Claimable(group, next(self._numbers), self._account.clock.monotonic()))
 
@@ -357,7 +331,7 @@ class Inflight:
             what.is_ready = False
             if any(not held.is_ours(now) for held in what.waiting):
                 self.forget(what.clear())  # another receiver may have its head: nothing may overtake the head
-            if not buffer.groups.tidy(what):
+            if not buffer.tidy(what):
                 return None
             held = what.take(most)
         else:
@@ -384,7 +358,7 @@ class Inflight:
             if claimed.group is not None:
                 for held in kept:
                     held.is_leaving = False
-                claimed.buffer.groups.freed(claimed.group, kept)
+                claimed.buffer.freed(claimed.group, kept)
                 self.offer(claimed.buffer, claimed.group)
             self.changed.notify_all()
 
@@ -403,7 +377,7 @@ class Inflight:
                 if isinstance(what, FifoGroup):
                     what.is_ready = False
                     taken += what.clear()
-                    buffer.groups.tidy(what)
+                    buffer.tidy(what)
                 else:
                     taken.append(what)
             for held in taken:

@@ -15,6 +15,9 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
+import msgspec
+
+from ....broker import Answer
 from ....errors import BrokerError, EnqueueError
 from ....jobs.data import Kind, NewJob
 from ....jobs.settlement import Settlement
@@ -38,17 +41,18 @@ if TYPE_CHECKING:
 _log = logging.getLogger("laneway")
 
 
-class TurnSettlements:
-    """The settlements of one turn, and how far they have come."""
+class TurnProgress(msgspec.Struct, eq=False):
+    """How far the last turn of a worker on a queue has come. Its repeat continues it, or gets the same answer."""
 
-    def __init__(self, settlements: Sequence[Settlement]) -> None:
-        self.settlements = settlements
-        self.plans: list[tuple[Settlement, SettlementPlan]] | None = None
-        #: Keys whose settlement is refused.
-        self.refused: list[str] = []
-        #: Keys that were to be buried, and could not be: they stay.
-        self.stayed: list[str] = []
-        self.is_done = False
+    seq: int
+    settlements: Sequence[Settlement]
+    plans: list[tuple[Settlement, SettlementPlan]] | None = None
+    #: Keys whose settlement is refused.
+    refused: list[str] = []
+    #: Keys that were to be buried, and could not be: they stay.
+    stayed: list[str] = []
+    is_settled: bool = False
+    answer: Answer | None = None
 
 
 class Settler:
@@ -71,14 +75,14 @@ class Settler:
         self._changer = changer
         self._heartbeat = heartbeat
 
-    def settle(self, queue: str, work: TurnSettlements, worker: str) -> None:
+    def settle(self, queue: str, progress: TurnProgress, worker: str) -> None:
         """Carry out the settlements of a turn, or what is left of them."""
-        if work.plans is None:
-            held = self._still_held(work, worker)
+        if progress.plans is None:
+            held = self._still_held(progress, worker)
             now = self._account.clock.monotonic()
             self._send_outboxes([each for each in held if _is_ours(each[1], now)])
-            work.plans = self._plans(held)
-        plans = [made for _, made in work.plans]
+            progress.plans = self._plans(held)
+        plans = [made for _, made in progress.plans]
         self._remember(plans)
         self._send_plans(plans)
         self._remember(plans)  # of those, too, that could not be sent
@@ -90,21 +94,21 @@ class Settler:
                     each.is_leaving, each.is_ending = True, id(each.message) in ending
         self._changer.carry_out(change for made in plans for change in made.first)
         self._changer.carry_out(change for made in plans for change in made.then)
-        self._conclude(queue, work)
-        work.is_done = True
+        self._conclude(queue, progress)
+        progress.is_settled = True
 
     # -- the steps -------------------------------------------------------------------------------------
 
-    def _still_held(self, work: TurnSettlements, worker: str) -> list[tuple[Settlement, ClaimMessages]]:
+    def _still_held(self, progress: TurnProgress, worker: str) -> list[tuple[Settlement, ClaimMessages]]:
         """The settlements whose claim is the worker's, once each; the keys of all others are refused."""
         held: dict[int, tuple[Settlement, ClaimMessages]] = {}
-        work.refused = []
-        for settlement in work.settlements:
+        progress.refused = []
+        for settlement in progress.settlements:
             claim = settlement.claim
             claimed = self._inflight.claims.get(claim.ref)
             known = claimed is not None and claimed.claim.token == claim.token and claimed.worker == worker
             if claimed is None or not known or claim.ref in held:
-                work.refused.append(claim.key)
+                progress.refused.append(claim.key)
             else:
                 held[claim.ref] = (settlement, claimed)
         return list(held.values())
@@ -178,11 +182,11 @@ class Settler:
         for made in plans:
             made.records.clear()
 
-    def _conclude(self, queue: str, work: TurnSettlements) -> None:
+    def _conclude(self, queue: str, progress: TurnProgress) -> None:
         """Nothing of it is on its way any more: free the claims, remember what is over, and count."""
         processed = failed = 0
         late: list[Message] = []
-        for settlement, made in work.plans or ():
+        for settlement, made in progress.plans or ():
             claimed = made.claimed
             with self._inflight.changed:
                 late += made.late()
@@ -194,10 +198,10 @@ class Settler:
             if made.ended:
                 self._forget(claimed.claim.queue, made.ended)
             if refused:
-                work.refused.append(settlement.claim.key)
+                progress.refused.append(settlement.claim.key)
                 continue
             if made.stays and settlement.verdict == "bury":
-                work.stayed.append(settlement.claim.key)
+                progress.stayed.append(settlement.claim.key)
                 self._report_not_buried(settlement, made)
             processed += settlement.verdict == "done" or settlement.done > 0
             failed += settlement.verdict in ("retry", "bury")

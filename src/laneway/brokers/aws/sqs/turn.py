@@ -25,20 +25,11 @@ from .inflight import LEASE_S, ClaimMessages, HeldMessage, Inflight, QueueBuffer
 from .intake import Intake
 from .receive import Receivers
 from .send import MessageSender
-from .settle import Settler, TurnSettlements
+from .settle import Settler, TurnProgress
 from .visibility import MessageChange, MessageChanger, VisibilityExtender
 
 if TYPE_CHECKING:
     from ..account import Account
-
-
-class _LastTurn:
-    """The last turn of a worker on a queue. Its repeat continues it, or gets the same answer."""
-
-    def __init__(self, turn: Turn) -> None:
-        self.seq = turn.seq
-        self.work = TurnSettlements(turn.settlements)
-        self.answer: Answer | None = None
 
 
 class SQSTurns:
@@ -71,7 +62,7 @@ class SQSTurns:
         self._extender = VisibilityExtender(account, inflight, self._changer)
         self._settler = Settler(account, inflight, retry_store, self._sender, self._changer, self._heartbeat)
         self._receivers = Receivers(account, inflight, intake, self._heartbeat, inline=self._inline)
-        self._taken: dict[tuple[str, str], _LastTurn] = {}
+        self._last: dict[tuple[str, str], TurnProgress] = {}
         #: One turn of a worker on a queue at a time. A repeat may come while the first try is still under way.
         self._turning: dict[tuple[str, str], threading.Lock] = {}
 
@@ -87,8 +78,8 @@ class SQSTurns:
         with self._inflight.changed:
             if self._inflight.workers.pop(worker, None) is None:
                 return 0
-            for place in [place for place in self._taken if place[0] == worker]:
-                del self._taken[place], self._turning[place]
+            for place in [place for place in self._last if place[0] == worker]:
+                del self._last[place], self._turning[place]
             claims = self._inflight.claims_of(worker)
             held = self._free(claims)
             if not self._inflight.workers:
@@ -129,15 +120,15 @@ class SQSTurns:
             self._expect(turn.worker)
             turning = self._turning.setdefault(place, threading.Lock())
         with turning:
-            taken = self._taken.get(place)
-            if taken is None or taken.seq != turn.seq:
-                taken = self._taken[place] = _LastTurn(turn)
-            if taken.answer is None:
-                taken.answer = self._take(turn, taken.work)
-                return taken.answer
-            return self._repeated(taken.answer)
+            progress = self._last.get(place)
+            if progress is None or progress.seq != turn.seq:
+                progress = self._last[place] = TurnProgress(turn.seq, turn.settlements)
+            if progress.answer is None:
+                progress.answer = self._take(turn, progress)
+                return progress.answer
+            return self._repeated(progress.answer)
 
-    def _take(self, turn: Turn, work: TurnSettlements) -> Answer:
+    def _take(self, turn: Turn, progress: TurnProgress) -> Answer:
         limit = self._wanted(turn)
         buffers: list[QueueBuffer] = []
         problem: BrokerError | None = None
@@ -148,10 +139,10 @@ class SQSTurns:
             self._receivers.ask(buffers or self._inflight.of(turn.queue), limit)
         except BrokerError as error:
             problem = error  # raised below: finished runs are settled first
-        if not work.is_done:
-            if work.settlements:
+        if not progress.is_settled:
+            if progress.settlements:
                 turn.on_sent()
-            self._settler.settle(turn.queue, work, turn.worker)
+            self._settler.settle(turn.queue, progress, turn.worker)
         if problem is not None:
             raise problem
         if limit and not buffers:
@@ -168,7 +159,7 @@ class SQSTurns:
             # A worker that got everything it asked for, and asked for much, will soon want more.
             ahead = limit if len(claims) == limit and limit >= BATCH else 0
             self._receivers.ask(buffers, max(limit - len(claims), ahead))
-        return Answer(claims, token, list(work.refused), stayed=list(work.stayed))
+        return Answer(claims, token, list(progress.refused), stayed=list(progress.stayed))
 
     def _repeated(self, answer: Answer) -> Answer:
         """The same answer, without claims that have been given back since.

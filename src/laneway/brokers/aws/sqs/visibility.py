@@ -16,6 +16,8 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import msgspec
+
 from ....errors import BrokerAwayError
 from ..errors import AWSError
 from ..settings import BATCH
@@ -35,18 +37,15 @@ _NOT_OURS = ("ReceiptHandleIsInvalid", "MessageNotInflight", "InvalidParameterVa
 _T = TypeVar("_T")
 
 
-class MessageChange:
+class MessageChange(msgspec.Struct, eq=False):
     """A change to a message: delete it, or hide it for some seconds from now. 0 gives it back at once."""
 
-    __slots__ = ("hide_s", "is_done", "is_refused", "message")
-
-    def __init__(self, message: Message, hide_s: int | None = None) -> None:
-        self.message = message
-        #: None: delete it.
-        self.hide_s = hide_s
-        self.is_done = False
-        #: Whether AWS said that the message is no longer ours.
-        self.is_refused = False
+    message: Message
+    #: None: delete it.
+    hide_s: int | None = None
+    is_done: bool = False
+    #: Whether AWS said that the message is no longer ours.
+    is_refused: bool = False
 
 
 class MessageChanger:
