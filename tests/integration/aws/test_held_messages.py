@@ -337,10 +337,10 @@ def test_the_newest_receipt_is_the_one_that_counts() -> None:
     newer = _message("a", receipt="new")
     newer.hidden_until = 60.0
     held.merge_redelivery(newer)
-    assert (held.message.receipt, held.message.hidden_until, held.twins) == ("new", 60.0, [])
+    assert (held.message.receipt, held.message.hidden_until, held.duplicates) == ("new", 60.0, [])
     for receipt in ("1", "2"):
         held.merge_redelivery(_message("a", "other", receipt))
-    assert [(twin.message_id, twin.receipt) for twin in held.twins] == [("other", "2")]
+    assert [(each.message_id, each.receipt) for each in held.duplicates] == [("other", "2")]
 
 
 def test_two_of_one_job_in_one_answer_are_one(bench: Bench) -> None:

@@ -138,7 +138,7 @@ class ThreadedBroker(DevelopmentBroker):
 
         def look() -> None:
             soon = self._fake._now() + MOMENT_S
-            held = {message.message_id for each in self.inflight.holding for message in (each.message, *each.twins)}
+            held = {message.message_id for each in self.inflight.holding for message in each.messages}
             for queue in (self._fake.queues[name] for name in names):
                 at = queue.next_at()
                 coming = any(_is_fresh(message) and message.id not in held for message in queue.messages)

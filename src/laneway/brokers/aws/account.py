@@ -28,7 +28,7 @@ class Account:
         self.queues = SQSQueues(self)
         self.tables = Tables(self)
         self.topics = Topics(self)
-        #: The pollers of this process. Code that stores a delayed job tells them when it is due.
+        #: The pollers of this process. Code that stores a delayed job notifies them of its due time.
         self.pollers = Pollers()
         self._logged: set[str] = set()
 

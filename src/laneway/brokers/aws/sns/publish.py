@@ -34,7 +34,7 @@ class SNSPublisher:
         self._health = health
 
     def publish(self, topic: str, events: Sequence[Numbered], sent: Sent) -> None:
-        """Publish events in their order; `sent` is told of each, by its number, as soon as SNS has it."""
+        """Publish events in order. `sent` is called with the number of each as soon as SNS has it."""
         arn, taken = self._account.topics.arn(topic), set[int]()
 
         def stored(number: int) -> None:

@@ -116,8 +116,8 @@ class SNSSubscriptions:
         except MissingError:
             self._account.queues.forget(sqs_queue)
             raise
-        told = answer.get("Attributes") or {}
-        return QueueAccess(sqs_queue, told["QueueArn"], told.get("Policy"))
+        attributes = answer.get("Attributes") or {}
+        return QueueAccess(sqs_queue, attributes["QueueArn"], attributes.get("Policy"))
 
     def is_open(self, access: QueueAccess, topic: str) -> bool:
         """Whether a topic may send to a queue."""
@@ -194,16 +194,16 @@ class SNSSubscriptions:
     def terms(self, subscribed: TopicSubscription) -> DeliveryTerms:
         """The current terms of a subscription. Asks SNS."""
         answer = self._account.clients.sns("get_subscription_attributes", SubscriptionArn=subscribed.arn)
-        told = answer.get("Attributes") or {}
+        attributes = answer.get("Attributes") or {}
         try:
-            policy = msgspec.json.decode(told.get("FilterPolicy") or NO_FILTER, type=dict[str, Any])
+            policy = msgspec.json.decode(attributes.get("FilterPolicy") or NO_FILTER, type=dict[str, Any])
         except msgspec.DecodeError:
             raise AWSError(
                 f"The filter of the subscription of {subscribed.queue} to {subscribed.topic} cannot be read; set "
                 "another, or none."
             ) from None
-        by_attributes = told.get("FilterPolicyScope", BY_ATTRIBUTES) == BY_ATTRIBUTES
-        return DeliveryTerms(policy or None, by_attributes, told.get("RawMessageDelivery", "").lower() == "true")
+        by_attributes = attributes.get("FilterPolicyScope", BY_ATTRIBUTES) == BY_ATTRIBUTES
+        return DeliveryTerms(policy or None, by_attributes, attributes.get("RawMessageDelivery", "").lower() == "true")
 
     def no_topic(self, topic: str, error: MissingError) -> MissingError:
         """The error for a missing topic."""
@@ -217,10 +217,10 @@ class SNSSubscriptions:
         """The subscriptions that SNS lists, of this account, region and prefix."""
         topics = self._account.topics.arn("")
         queues = topics.replace(":sns:", ":sqs:", 1)
-        for told in self._pages(operation, params):
-            topic, queue, arn = told["TopicArn"], told["Endpoint"], told["SubscriptionArn"]
+        for listed in self._pages(operation, params):
+            topic, queue, arn = listed["TopicArn"], listed["Endpoint"], listed["SubscriptionArn"]
             # A subscription that is unconfirmed or deleted has a word in place of its ARN.
-            if told["Protocol"] != "sqs" or not arn.startswith("arn:") or queue.endswith(FIFO_SUFFIX):
+            if listed["Protocol"] != "sqs" or not arn.startswith("arn:") or queue.endswith(FIFO_SUFFIX):
                 continue
             if topic.startswith(topics) and queue.startswith(queues):
                 yield TopicSubscription(arn, topic[len(topics) :], queue[len(queues) :])

@@ -15,7 +15,7 @@ from ....events import event
 from ....events.attributes import TRACES, texts_of
 from ....jobs.data import Headers
 
-#: So many of others go along beside ours.
+#: The most third-party attributes of a message besides ours.
 MOST = 9
 
 Attributes = dict[str, Any]
@@ -64,5 +64,5 @@ def _text(value: str | bytes) -> str:
 def _value(part: str, text: str) -> str | bytes:
     try:
         return base64.b64decode(text) if part == "BinaryValue" else text
-    except ValueError:  # nobody but us writes it; but no message may keep others from being read
+    except ValueError:  # only Laneway writes it, but no message may stop the next from being read
         return text.encode()

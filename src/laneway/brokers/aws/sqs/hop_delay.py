@@ -22,7 +22,7 @@ _JOB_ID = "_job_id"
 
 
 class _TicketFields(msgspec.Struct):
-    """What is looked for in a ticket, whoever wrote it and whatever he put there."""
+    """The fields of a ticket that are used here. A third party may have written it: they may have any type."""
 
     id: Any = msgspec.field(name=_JOB_ID, default=None)
     task: Any = msgspec.field(name="_job_class", default=None)

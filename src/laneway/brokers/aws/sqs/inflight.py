@@ -43,13 +43,13 @@ class HeldMessage:
     __slots__ = (
         "attempt",
         "deaths",
+        "duplicates",
         "error",
         "has_state",
         "is_ending",
         "is_leaving",
         "message",
         "retry_count",
-        "twins",
     )
 
     def __init__(self, message: Message) -> None:
@@ -66,11 +66,16 @@ class HeldMessage:
         #: being deleted. That may take a while, so its visibility is still extended.
         self.is_leaving = self.is_ending = False
         #: Other messages of the same job.
-        self.twins: list[Message] = []
+        self.duplicates: list[Message] = []
 
     @property
     def id(self) -> str:
         return self.message.note.id
+
+    @property
+    def messages(self) -> list[Message]:
+        """The message and its duplicates."""
+        return [self.message, *self.duplicates]
 
     @property
     def is_keyed(self) -> bool:
@@ -98,7 +103,7 @@ class HeldMessage:
         """Note another delivery of the same job."""
         mine = self.message
         if other.message_id != mine.message_id:
-            self.twins = [*(twin for twin in self.twins if twin.message_id != other.message_id), other]
+            self.duplicates = [*(each for each in self.duplicates if each.message_id != other.message_id), other]
             return
         # Only the newest receipt is valid. The 12 hours start again with this receive.
         mine.receipt, mine.hidden_until = other.receipt, max(mine.hidden_until, other.hidden_until)

@@ -24,15 +24,15 @@ from .visibility import MessageChange, MessageChanger, in_tens
 if TYPE_CHECKING:
     from ..account import Account
 
-#: Received so often, a job whose deaths nobody counts is taken for one that has died twice: it runs alone then.
+#: Without a table no process counts deaths: a job received so often counts as one that has died twice, and runs alone.
 SUSPECT_AFTER = 10
 SUSPECT_DEATHS = 2
-#: Seconds after which it is known how something was settled.
+#: Seconds after which a settlement under way has ended.
 MOMENT_S = 1
 
 
 class Intake:
-    """Takes in what the receivers of one process bring."""
+    """Sorts the messages that the receivers of one process receive."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class Intake:
         self._changer = changer
 
     def take_in(self, buffer: QueueBuffer, messages: Sequence[Message]) -> None:
-        """Put what is new into the buffer. If it raises, what could not be looked after is seen again later."""
+        """Put new messages into the buffer. If it raises, SQS delivers again what could not be handled."""
         errors: list[BrokerError] = []
         fresh, doubles, others = self._sort(messages)
         now = self._account.clock.now()
@@ -65,23 +65,21 @@ class Intake:
             raise errors[0]
 
     def give_back(self, messages: Iterable[Message]) -> None:
-        """Let others have messages, now."""
+        """Make messages visible to all receivers now."""
         self._changer.carry_out([MessageChange(message, 0) for message in messages])
 
     def _sort(self, messages: Sequence[Message]) -> tuple[list[Message], list[Message], list[MessageChange]]:
-        """Those that are new, those that say the same as one of these, and what becomes of the rest."""
+        """New messages, duplicates of these, and the changes for the rest."""
         fresh: dict[str, Message] = {}
         doubles: list[Message] = []
         others: list[MessageChange] = []
-        #: Keys of which a call is being given back, so that nothing behind it may run before it.
+        #: Keys with a call that is given back, so that no later call may run before it.
         leaving: set[str] = set()
         with self._inflight.changed:
             for message in sorted(messages, key=lambda each: each.sequence):
                 held = self._inflight.holding.get(message)
                 if held is not None and held.is_leaving:
-                    others.append(
-                        MessageChange(message, MOMENT_S)
-                    )  # what is being settled cannot take it along any more
+                    others.append(MessageChange(message, MOMENT_S))  # the settlement under way does not include it
                     leaving.add(message.note.key)
                 elif held is not None:
                     held.merge_redelivery(message)
@@ -94,7 +92,7 @@ class Intake:
         return list(fresh.values()), doubles, others
 
     def _send_on(self, early: list[tuple[Message, float]]) -> None:
-        """Send messages on that wait hop by hop: the new one first. If we die before the delete, both are sent on."""
+        """Send on messages that wait hop by hop, then delete them. If we die before the delete, both are sent on."""
         changes: list[MessageChange] = []
 
         def sent(each: tuple[Message, float]) -> None:
@@ -119,7 +117,7 @@ class Intake:
         self._sender.dispatch(items, sent)
 
     def _put(self, buffer: QueueBuffer, messages: list[Message], errors: list[BrokerError]) -> None:
-        """Look up what is kept beside messages, and put them into the buffer, or hide them again until their time."""
+        """Look up the retry state of messages. Put them into the buffer, or hide them again until they are due."""
         queue = buffer.sqs_queue.queue
         again = [message.note.id for message in messages if message.receive_count > 1]
         states: dict[str, RetryState] = {}
@@ -128,12 +126,12 @@ class Intake:
             try:
                 states = self._retry_store.of(queue, again)
             except BrokerError as error:
-                # Whether they rest, and how often they have failed, is not known now.
+                # Whether they wait for a retry, and how often they have failed, is not known now.
                 errors.append(error)
                 unknown = set(again)
         back: list[MessageChange] = []
         ready: list[HeldMessage] = []
-        #: Keys of which the head cannot be run now, so that nothing behind it may.
+        #: Keys whose first call cannot run now, so that no later one may.
         resting: set[str] = set()
         for message in sorted(messages, key=lambda each: each.sequence):
             id, key = message.note.id, message.note.key

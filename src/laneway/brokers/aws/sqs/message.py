@@ -56,10 +56,10 @@ def unwrapped(body: str) -> tuple[str, dict[str, Any]] | None:
         return None
 
 
-def _attribute(told: _Attribute) -> dict[str, Any]:
-    if told.kind.startswith("Binary"):
-        return {"DataType": told.kind, "BinaryValue": base64.b64decode(told.value, validate=True)}
-    return {"DataType": told.kind, "StringValue": told.value}
+def _attribute(attribute: _Attribute) -> dict[str, Any]:
+    if attribute.kind.startswith("Binary"):
+        return {"DataType": attribute.kind, "BinaryValue": base64.b64decode(attribute.value, validate=True)}
+    return {"DataType": attribute.kind, "StringValue": attribute.value}
 
 
 #: Our message attribute.

@@ -56,14 +56,14 @@ def redrive_of(name: str, attributes: Mapping[str, str]) -> RedrivePolicy | None
 
 
 class _QueueLookup(msgspec.Struct):
-    """What a look-up brought, and until when that holds; on the monotonic clock."""
+    """A cached look-up. `until` is on the monotonic clock."""
 
     sqs_queue: SQSQueue | None
     until: float
 
 
 class _QueueAttributes(msgspec.Struct):
-    """What an SQS queue said of itself, and until when that holds."""
+    """Cached attributes of an SQS queue. `until` is on the monotonic clock."""
 
     limits: QueueLimits
     #: Name and account of the dead-letter queue that its redrive policy names.
@@ -77,24 +77,24 @@ class SQSQueues:
     def __init__(self, account: Account) -> None:
         self._account = account
         self._lock = threading.Lock()
-        #: The queues that somebody has heard of, and whether they were declared.
+        #: The queues that were declared or found, and whether they were declared.
         self._known: dict[str, bool] = {}
         self._found: dict[tuple[str, bool], _QueueLookup] = {}
         self._dead_letter_queues: dict[str, _QueueLookup] = {}
         self._attributes: dict[str, _QueueAttributes] = {}
 
     def declare(self, queue: str) -> None:
-        """Take note of a queue, as one that this process is about."""
+        """Register a queue that this process uses."""
         with self._lock:
             self._known[queue] = True
 
     def declared(self) -> list[str]:
-        """The queues that this process is about."""
+        """The queues that were declared."""
         with self._lock:
             return [queue for queue, declared in self._known.items() if declared]
 
     def known(self) -> list[str]:
-        """The same, and those that were found because a job, or a table, named them."""
+        """The declared queues, and those that were found because a job or a table named them."""
         with self._lock:
             return list(self._known)
 
@@ -132,7 +132,7 @@ class SQSQueues:
                 self._look(queue, fifo)
 
     def dead_letter_queue(self, sqs_queue: SQSQueue) -> SQSQueue | None:
-        """Where the dead letters of an SQS queue go: what its redrive policy names, else the queue named as it is."""
+        """The dead-letter queue that the redrive policy of an SQS queue names, or else the one with its name."""
         with self._lock:
             held = self._dead_letter_queues.get(sqs_queue.url)
         if held is not None and self._account.clock.monotonic() < held.until:
@@ -153,13 +153,13 @@ class SQSQueues:
         return found.limits
 
     def attributes(self, sqs_queue: SQSQueue) -> dict[str, str]:
-        """The attributes of an SQS queue, as it tells them now."""
+        """The current attributes of an SQS queue."""
         answer = self._account.clients.sqs("get_queue_attributes", QueueUrl=sqs_queue.url, AttributeNames=["All"])
         found: dict[str, str] = answer.get("Attributes") or {}
         return found
 
     def forget(self, sqs_queue: SQSQueue) -> None:
-        """AWS says that it does not exist: look for it again in a while."""
+        """Note that AWS says it does not exist. It is looked up again after a while."""
         until = self._account.clock.monotonic() + LOOK_AGAIN_S
         with self._lock:
             for held in (*self._found.values(), *self._dead_letter_queues.values()):
@@ -168,14 +168,14 @@ class SQSQueues:
             self._dead_letter_queues.pop(sqs_queue.url, None)
 
     def look_again(self) -> None:
-        """Look for what was missing when it is next asked for: it may have been made."""
+        """Look up missing queues again at their next use: they may have been created."""
         with self._lock:
             for held in (*self._found.values(), *self._dead_letter_queues.values()):
                 if held.sqs_queue is None:
                     held.until = 0.0
 
     def name_of(self, queue: str, fifo: bool) -> str:
-        """What the SQS queue is called; raises MissingError for a name that SQS does not take."""
+        """The name of the SQS queue. Raises MissingError for a name that SQS does not take."""
         base = self._account.settings.name_of(queue)
         name = base + FIFO_SUFFIX if fifo else base
         if len(name) > MAX_NAME:
@@ -187,14 +187,14 @@ class SQSQueues:
 
     @staticmethod
     def dead_name_of(name: str) -> str:
-        """What the dead-letter queue of an SQS queue is called, unless its redrive policy names another."""
+        """The name of the dead-letter queue of an SQS queue, unless its redrive policy names another."""
         base = name.removesuffix(FIFO_SUFFIX)
         return base + DEAD_LETTERS_SUFFIX + name[len(base) :]
 
     # -- looking up ------------------------------------------------------------------------------------
 
     def _look(self, queue: str, fifo: bool, *, again: bool = False) -> SQSQueue | None:
-        """What is known of an SQS queue, or what AWS says. `again`: that it was missing does not count."""
+        """An SQS queue from the cache, or from AWS. `again`: also if the cache has it as missing."""
         with self._lock:
             held = self._found.get((queue, fifo))
         now = self._account.clock.monotonic()
@@ -203,7 +203,7 @@ class SQSQueues:
         name = self.name_of(queue, fifo)
         given = self._account.settings.default_url if queue == DEFAULT_QUEUE else None
         if given is not None and given.endswith(f"/{name}"):
-            url: str | None = given  # as it is: whoever was given a URL may not be allowed to look for one
+            url: str | None = given  # as it is: the credentials may not allow GetQueueUrl
         else:
             url = self._url(name, self._account.settings.account)
         found = None if url is None else SQSQueue(queue, name, url, fifo)
@@ -227,7 +227,7 @@ class SQSQueues:
         return url
 
     def _ask(self, sqs_queue: SQSQueue) -> _QueueAttributes:
-        """Ask a queue for what settling needs to know of it."""
+        """Read the attributes of a queue that a settlement needs."""
         names = ["MessageRetentionPeriod", "RedrivePolicy"]
         limits, redrive = QueueLimits(), None
         try:

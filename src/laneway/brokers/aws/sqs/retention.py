@@ -16,9 +16,9 @@ from .inflight import LONGEST_S, HeldMessage
 from .message import Message
 
 _DAY_S = 86_400.0
-#: Of the retention this part, and one lease at least, must be left when a message that cannot be sent anew is run.
+#: This part of the retention, and at least one lease, must be left when a message that cannot be resent is run.
 _MARGIN = 0.05
-#: So many receives are left to those that are delivered in vain.
+#: Receives that are kept in reserve for deliveries without a run.
 _SPARE = 2
 
 
@@ -36,14 +36,14 @@ def left_s(message: Message, limits: QueueLimits, now: float) -> float:
 
 
 def should_resend(held: HeldMessage, limits: QueueLimits, now: float, delay_s: float) -> bool:
-    """Whether a job that could be hidden is better sent anew, while there is much time."""
+    """Whether a job that could be hidden is better resent, while there is much time."""
     if limits.max_receives is not None and held.message.receive_count >= limits.max_receives - _SPARE:
         return True
     return delay_s > left_s(held.message, limits, now) / 2
 
 
 def why_bury(held: HeldMessage, limits: QueueLimits, now: float, delay_s: float, lease_s: float) -> str | None:
-    """Why a job that cannot be sent anew is buried instead of hidden, in a sentence; None: it can be hidden."""
+    """Why a job that cannot be resent is buried instead of hidden, in a sentence; None: it can be hidden."""
     message, name = held.message, held.message.sqs_queue.name
     margin_s = max(limits.retention_s * _MARGIN, lease_s)
     if delay_s > left_s(message, limits, now) - margin_s:

@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     from ..account import Account
     from ..clients import Clients
 
-#: Seconds, or up to half less, before each further try for entries that SQS did not take though they are all right.
+#: Seconds, or up to half less, before each further try for entries that SQS did not take although they are right.
 PAUSES_S = (0.1, 0.2, 0.4, 0.8, 1.6)
 
-#: Told of each entry, by its number, as soon as it is known to be stored.
+#: Called with the number of each entry as soon as it is known to be stored.
 Sent = Callable[[int], None]
 
 
@@ -41,14 +41,14 @@ class EntryFailure(msgspec.Struct):
     code: str
 
     @classmethod
-    def of(cls, told: dict[str, Any]) -> EntryFailure:
-        code = str(told.get("Code") or "")
-        why = ": ".join(filter(None, [code, str(told.get("Message") or "").rstrip(".")]))
-        return cls(int(told["Id"]), bool(told.get("SenderFault")) and not is_transient(code), why, code)
+    def of(cls, entry: dict[str, Any]) -> EntryFailure:
+        code = str(entry.get("Code") or "")
+        why = ": ".join(filter(None, [code, str(entry.get("Message") or "").rstrip(".")]))
+        return cls(int(entry["Id"]), bool(entry.get("SenderFault")) and not is_transient(code), why, code)
 
 
 def rounds(groups: Sequence[Hashable]) -> Iterator[list[int]]:
-    """Numbers in the order of their entries, but those of one group each in a round of its own."""
+    """The numbers of entries in rounds: in order, and in each round at most one of a group."""
     left: dict[Hashable, list[int]] = {}
     for number, group in enumerate(groups):
         left.setdefault(group, []).append(number)
@@ -60,7 +60,7 @@ def rounds(groups: Sequence[Hashable]) -> Iterator[list[int]]:
 
 
 def split(sizes: Sequence[int], limit: int) -> Iterator[range]:
-    """Entries of these sizes in as few requests as keep their order. One that is too large by itself is left to SQS."""
+    """Ranges of entries, one for each request, in order. SQS refuses an entry that is too large by itself."""
     first = total = 0
     for number, size in enumerate(sizes):
         if number > first and (number - first == BATCH or total + size > limit):
@@ -91,7 +91,7 @@ def send_with_retries(
     sent: Sent,
     sleep: Callable[[float], None] = time.sleep,
 ) -> None:
-    """Send one request; what AWS does not take, though nothing is wrong with it, is tried again without the others.
+    """Send one request. Entries that AWS does not take, although they are right, are sent again without the rest.
 
     Raises BatchRefusedError when entries are at fault, and BrokerAwayError when AWS still refuses some in the end.
     """
@@ -103,7 +103,7 @@ def send_with_retries(
             number = int(stored["Id"])
             if left.pop(number, None) is not None:
                 sent(number)
-        failures = [EntryFailure.of(told) for told in answer.get("Failed") or ()]
+        failures = [EntryFailure.of(entry) for entry in answer.get("Failed") or ()]
         if faults := [failure for failure in failures if failure.at_fault]:
             numbers = [failure.number for failure in faults]
             raise BatchRefusedError(faults[0].why, code=faults[0].code, entries=numbers, service=service)
@@ -134,8 +134,8 @@ def send_one_by_one_if_refused(
 ) -> None:
     """Send items together and, if SQS refuses that, what is left of them one by one.
 
-    `sent` and `refused` are told of each. Raises as soon as it is not an item's own fault. `gone_too`: a place that
-    does not exist any more counts as a refusal, too.
+    `sent` or `refused` is called with each. Raises for any other error. `gone_too`: a queue that no longer exists
+    counts as a refusal.
     """
     left = dict(enumerate(items))
 

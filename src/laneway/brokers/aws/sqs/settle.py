@@ -85,7 +85,7 @@ class Settler:
         plans = [made for _, made in progress.plans]
         self._remember(plans)
         self._send_plans(plans)
-        self._remember(plans)  # of those, too, that could not be sent
+        self._remember(plans)  # again: what could not be sent stays, too
         self._record(queue, plans)
         with self._inflight.changed:
             for made in plans:
@@ -100,7 +100,7 @@ class Settler:
     # -- the steps -------------------------------------------------------------------------------------
 
     def _still_held(self, progress: TurnProgress, worker: str) -> list[tuple[Settlement, ClaimMessages]]:
-        """The settlements whose claim is the worker's, once each; the keys of all others are refused."""
+        """The settlements whose claim the worker holds, once each. The keys of the rest are refused."""
         held: dict[int, tuple[Settlement, ClaimMessages]] = {}
         progress.refused = []
         for settlement in progress.settlements:
@@ -114,7 +114,7 @@ class Settler:
         return list(held.values())
 
     def _plans(self, held: Sequence[tuple[Settlement, ClaimMessages]]) -> list[tuple[Settlement, SettlementPlan]]:
-        """What is to be done for each; where a claim has been lost, no more than to give back the rest of it."""
+        """The plan of each. If a claim was lost, the plan only gives back the rest of it."""
         intents = [self._intent(settlement, claimed) for settlement, claimed in held]
         plans: list[tuple[Settlement, SettlementPlan]] = []
         with self._inflight.changed:
@@ -132,8 +132,8 @@ class Settler:
         return plans
 
     def _intent(self, settlement: Settlement, claimed: ClaimMessages) -> tuple[Settlement, QueueLimits | None, bool]:
-        """What is really to be done, what SQS says of how long it keeps messages if that matters, and whether a job
-        stays though it is to be buried."""
+        """The settlement that is carried out, the limits of the SQS queue if they matter, and whether a job that should
+        be buried stays."""
         sqs_queue, now, limits = claimed.buffer.sqs_queue, self._account.clock.now(), None
         what = settlement
         if not _is_ours(claimed, self._account.clock.monotonic()):
@@ -167,7 +167,7 @@ class Settler:
         return found
 
     def _remember(self, plans: Sequence[SettlementPlan]) -> None:
-        """Keep what is known of messages that stay, before they can be received again."""
+        """Store the retry state of messages that stay, before they can be received again."""
         for made in plans:
             queue = made.claimed.claim.queue
             for id, state in list(made.states.items()):
@@ -175,7 +175,7 @@ class Settler:
                 del made.states[id]
 
     def _record(self, queue: str, plans: Sequence[SettlementPlan]) -> None:
-        """Keep how jobs ended, before their messages are deleted: else one might seem queued for ever."""
+        """Record how jobs ended, before their messages are deleted. Otherwise a job might seem queued for ever."""
         records = {id: record for made in plans for id, record in made.records.items()}
         if records:
             record_ended(self._account, queue, records)
@@ -183,7 +183,7 @@ class Settler:
             made.records.clear()
 
     def _conclude(self, queue: str, progress: TurnProgress) -> None:
-        """Nothing of it is on its way any more: free the claims, remember what is over, and count."""
+        """All steps are done: free the claims, remember ended jobs, and count."""
         processed = failed = 0
         late: list[Message] = []
         for settlement, made in progress.plans or ():
@@ -211,7 +211,7 @@ class Settler:
 
     @staticmethod
     def _report_not_buried(settlement: Settlement, made: SettlementPlan) -> None:
-        """The worker has said by now that it is buried."""
+        """The worker has logged by now that it is buried."""
         sqs_queue = made.claimed.buffer.sqs_queue
         _log.warning(
             "the job %s of the queue %s was not buried, for what has been said of %s: it is tried again in 15 minutes, "
@@ -223,15 +223,15 @@ class Settler:
 
     @staticmethod
     def _is_lost(made: SettlementPlan) -> bool:
-        """Whether a FIFO queue did not let us delete: somebody else has had the message since.
+        """Whether a FIFO queue refused a delete: another receiver has had the message since.
 
-        A standard queue says the same of a message that is gone already, and then nothing is amiss.
+        A standard queue refuses the same way if the message is already gone, which is no problem.
         """
         fifo = made.claimed.buffer.sqs_queue.fifo
         return fifo and any(change.is_refused and change.hide_s is None for change in made.first)
 
     def _give_back(self, late: list[Message]) -> None:
-        """Have messages that came meanwhile come again: by then it is known what they are."""
+        """Give back messages that arrived meanwhile: when they are received again, it is known what they are."""
         now = self._account.clock.monotonic()
         try:
             self._changer.carry_out([MessageChange(message, 0) for message in late if message.hidden_until > now])
@@ -242,13 +242,13 @@ class Settler:
         try:
             self._retry_store.forget(queue, ids)
         except BrokerError as error:
-            # The jobs are gone. What is left of them says nothing to anybody, and expires.
+            # The jobs have ended. What is left of them has no effect, and expires.
             _log.debug("what was kept of finished jobs of the queue %s is left to expire: %s", queue, error)
 
     # -- sending ---------------------------------------------------------------------------------------
 
     def _send_outboxes(self, held: Sequence[tuple[Settlement, ClaimMessages]]) -> None:
-        """Send what the runs enqueued, before anything else: then no verdict has been carried out if it is refused."""
+        """Send what the runs enqueued, before anything else: if SQS refuses it, no verdict has been carried out."""
         places: list[tuple[set[int], int]] = []
         jobs: list[NewJob] = []
         for settlement, claimed in held:
@@ -267,7 +267,7 @@ class Settler:
         try:
             self._sender.enqueue(jobs, sent)
         except MissingError:
-            # Else the runs of this queue would wait for somebody to make the other one, or a topic.
+            # Otherwise the runs of this queue would wait until an operator creates the other queue, or a topic.
             self._report_missing_queue(jobs)
             for number, job in enumerate(jobs):
                 stored, at = places[number]
@@ -283,7 +283,7 @@ class Settler:
                     self._send_alone(job, places[number])
 
     def _send_alone(self, job: NewJob, place: tuple[set[int], int]) -> None:
-        """Send one of several that have been refused together; if it is to blame, so is the run that enqueued it."""
+        """Send one of several jobs that were refused together. If it is refused again, its run fails."""
         stored, at = place
         try:
             self._sender.enqueue([job], lambda _: stored.add(at))
@@ -293,22 +293,22 @@ class Settler:
             raise EnqueueError(str(error), place=(job.queue, job.key)) from error
 
     def _report_missing_queue(self, jobs: Sequence[NewJob]) -> None:
-        """Say which job is for a queue that does not exist: the run that enqueued it has failed."""
+        """Raise for a job whose queue does not exist: the run that enqueued it fails."""
         for job in jobs:
             if job.to_topic:
-                continue  # SNS only tells when it is published to
+                continue  # only a request to SNS shows whether the topic exists
             try:
                 self._account.queues.of(job.queue, job.kind is Kind.KEYED)
             except MissingError as error:
                 raise EnqueueError(str(error), place=(job.queue, job.key)) from error
 
     def _send_plans(self, plans: Sequence[SettlementPlan]) -> None:
-        """Send copies and dead letters. What SQS refuses for good stays where it is, and holds up nothing else."""
+        """Send copies and dead letters. A message that SQS refuses for good stays where it is, and blocks no other."""
         self._send_copies(plans)
         self._send_dead_letters(plans)
         for made in plans:
             if made.moved:
-                # They travel with the copy now, and must not count twice.
+                # The copy has their state now, which must not count twice.
                 self._retry_store.forget(made.claimed.claim.queue, made.moved)
                 made.moved.clear()
 

@@ -25,51 +25,50 @@ from .retention import QueueLimits, should_resend, why_bury
 from .send import TimedMessage
 from .visibility import MessageChange
 
-#: What cannot be buried is tried again after so many seconds.
+#: Seconds after which a job that could not be buried is tried again.
 UNBURIED_S = 900.0
 
 
-class SettlementPlan:
-    """The steps by which one claim is settled, and how many of them have been taken."""
+class SettlementPlan(msgspec.Struct, eq=False):
+    """The steps that settle one claim. A finished step is removed or marked."""
 
-    def __init__(self, claimed: ClaimMessages) -> None:
-        self.claimed = claimed
-        #: What is kept beside messages that stay.
-        self.states: dict[str, RetryState] = {}
-        #: Messages that are sent anew, to be run again.
-        self.copies: list[TimedMessage] = []
-        #: Messages for the dead-letter queue.
-        self.dead_letters: list[OutgoingMessage] = []
-        #: Ids of which nothing is to be kept any longer: those that are sent anew, and those that have ended.
-        self.moved: list[str] = []
-        self.ended: list[str] = []
-        #: How jobs ended, to be kept where there is a place for that.
-        self.records: dict[str, HistoryRow] = {}
-        #: Deletes, and the hiding of a head; then what stands behind a head, which is hidden by then.
-        self.first: list[MessageChange] = []
-        self.then: list[MessageChange] = []
-        #: Versions that are not to be run again.
-        self.over: list[Message] = []
-        #: What was not begun and waits for the next turn.
-        self.kept: list[HeldMessage] = []
-        #: What waits in the group behind the claim, and is given back with it.
-        self.behind: list[HeldMessage] = []
-        #: Whether the claim was lost; then its key is told as refused.
-        self.is_refused = False
-        #: Whether something of it could not be sent where it should go, and stays where it is.
-        self.stays = False
-        #: What somebody should know of it, in sentences.
-        self.remarks: list[str] = []
+    claimed: ClaimMessages
+    #: Retry state for the retry store: that of messages that stay.
+    states: dict[str, RetryState] = {}
+    #: Jobs that are sent as new messages, to run again.
+    copies: list[TimedMessage] = []
+    #: Messages for the dead-letter queue.
+    dead_letters: list[OutgoingMessage] = []
+    #: Ids whose retry state is deleted: of jobs that are sent as new messages, and of jobs that have ended.
+    moved: list[str] = []
+    ended: list[str] = []
+    #: How jobs ended, for the job history.
+    records: dict[str, HistoryRow] = {}
+    #: Deletes, and the hiding of a head; then the messages behind a head, which is hidden by then.
+    first: list[MessageChange] = []
+    then: list[MessageChange] = []
+    #: Versions that must not run again.
+    over: list[Message] = []
+    #: Messages that were not begun and wait for the next turn.
+    kept: list[HeldMessage] = []
+    #: The messages of the group behind the claim, which are given back with it.
+    behind: list[HeldMessage] = []
+    #: Whether the claim was lost. Its key is then reported as refused.
+    is_refused: bool = False
+    #: Whether a message could not be sent to its next place, and stays.
+    stays: bool = False
+    #: Sentences to log.
+    remarks: list[str] = []
 
     def leaving(self) -> list[HeldMessage]:
-        """All that is in our hands no more when it is settled."""
+        """The messages that this process no longer holds once the claim is settled."""
         kept = {id(held) for held in self.kept}
         return [held for held in [*self.claimed.held, *self.behind] if id(held) not in kept]
 
     def late(self) -> list[Message]:
-        """What says the same as these and has come since the plan was made: the copy that it has sent, say."""
+        """Duplicates that have arrived since the plan was made, such as the copy that it has sent."""
         known = {change.message.message_id for change in [*self.first, *self.then]}
-        return [twin for held in self.leaving() for twin in held.twins if twin.message_id not in known]
+        return [each for held in self.leaving() for each in held.duplicates if each.message_id not in known]
 
 
 def plan(
@@ -80,7 +79,7 @@ def plan(
     limit: int,
     limits: QueueLimits | None = None,
 ) -> SettlementPlan:
-    """The steps of a settlement. `limit` is the largest message; takes what waits behind the claim if that goes too."""
+    """The steps of a settlement. `limit` is the largest message. Messages behind the claim are taken if they go."""
     made = SettlementPlan(claimed)
     verdict = settlement.verdict
     done = _done(claimed, settlement)
@@ -113,7 +112,7 @@ def _done(claimed: ClaimMessages, settlement: Settlement) -> int:
     if settlement.verdict == "done":
         return count
     if claimed.claim.kind is Kind.PLAIN:
-        return 0  # it is one payload, whatever is said of it
+        return 0  # it is one payload
     return min(max(settlement.done, 0), count)
 
 
@@ -128,7 +127,7 @@ def needs_limits(claimed: ClaimMessages, settlement: Settlement, now: float, lim
 def in_time(
     claimed: ClaimMessages, settlement: Settlement, now: float, limit: int, limits: QueueLimits, lease_s: float
 ) -> Settlement:
-    """The settlement itself; or a burial, if the message cannot be sent anew and SQS would not keep it that long."""
+    """The settlement itself; or a burial, if the message cannot be resent and SQS would not keep it that long."""
     held = claimed.held[_done(claimed, settlement)]
     why = why_bury(held, limits, now, again_at(now, settlement.delay_s) - now, lease_s)
     if why is None or (not held.is_keyed and _fits(held, settlement, now, limit)):
@@ -139,7 +138,7 @@ def in_time(
 
 
 def keep_in_place(made: SettlementPlan, outgoing: OutgoingMessage, now: float, monotonic: float) -> None:
-    """SQS does not take a job where it should go: it stays where it is, hidden for a while, and all behind it, too."""
+    """SQS refuses the message for a job's next place: the job stays, hidden for a while, and so do all behind it."""
     held = next(each for each in made.claimed.held if each.id == outgoing.note.id)
     message, note = held.message, outgoing.note
     hide_s = min(int(UNBURIED_S), _room_s(held, monotonic))
@@ -160,7 +159,7 @@ def keep_in_place(made: SettlementPlan, outgoing: OutgoingMessage, now: float, m
 
 
 def refusal(claimed: ClaimMessages, monotonic: float) -> SettlementPlan:
-    """A claim that came too late: what of it is still ours goes back."""
+    """The steps for a settlement that came too late: the messages that are still ours are given back."""
     made = SettlementPlan(claimed)
     made.is_refused = True
     ours = [held for held in [*claimed.held, *_behind(made)] if held.is_ours(monotonic)]
@@ -171,17 +170,17 @@ def refusal(claimed: ClaimMessages, monotonic: float) -> SettlementPlan:
 def _end(made: SettlementPlan, held: HeldMessage, now: float) -> None:
     made.records[held.id] = HistoryRow("done", now)
     made.first.append(MessageChange(held.message))
-    made.first += [MessageChange(twin) for twin in held.twins]
-    made.over += [held.message, *held.twins]
+    made.first += [MessageChange(each) for each in held.duplicates]
+    made.over += held.messages
     if held.has_state:
         made.ended.append(held.id)
 
 
 def _duplicates(made: SettlementPlan, held: HeldMessage) -> None:
-    """Of what says the same as a job that goes on, one is enough; a later version of it has its own life."""
-    for twin in held.twins:
-        same = (twin.note.attempt, twin.note.hop) == (held.message.note.attempt, held.message.note.hop)
-        made.first.append(MessageChange(twin, None if same else 0))
+    """Delete duplicates of a job that goes on. A later version of it is given back instead."""
+    for duplicate in held.duplicates:
+        same = (duplicate.note.attempt, duplicate.note.hop) == (held.message.note.attempt, held.message.note.hop)
+        made.first.append(MessageChange(duplicate, None if same else 0))
 
 
 def _bury(
@@ -199,7 +198,7 @@ def _bury(
     )
     letter = fitted(letter, limit)
     if size_of(letter) > limit:
-        # It has hardly room for the ticket: then as it came, which did fit.
+        # There is hardly room for the ticket: bury the message as it came, which did fit.
         letter = as_it_came(held.message, letter)
         made.remarks.append(
             f"the job {held.id} of the queue {held.message.sqs_queue.queue} is buried as it came, because its message "
@@ -226,8 +225,8 @@ def _again(
     known = _known(held, settlement, now)
     delay_s = max(0.0, known.not_before - now)
     room_s = _room_s(held, monotonic)
-    anew = settlement.verdict == "retry" or delay_s > room_s or should_resend(held, limits, now, delay_s)
-    if anew and not held.is_keyed and _fits(held, settlement, now, limit):
+    resend = settlement.verdict == "retry" or delay_s > room_s or should_resend(held, limits, now, delay_s)
+    if resend and not held.is_keyed and _fits(held, settlement, now, limit):
         copy = fitted(_copy(held.message, known), limit)
         made.copies.append(TimedMessage(held.message.sqs_queue.queue, False, copy, known.not_before))
         made.first.append(MessageChange(held.message))
@@ -241,7 +240,7 @@ def _again(
 
 
 def _known(held: HeldMessage, settlement: Settlement, now: float) -> RetryState:
-    """What is known of a job that is run again."""
+    """The retry state of a job that runs again."""
     return RetryState(
         retry_count=settlement.retry_count,
         attempt=held.attempt + 1,
@@ -252,19 +251,19 @@ def _known(held: HeldMessage, settlement: Settlement, now: float) -> RetryState:
 
 
 def _room_s(held: HeldMessage, monotonic: float) -> int:
-    """For how long SQS lets a message be hidden yet."""
+    """How much longer SQS can hide a message."""
     return max(0, math.floor(held.hideable_until - monotonic))
 
 
 def _fits(held: HeldMessage, settlement: Settlement, now: float, limit: int) -> bool:
-    """Whether a job can be sent anew, be it without its error: else it has hardly room for the ticket."""
+    """Whether a job can be resent, if need be without its error. If not, there is hardly room for the ticket."""
     copy = _copy(held.message, _known(held, settlement, now))
     copy.note.error = copy.note.more = None
     return size_of(copy) <= limit
 
 
 def _copy(message: Message, known: RetryState) -> OutgoingMessage:
-    """A job as it is sent anew."""
+    """The new message of a job that runs again."""
     return resend_of(
         message,
         retry_count=known.retry_count,
@@ -276,7 +275,7 @@ def _copy(message: Message, known: RetryState) -> OutgoingMessage:
 
 
 def _behind(made: SettlementPlan) -> Sequence[HeldMessage]:
-    """Take what waits in the group behind the claim: it must not be run before what stands before it."""
+    """Take the messages of the group behind the claim: none may run before those that precede it."""
     group = made.claimed.group
     if group is not None:
         made.behind += group.clear()
@@ -284,5 +283,5 @@ def _behind(made: SettlementPlan) -> Sequence[HeldMessage]:
 
 
 def postpone_burial(settlement: Settlement) -> Settlement:
-    """What becomes of a job that is to be buried when there is no dead-letter queue: it goes on, and is tried again."""
+    """The settlement instead of a burial, if there is no dead-letter queue: the job is tried again later."""
     return msgspec.structs.replace(settlement, verdict="postpone", delay_s=UNBURIED_S, buried=0)

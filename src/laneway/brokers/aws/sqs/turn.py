@@ -109,7 +109,7 @@ class SQSTurns:
     def _give_back(self, held: Iterable[HeldMessage]) -> None:
         now = self._account.clock.monotonic()
         ours = [each for each in held if each.is_ours(now)]
-        self._changer.carry_out([MessageChange(message, 0) for each in ours for message in (each.message, *each.twins)])
+        self._changer.carry_out([MessageChange(message, 0) for each in ours for message in each.messages])
 
     # -- turns -----------------------------------------------------------------------------------------
 

@@ -215,7 +215,7 @@ class VisibilityExtender:
                     self._give_up(held)
                 if not held.is_ours(now):
                     continue
-                for message in (held.message, *held.twins):
+                for message in held.messages:
                     if message.hidden_until - now < lease_s * (1 - FRESH):
                         changes.append((held, MessageChange(message, min(hide_s, left_s))))
         return changes
@@ -229,7 +229,7 @@ class VisibilityExtender:
                 if change.message is held.message:
                     held.mark_lost()
                 else:
-                    held.twins = [twin for twin in held.twins if twin is not change.message]
+                    held.duplicates = [duplicate for duplicate in held.duplicates if duplicate is not change.message]
 
     def _give_up(self, held: HeldMessage) -> None:
         held.mark_lost()
