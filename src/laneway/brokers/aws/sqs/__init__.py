@@ -6,10 +6,9 @@ This file imports nothing: `unsupported` uses `message` and `hop_delay` without 
 - `receive`: one receiver thread per SQS queue, and all receivers of a process
 - `intake`: sorts received messages: hold, send on, hide, delete
 - `inflight`: messages that this process holds, FIFO groups, and claims handed out
-- `settlement_plan`: decides which messages a settlement sends, deletes and hides
+- `settlement_plan`: decides which messages a settlement sends, deletes and hides, before SQS deletes them itself
 - `settle`: carries out the plans of a turn; sends outboxes, copies and dead letters
 - `visibility`: deletes messages or changes their visibility, in batches of ten; extends held messages
-- `retention`: how long SQS keeps a hidden message, and how often it may be received
 - `queues`: finds the SQS queues of a Laneway queue and caches their attributes
 - `message`: encodes a job as an SQS message and decodes it; unwraps SNS envelopes
 - `attributes`: third-party and published message attributes; packs those beyond nine into ours

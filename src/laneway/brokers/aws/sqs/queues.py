@@ -7,7 +7,6 @@ it, and by workers after a minute. Nothing is created here: `admin/create` does 
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, TypeVar
@@ -18,7 +17,6 @@ from ....config import DEFAULT_QUEUE
 from ..errors import AWSError, DeniedError, MissingError, MissingQueueError
 from ..settings import LOOK_AGAIN_S, MAX_NAME
 from .message import SQSQueue
-from .retention import QueueLimits
 
 if TYPE_CHECKING:
     from ..account import Account
@@ -55,6 +53,14 @@ def redrive_of(name: str, attributes: Mapping[str, str]) -> RedrivePolicy | None
         raise AWSError(f"The redrive policy of {name} cannot be read: {error}.") from None
 
 
+class QueueLimits(msgspec.Struct, frozen=True):
+    """What an SQS queue says of its messages; or, if it may not be asked, what SQS gives a queue by itself."""
+
+    retention_s: float = 4 * 86_400.0
+    #: None: it may be received without end.
+    max_receives: int | None = None
+
+
 class _QueueLookup(msgspec.Struct):
     """A cached look-up. `until` is on the monotonic clock."""
 
@@ -72,11 +78,13 @@ class _QueueAttributes(msgspec.Struct):
 
 
 class SQSQueues:
-    """The SQS queues, by the names of the queues that they belong to."""
+    """The SQS queues, by the names of the queues that they belong to. Safe to call from several threads.
+
+    There is no lock: two threads may look up the same queue, and the child of a fork cannot wait for its parent.
+    """
 
     def __init__(self, account: Account) -> None:
         self._account = account
-        self._lock = threading.Lock()
         #: The queues that were declared or found, and whether they were declared.
         self._known: dict[str, bool] = {}
         self._found: dict[tuple[str, bool], _QueueLookup] = {}
@@ -85,18 +93,15 @@ class SQSQueues:
 
     def declare(self, queue: str) -> None:
         """Register a queue that this process uses."""
-        with self._lock:
-            self._known[queue] = True
+        self._known[queue] = True
 
     def declared(self) -> list[str]:
         """The queues that were declared."""
-        with self._lock:
-            return [queue for queue, declared in self._known.items() if declared]
+        return [queue for queue, declared in list(self._known.items()) if declared]
 
     def known(self) -> list[str]:
         """The declared queues, and those that were found because a job or a table named them."""
-        with self._lock:
-            return list(self._known)
+        return list(self._known)
 
     def of(self, queue: str, fifo: bool) -> SQSQueue:
         """The SQS queue for the plain jobs of a queue, or for its keyed calls. Raises MissingError.
@@ -126,15 +131,13 @@ class SQSQueues:
         One that is missing, or may not be looked for, is left to the first call that needs it.
         """
         for fifo in (False, True):
-            with self._lock:
-                self._found.pop((queue, fifo), None)
+            self._found.pop((queue, fifo), None)
             with suppress(DeniedError, MissingError):
                 self._look(queue, fifo)
 
     def dead_letter_queue(self, sqs_queue: SQSQueue) -> SQSQueue | None:
         """The dead-letter queue that the redrive policy of an SQS queue names, or else the one with its name."""
-        with self._lock:
-            held = self._dead_letter_queues.get(sqs_queue.url)
+        held = self._dead_letter_queues.get(sqs_queue.url)
         if held is not None and self._account.clock.monotonic() < held.until:
             return held.sqs_queue
         named = self._ask(sqs_queue).dead_letter_queue
@@ -146,8 +149,7 @@ class SQSQueues:
 
     def limits(self, sqs_queue: SQSQueue) -> QueueLimits:
         """For how long an SQS queue keeps a message, and how often it hands it out."""
-        with self._lock:
-            found = self._attributes.get(sqs_queue.url)
+        found = self._attributes.get(sqs_queue.url)
         if found is None or self._account.clock.monotonic() >= found.until:
             found = self._ask(sqs_queue)
         return found.limits
@@ -161,18 +163,16 @@ class SQSQueues:
     def forget(self, sqs_queue: SQSQueue) -> None:
         """Note that AWS says it does not exist. It is looked up again after a while."""
         until = self._account.clock.monotonic() + LOOK_AGAIN_S
-        with self._lock:
-            for held in (*self._found.values(), *self._dead_letter_queues.values()):
-                if held.sqs_queue is not None and held.sqs_queue.url == sqs_queue.url:
-                    held.sqs_queue, held.until = None, until
-            self._dead_letter_queues.pop(sqs_queue.url, None)
+        for held in [*self._found.values(), *self._dead_letter_queues.values()]:
+            if held.sqs_queue is not None and held.sqs_queue.url == sqs_queue.url:
+                held.sqs_queue, held.until = None, until
+        self._dead_letter_queues.pop(sqs_queue.url, None)
 
     def look_again(self) -> None:
         """Look up missing queues again at their next use: they may have been created."""
-        with self._lock:
-            for held in (*self._found.values(), *self._dead_letter_queues.values()):
-                if held.sqs_queue is None:
-                    held.until = 0.0
+        for held in [*self._found.values(), *self._dead_letter_queues.values()]:
+            if held.sqs_queue is None:
+                held.until = 0.0
 
     def name_of(self, queue: str, fifo: bool) -> str:
         """The name of the SQS queue. Raises MissingError for a name that SQS does not take."""
@@ -195,8 +195,7 @@ class SQSQueues:
 
     def _look(self, queue: str, fifo: bool, *, again: bool = False) -> SQSQueue | None:
         """An SQS queue from the cache, or from AWS. `again`: also if the cache has it as missing."""
-        with self._lock:
-            held = self._found.get((queue, fifo))
+        held = self._found.get((queue, fifo))
         now = self._account.clock.monotonic()
         if held is not None and (held.sqs_queue is not None or (not again and now < held.until)):
             return held.sqs_queue
@@ -209,14 +208,12 @@ class SQSQueues:
         found = None if url is None else SQSQueue(queue, name, url, fifo)
         self._keep(self._found, (queue, fifo), found, 0.0)
         if found is not None:
-            with self._lock:
-                self._known.setdefault(queue, False)
+            self._known.setdefault(queue, False)
         return found
 
     def _keep(self, held: dict[K, _QueueLookup], key: K, found: SQSQueue | None, seconds: float) -> None:
         until = self._account.clock.monotonic() + (LOOK_AGAIN_S if found is None else seconds)
-        with self._lock:
-            held[key] = _QueueLookup(found, until)
+        held[key] = _QueueLookup(found, until)
 
     def _url(self, name: str, account: str | None) -> str | None:
         owner = {} if account is None else {"QueueOwnerAWSAccountId": account}
@@ -243,6 +240,5 @@ class SQSQueues:
             )
         dead_letter_queue = redrive.dead_letter_queue if redrive is not None else None
         found = _QueueAttributes(limits, dead_letter_queue, self._account.clock.monotonic() + READ_AGAIN_S)
-        with self._lock:
-            self._attributes[sqs_queue.url] = found
+        self._attributes[sqs_queue.url] = found
         return found

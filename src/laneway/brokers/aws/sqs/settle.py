@@ -28,7 +28,7 @@ from ..dynamodb.retry_state import RetryStore
 from ..errors import AWSError, DeniedError, MissingError, is_refusal
 from .inflight import LEASE_S, ClaimMessages, Inflight
 from .message import Message, OutgoingMessage, SQSQueue
-from .retention import QueueLimits
+from .queues import QueueLimits
 from .send import MessageSender, TimedMessage
 from .send_batch import Refusal, Sent, log_refusal, send_one_by_one_if_refused
 from .settlement_plan import SettlementPlan, in_time, keep_in_place, needs_limits, plan, postpone_burial, refusal

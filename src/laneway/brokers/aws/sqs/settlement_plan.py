@@ -5,6 +5,10 @@ the old message is deleted. A keyed call stays at the head of its group: it is h
 state is stored beside it. A postponed plain job stays hidden, too, unless SQS would not hide or keep it long enough.
 So does a plain job whose message has no room for its counts. Nothing is deleted before it is stored in its next
 place.
+
+A message ages from the moment it was sent, hidden or not, and SQS deletes it when its queue's retention is over. SQS
+also moves a message that was received too often to the dead letters. A job that would reach either limit is sent as
+a new message, or buried with a sentence that gives the reason.
 """
 
 from __future__ import annotations
@@ -19,14 +23,19 @@ from ....jobs.settlement import Settlement
 from ...shared import again_at, storable
 from ..dynamodb.job_history import HistoryRow
 from ..dynamodb.retry_state import RetryState
-from .inflight import ClaimMessages, HeldMessage
+from .inflight import LONGEST_S, ClaimMessages, HeldMessage
 from .message import Message, OutgoingMessage, as_it_came, fitted, resend_of, size_of
-from .retention import QueueLimits, should_resend, why_bury
+from .queues import QueueLimits
 from .send import TimedMessage
 from .visibility import MessageChange
 
 #: Seconds after which a job that could not be buried is tried again.
 UNBURIED_S = 900.0
+_DAY_S = 86_400.0
+#: This part of the retention, and at least one lease, must be left when a message that cannot be resent is run.
+_MARGIN = 0.05
+#: Receives that are kept in reserve for deliveries without a run.
+_SPARE = 2
 
 
 class SettlementPlan(msgspec.Struct, eq=False):
@@ -129,7 +138,7 @@ def in_time(
 ) -> Settlement:
     """The settlement itself; or a burial, if the message cannot be resent and SQS would not keep it that long."""
     held = claimed.held[_done(claimed, settlement)]
-    why = why_bury(held, limits, now, again_at(now, settlement.delay_s) - now, lease_s)
+    why = _why_bury(held, limits, now, again_at(now, settlement.delay_s) - now, lease_s)
     if why is None or (not held.is_keyed and _fits(held, settlement, now, limit)):
         return settlement
     error = settlement.error or held.error
@@ -225,7 +234,7 @@ def _again(
     known = _known(held, settlement, now)
     delay_s = max(0.0, known.not_before - now)
     room_s = _room_s(held, monotonic)
-    resend = settlement.verdict == "retry" or delay_s > room_s or should_resend(held, limits, now, delay_s)
+    resend = settlement.verdict == "retry" or delay_s > room_s or _should_resend(held, limits, now, delay_s)
     if resend and not held.is_keyed and _fits(held, settlement, now, limit):
         copy = fitted(_copy(held.message, known), limit)
         made.copies.append(TimedMessage(held.message.sqs_queue.queue, False, copy, known.not_before))
@@ -285,3 +294,35 @@ def _behind(made: SettlementPlan) -> Sequence[HeldMessage]:
 def postpone_burial(settlement: Settlement) -> Settlement:
     """The settlement instead of a burial, if there is no dead-letter queue: the job is tried again later."""
     return msgspec.structs.replace(settlement, verdict="postpone", delay_s=UNBURIED_S, buried=0)
+
+
+def _left_s(message: Message, limits: QueueLimits, now: float) -> float:
+    """Seconds after which SQS deletes a message."""
+    return (message.sent_at or now) + limits.retention_s - now
+
+
+def _should_resend(held: HeldMessage, limits: QueueLimits, now: float, delay_s: float) -> bool:
+    """Whether a job that could be hidden is better resent, while there is much time."""
+    if limits.max_receives is not None and held.message.receive_count >= limits.max_receives - _SPARE:
+        return True
+    return delay_s > _left_s(held.message, limits, now) / 2
+
+
+def _why_bury(held: HeldMessage, limits: QueueLimits, now: float, delay_s: float, lease_s: float) -> str | None:
+    """Why a job that cannot be resent is buried instead of hidden, in a sentence; None: it can be hidden."""
+    message, name = held.message, held.message.sqs_queue.name
+    margin_s = max(limits.retention_s * _MARGIN, lease_s)
+    if delay_s > _left_s(message, limits, now) - margin_s:
+        return (
+            f"SQS keeps the messages of {name} no longer than {limits.retention_s / _DAY_S:.3g} days from when they "
+            "were sent, and would have deleted this one before, or soon after, it is to be run again; set the "
+            "queue's MessageRetentionPeriod to 14 days (1209600), and do not wait longer than that."
+        )
+    if limits.max_receives is not None:
+        receives = message.receive_count + max(1, math.ceil(delay_s / LONGEST_S))
+        if receives > limits.max_receives - min(_SPARE, limits.max_receives // 3):
+            return (
+                f"SQS has handed it out {message.receive_count} times, and moves a message of {name} away by itself "
+                f"after {limits.max_receives}; set the maxReceiveCount of the queue's redrive policy to 1000."
+            )
+    return None
