@@ -3,7 +3,7 @@
 `settings` parses URLs without boto3, which is loaded only with the broker. `unsupported` does not load it either.
 
 - `broker`: AWSBroker: passes each verb to its part
-- `account`: Account: settings, clock, clients, queues and tables, which all parts share
+- `account`: Account: settings, clock, clients, queues, tables, topics and pollers, which all parts share
 - `settings`: parses sqs: URLs without loading boto3
 - `clients`: boto3 clients, safe for threads and forks
 - `sqs/`: queues, messages, turns, settlement, and dead letters

@@ -129,6 +129,11 @@ class OutgoingMessage(msgspec.Struct):
     #: It is sent without our attribute, as it came, because there is no room for the attribute.
     is_bare: bool = False
 
+    @property
+    def key(self) -> str:
+        """The key of its job. A plain job's is its id."""
+        return self.note.key or self.note.id
+
 
 class Message(msgspec.Struct, eq=False):
     """A message that was received and is not settled yet."""

@@ -10,7 +10,6 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -108,19 +107,13 @@ class TimedMessage(msgspec.Struct):
     #: `queue` is the name of a topic. Topics have no delays: it is published now.
     to_topic: bool = False
 
-    @property
-    def key(self) -> str:
-        """The key of its job."""
-        return _key(self.outgoing)
 
-
-@dataclass
-class _Routes:
+class _Routes(msgspec.Struct):
     """Messages by destination, with their numbers in the call."""
 
-    direct: dict[SQSQueue, list[tuple[int, OutgoingMessage, int]]] = field(default_factory=dict)
-    waiting: dict[int, tuple[Table, list[tuple[int, DelayedItem]]]] = field(default_factory=dict)
-    events: dict[str, list[Numbered]] = field(default_factory=dict)
+    direct: dict[SQSQueue, list[tuple[int, OutgoingMessage, int]]] = {}
+    waiting: dict[Table, list[tuple[int, DelayedItem]]] = {}
+    events: dict[str, list[Numbered]] = {}
 
 
 class MessageSender:
@@ -150,7 +143,7 @@ class MessageSender:
             self.dispatch(items, sent, by_place=sent is None)
         except BatchRefusedError as error:
             blamed = items[error.entries[0]]
-            refused = EnqueueError(str(error), place=(blamed.queue, blamed.key))
+            refused = EnqueueError(str(error), place=(blamed.queue, blamed.outgoing.key))
             refused.unstored = error.unstored
             raise refused from None
 
@@ -163,11 +156,11 @@ class MessageSender:
         """
         found = self._sort(items)
         verb = "published" if all(item.to_topic for item in items) else "stored"
-        progress = SendProgress([item.key for item in items], sent, by_place=by_place, verb=verb)
+        progress = SendProgress([item.outgoing.key for item in items], sent, by_place=by_place, verb=verb)
         with progress:
             for topic, events in found.events.items():
                 self._publisher.publish(topic, events, progress.stored)
-            for table, waiting in found.waiting.values():
+            for table, waiting in found.waiting.items():
                 for first in range(0, len(waiting), _ITEMS):
                     self._put(table, waiting[first : first + _ITEMS], progress.stored)
             for sqs_queue, messages in found.direct.items():
@@ -177,7 +170,7 @@ class MessageSender:
         """Send messages to an SQS queue, each with its DelaySeconds. They keep their order; on a FIFO queue, within a
         group. If it fails, no message has been sent that comes after one that was not."""
         numbered = [(number, outgoing, delay_s) for number, (outgoing, delay_s) in enumerate(items)]
-        progress = SendProgress([_key(outgoing) for outgoing, _ in items], sent)
+        progress = SendProgress([outgoing.key for outgoing, _ in items], sent)
         with progress:
             self._send(sqs_queue, numbered, progress.stored)
 
@@ -214,7 +207,7 @@ class MessageSender:
         """Messages in parts. Those of one part may share a request."""
         if not sqs_queue.fifo:
             return [messages]
-        groups = [group_of(outgoing.note.key or outgoing.note.id) for _, outgoing, _ in messages]
+        groups = [group_of(outgoing.key) for _, outgoing, _ in messages]
         return ([messages[n] for n in numbers] for numbers in rounds(groups))
 
     # -- where a message waits -------------------------------------------------------------------------
@@ -242,7 +235,7 @@ class MessageSender:
                     outgoing=fitted(outgoing, self._limit),
                     cancellable=item.cancellable,
                 )
-                found.waiting.setdefault(id(table), (table, []))[1].append((number, waiting))
+                found.waiting.setdefault(table, []).append((number, waiting))
         return found
 
     @staticmethod
@@ -255,12 +248,12 @@ class MessageSender:
         hops = not item.fifo and not item.cancellable
         table = self._account.tables.of(item.queue)
         if table is None and not hops:
-            raise needs_table(item.queue, item.key, item.outgoing.body, item.fifo)
+            raise needs_table(item.queue, item.outgoing.key, item.outgoing.body, item.fifo)
         size = size_of(item.outgoing)
         if size <= LARGEST_WAITING:
             return table
         if not hops:
-            raise too_large_to_wait(item.queue, item.key, item.outgoing.body, size)
+            raise too_large_to_wait(item.queue, item.outgoing.key, item.outgoing.body, size)
         return None
 
 
@@ -277,8 +270,3 @@ def _timed(item: TimedMessage, now: float, *, is_hop: bool) -> OutgoingMessage:
     elif carried is not None and carried > math.ceil(max(now, item.due or now)):
         body = with_execute_after(body, None)  # the due time has become earlier
     return msgspec.structs.replace(item.outgoing, body=body, note=note)
-
-
-def _key(outgoing: OutgoingMessage) -> str:
-    """The key of its job."""
-    return outgoing.note.key or outgoing.note.id

@@ -12,7 +12,7 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -51,9 +51,8 @@ class MessageChange(msgspec.Struct, eq=False):
 class MessageChanger:
     """Carries out the message changes of one process."""
 
-    def __init__(self, account: Account, *, pause: Callable[[float], object] = time.sleep) -> None:
+    def __init__(self, account: Account) -> None:
         self._account = account
-        self._pause = pause
         self._pool: ThreadPoolExecutor | None = None
         self._lock = threading.Lock()
         #: Held while visibility is changed. Otherwise a renewal under way could hide a message again, and for long,
@@ -68,16 +67,6 @@ class MessageChanger:
                 self._carry_out(left)
         elif left:
             self._carry_out(left)
-
-    def each(self, work: Callable[[_T], None], items: Sequence[_T]) -> None:
-        """Call `work` for each item, several in parallel. If some fail, raises an error after all were tried."""
-        if len(items) == 1:
-            work(items[0])
-            return
-        errors = [error for error in self._threads().map(lambda item: _error_of(work, item), items) if error]
-        if errors:
-            # Callers expect that a broker may be away. That error must not hide any other.
-            raise min(errors, key=lambda error: isinstance(error, BrokerAwayError))
 
     def close(self) -> None:
         """End the threads. They are started again when they are needed."""
@@ -97,8 +86,20 @@ class MessageChanger:
         for change in changes:
             kinds.setdefault((change.message.sqs_queue.url, change.hide_s is None), []).append(change)
         batches = [batch for kind in kinds.values() for batch in in_tens(kind)]
-        if batches:
-            self.each(self._send, batches)
+        if len(batches) == 1:
+            self._send(batches[0])
+            return
+        errors = [error for error in self._threads().map(self._error_of, batches) if error]
+        if errors:
+            # Callers expect that a broker may be away. That error must not hide any other.
+            raise min(errors, key=lambda error: isinstance(error, BrokerAwayError))
+
+    def _error_of(self, batch: Sequence[MessageChange]) -> Exception | None:
+        try:
+            self._send(batch)
+        except Exception as error:
+            return error
+        return None
 
     def _send(self, batch: Sequence[MessageChange]) -> None:
         """Carry out one batch. Entries that AWS could not carry out are tried again, one by one."""
@@ -106,7 +107,7 @@ class MessageChanger:
         for pause_s in PAUSES_S:
             if not left:
                 return
-            self._pause(pause_s)
+            time.sleep(pause_s)
             left = [change for each in left for change in self._ask([each])]
         if left:
             verb = "delete" if left[0].hide_s is None else "change the visibility of"
@@ -166,14 +167,6 @@ def in_tens(items: Sequence[_T]) -> list[Sequence[_T]]:
 def is_not_ours(code: str) -> bool:
     """Whether this code of AWS means that a receipt is not valid. Codes come with and without a prefix."""
     return code.rpartition(".")[2] in _NOT_OURS
-
-
-def _error_of(work: Callable[[_T], None], item: _T) -> Exception | None:
-    try:
-        work(item)
-    except Exception as error:
-        return error
-    return None
 
 
 #: A message that was hidden for a full lease is not extended again within this part of the lease.
