@@ -62,7 +62,6 @@ class Story:
         self.place, self.queue = place, queue
         self.clock = AheadClock()
         self.broker = AWSBroker(clients.settings, clock=self.clock, clients=clients, inline=True)
-        self.broker.declare(queue, 1)
         #: How often each job has begun, and how often it has been finished, by id.
         self.runs: Counter[str] = Counter()
         self.ended: Counter[str] = Counter()
@@ -82,6 +81,7 @@ class Story:
     # -- what happens ------------------------------------------------------------------------------------
 
     def _begin(self) -> None:
+        self._insist(lambda: self.broker.declare(self.queue, 1))
         self._insist(lambda: self.broker.enqueue([self._of(job(id)) for id in PLAIN]))
         calls = [call(key, id) for key, ids in KEYED.items() for id in ids]
         self._insist(lambda: self.broker.enqueue([self._of(each) for each in calls]))
