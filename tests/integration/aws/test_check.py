@@ -11,7 +11,8 @@ import pytest
 from laneway import Key, Laneway
 from laneway.brokers.aws.admin.create import create_resources
 from laneway.brokers.aws.admin.needs import needs_of
-from laneway.brokers.aws.admin.resources import Creation, Table
+from laneway.brokers.aws.admin.resources.resource import Creation
+from laneway.brokers.aws.admin.resources.table import Table
 from laneway.brokers.aws.broker import AWSBroker
 from laneway.brokers.aws.dynamodb.items import INDEX
 from laneway.brokers.aws.errors import DeniedError

@@ -9,7 +9,7 @@ from botocore.exceptions import ClientError
 
 from laneway.brokers.aws.admin.create import create_resources
 from laneway.brokers.aws.admin.needs import QueueRequirement
-from laneway.brokers.aws.admin.resources import CreateStep, Creation
+from laneway.brokers.aws.admin.resources.resource import CreateStep, Creation
 from tests.support.aws.brokers import opened
 from tests.support.aws.endpoints import Place
 

@@ -13,7 +13,7 @@ import pytest
 from botocore.exceptions import ClientError
 
 from laneway import Laneway
-from laneway.brokers.aws.admin.resources import CreateStep
+from laneway.brokers.aws.admin.resources.resource import CreateStep
 from laneway.brokers.aws.broker import AWSBroker
 from laneway.brokers.aws.clients import Clients
 from laneway.events.event import Subscription

@@ -14,7 +14,7 @@ from laneway.brokers.aws import AWSBroker
 from laneway.brokers.aws.admin.iam import AccountLocation as Somewhere
 from laneway.brokers.aws.admin.iam import policy
 from laneway.brokers.aws.admin.needs import QueueRequirement, needs_of
-from laneway.brokers.aws.admin.resources import Role
+from laneway.brokers.aws.admin.resources.resource import Role
 from laneway.cli.findings import examine
 from laneway.errors import BrokerError
 from laneway.jobs.data import Hints

@@ -13,7 +13,8 @@ from typing import Any
 from laneway.broker import Answer, Duty, Turn
 from laneway.brokers.aws.admin.create import create_resources
 from laneway.brokers.aws.admin.needs import QueueRequirement
-from laneway.brokers.aws.admin.resources import Creation, queue_attributes
+from laneway.brokers.aws.admin.resources.queues import queue_attributes
+from laneway.brokers.aws.admin.resources.resource import Creation
 from laneway.brokers.aws.broker import AWSBroker
 from laneway.brokers.aws.clients import Clients
 from laneway.brokers.aws.sqs.intake import MOMENT_S

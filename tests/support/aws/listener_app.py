@@ -7,7 +7,7 @@ from typing import Any
 from laneway import Laneway
 from laneway.brokers.aws.admin.create import create_resources
 from laneway.brokers.aws.admin.needs import needs_of
-from laneway.brokers.aws.admin.resources import CreateStep, Creation
+from laneway.brokers.aws.admin.resources.resource import CreateStep, Creation
 from laneway.brokers.aws.broker import AWSBroker
 from laneway.events.event import FilterPolicy
 

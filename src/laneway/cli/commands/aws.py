@@ -16,7 +16,7 @@ from ..target import load_imports, open_target
 if TYPE_CHECKING:
     from ...app import Laneway
     from ...brokers.aws.admin.needs import QueueRequirement
-    from ...brokers.aws.admin.resources import Role
+    from ...brokers.aws.admin.resources.resource import Role
     from ...brokers.aws.broker import AWSBroker
 
 #: How a step of the creation is said.
@@ -82,7 +82,7 @@ def create(
     what is wrong is told, and the command ends with 3. It may be repeated.
     """
     from ...brokers.aws.admin.create import create_resources
-    from ...brokers.aws.admin.resources import Creation
+    from ...brokers.aws.admin.resources.resource import Creation
 
     broker, app = _opened(target, url)
     topics = _topics(app, publishes, generic)

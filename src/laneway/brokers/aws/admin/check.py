@@ -10,7 +10,8 @@ from ....broker import AutoCreateNote, Duty, Finding
 from ..errors import AWSError
 from .create import provide
 from .needs import QueueRequirement, needs_of
-from .resources import Table, resources_of
+from .resources import resources_of
+from .resources.table import Table
 
 if TYPE_CHECKING:
     from ....app import Laneway

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 
 from ....broker import AutoCreateNote
 from .needs import QueueRequirement, needs_of
-from .resources import CreateStep, Creation, resources_of
+from .resources import resources_of
+from .resources.resource import CreateStep, Creation
 
 if TYPE_CHECKING:
     from ....app import Laneway

@@ -15,7 +15,8 @@ from ....errors import BrokerError, BrokerRefusedError, ConfigError
 from ..sns.topics import partition_of
 from ..sqs.queues import redrive_of
 from .needs import QueueRequirement
-from .resources import Role, resources_of
+from .resources import resources_of
+from .resources.resource import Role
 
 if TYPE_CHECKING:
     from ..account import Account

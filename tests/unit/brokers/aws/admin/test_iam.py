@@ -12,7 +12,10 @@ import pytest
 from laneway.brokers.aws.admin.iam import AccountLocation as Somewhere
 from laneway.brokers.aws.admin.iam import locate, policy
 from laneway.brokers.aws.admin.needs import QueueRequirement, needs_of
-from laneway.brokers.aws.admin.resources import DeadLetterQueue, ListenerSubscription, Queue, Role, Table, Topic
+from laneway.brokers.aws.admin.resources.events import ListenerSubscription, Topic
+from laneway.brokers.aws.admin.resources.queues import DeadLetterQueue, Queue
+from laneway.brokers.aws.admin.resources.resource import Role
+from laneway.brokers.aws.admin.resources.table import Table
 from laneway.brokers.aws.broker import AWSBroker
 from laneway.errors import BrokerAwayError, BrokerError, BrokerRefusedError, ConfigError
 from laneway.events.event import Subscription
