@@ -192,6 +192,16 @@ def test_many_entries_that_were_left_behind_are_delivered_in_order(broker: Redis
     assert left_in_outbox(broker) == 0
 
 
+def test_any_number_of_runs_of_a_turn_may_send_something(broker: RedisBroker) -> None:
+    """More than Lua can hand over one by one."""
+    names = [f"run-{n}" for n in range(9_000)]
+    put(broker, *names)
+    hand = ScriptedWorker(broker)
+    claims = hand.claim(limit=len(names))
+    assert hand.settle(*(done(claim, [job(claim.key, queue="far")]) for claim in claims)) == []
+    assert numbers(broker, "far").length == len(names)
+
+
 def test_what_a_refused_run_sends_is_not_sent(broker: RedisBroker) -> None:
     put(broker, "a", "b")
     hand = ScriptedWorker(broker)

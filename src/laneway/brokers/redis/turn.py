@@ -174,7 +174,7 @@ class Turns:
     def _entries(self, layout: Layout, settled: SettlementArgs, entries: Any) -> list[OutboxEntry]:
         """What a turn has put into the outbox of its queue."""
         found = []
-        for id, *places in entries:
+        for id, places in entries:
             entry = OutboxEntry(layout.root, id.decode(), [])
             entry.jobs += [job for place in places for job in settled.elsewhere[place - 1][entry.queue]]
             found.append(entry)

@@ -17,7 +17,7 @@ end
 -- Write one entry for each queue that the settled runs send to: when it was sent, and the jobs. Its id is its number, then
 -- worker, queue and number of the turn, then how many jobs it has and the queue that they are for. Numbers grow. The number
 -- is 0 if the order of the jobs does not matter, because all of them are plain.
--- Answers {id, settlement, …}, …: the ids, and the settlements whose jobs are in the entries · 0: there may be older entries
+-- Answers {id, {settlement, …}}, …: the ids, and the settlements whose jobs are in the entries · 0: there may be older entries
 -- that are to be delivered before, so that the client must read what the outbox has for these queues.
 local function put_entries(queue, held)
   local entries, by_queue, is_ordered = {}, {}, false
@@ -45,7 +45,7 @@ local function put_entries(queue, held)
     local id = table.concat({number, args.worker, args.own, args.seq, entry.count, entry.queue}, ':')
     call('HSET', name, id, string.format('%.17g\n[', now) .. table.concat(entry.texts, ',') .. ']')
     is_behind = is_behind or (entry.is_ordered and awaited[entry.queue])
-    entries[n] = {id, unpack(entry.senders)}
+    entries[n] = {id, entry.senders}
   end
   return is_behind and 0 or entries
 end
