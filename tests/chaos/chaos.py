@@ -100,10 +100,9 @@ class Killer:
             history.note("K", pid=pid)
             self._untake(pid)
         if self._outside_left % 2:
-            _signal(supervisor, signal.SIGKILL)  # the children end with it
-        else:
-            for pid in children:
-                _signal(pid, signal.SIGKILL)
+            _signal(supervisor, signal.SIGKILL)
+        for pid in children:  # one that is stopped cannot end itself with its supervisor
+            _signal(pid, signal.SIGKILL)
 
     def collect(self) -> None:
         """Take back the deaths of processes that ended otherwise."""
