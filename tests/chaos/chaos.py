@@ -22,6 +22,7 @@ from laneway.jobs.data import Kind, NewJob
 from laneway.worker.process.tree import descendants
 from tests.support.checkers import AcceptedCall, Snapshot, lost, out_of_order, overlap, repeats
 from tests.support.history import History, HistoryEvent, read_history
+from tests.support.worker_processes import kill, stop
 
 PROGRAM = Path(__file__).with_name("program.py")
 LEASE_S = 2.0
@@ -96,13 +97,13 @@ class Killer:
         self._outside_left -= 1
         self._outside_done += 1
         for pid in children:
-            _signal(pid, signal.SIGSTOP)  # nothing may begin between the note and the kill
+            stop(pid)  # nothing may begin between the note and the kill
             history.note("K", pid=pid)
             self._untake(pid)
         if self._outside_left % 2:
-            _signal(supervisor, signal.SIGKILL)
+            kill(supervisor, signal.SIGKILL)
         for pid in children:  # one that is stopped cannot end itself with its supervisor
-            _signal(pid, signal.SIGKILL)
+            kill(pid, signal.SIGKILL)
 
     def collect(self) -> None:
         """Take back the deaths of processes that ended otherwise."""
@@ -129,11 +130,6 @@ class Killer:
         return {**places, FROM_OUTSIDE: self._outside_done}
 
 
-def _signal(pid: int, number: int) -> None:
-    with suppress(ProcessLookupError):
-        os.kill(pid, number)
-
-
 def run(folder: Path, url: str, size: Size, *, workers: int = 3, seed: int = 1) -> Outcome:
     """Enqueue, let workers run and die until nothing is left, and check."""
     began = time.monotonic()
@@ -143,7 +139,7 @@ def run(folder: Path, url: str, size: Size, *, workers: int = 3, seed: int = 1) 
     killer = Killer(size.kills, seed, deaths, places_of(url))
     told = {"LANEWAY_URL": url, "HISTORY": str(path), "TAKES_S": str(size.takes_s), "DEATHS": str(deaths)}
     if size.sends:
-        told["SENDS"] = "1"
+        told["SENDS"] = "sent-orders"
     _serve(killer, work, {**os.environ, **told}, folder, workers, size.lease_s)
     work.finish_resharding()
     events = read_history(path)

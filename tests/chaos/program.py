@@ -1,9 +1,9 @@
 """Program whose calls write a line when they begin and end, and whose processes die on request.
 
-HISTORY is the file of the lines, TAKES_S is how long a call takes. With SENDS each call sends another one to another
-queue. DEATHS is a folder of files named by number,
-place and count. A process takes one of them, and kills itself with -9 when it has reached that failpoint so often.
-It records its own death first, because no other process could know the time. Isolated processes die with it.
+HISTORY is the file of the lines, TAKES_S is how long a call takes. Each call sends another one to the queue that SENDS
+names, if it names one. DEATHS is a folder of files named by number, place and count. A process takes one of them, and
+kills itself with -9 when it has reached that failpoint so often. It records its own death first, because no other
+process could know the time. Isolated processes die with it.
 """
 
 from __future__ import annotations
@@ -24,16 +24,17 @@ app = Laneway()
 history = History(os.environ["HISTORY"])
 takes_s = float(os.environ["TAKES_S"])
 deaths = Path(os.environ["DEATHS"])
+sends = os.environ.get("SENDS")
 
 
 @app.task(context=True, queue="orders")
 def work(context: Context, key: Annotated[str, Key], seq: int) -> None:
     run(context, key, seq)
-    if "SENDS" in os.environ:
+    if sends:
         context.enqueue(follow, f"{key}-sent", seq)
 
 
-@app.task(context=True, queue="sent-orders")
+@app.task(context=True, queue=sends or "orders")
 def follow(context: Context, key: Annotated[str, Key], seq: int) -> None:
     run(context, key, seq)
 

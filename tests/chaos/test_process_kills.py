@@ -13,7 +13,7 @@ from statistics import median
 import pytest
 
 from tests.support.history import HistoryEvent
-from tests.support.worker_processes import LARGE, Site, alive, kill, wait_until
+from tests.support.worker_processes import LARGE, Site, alive, kill, stop, wait_until
 
 pytestmark = pytest.mark.chaos
 
@@ -45,7 +45,7 @@ def test_what_a_killed_child_ran_runs_again_at_once(site: Site, processes: int) 
         pid = site.events("S")[-1].pid
         before = running(site, [pid])
         assert before, "something runs in it"
-        kill(pid, signal.SIGSTOP)  # nothing may begin between the note and the kill
+        stop(pid)  # nothing may begin between the note and the kill
         site.history.note("K", pid=pid)
         kill(pid, signal.SIGKILL)
         took.append(again(site, before, site.events("K")[-1].t))
@@ -75,7 +75,7 @@ def test_what_a_killed_worker_ran_is_taken_over_after_its_lease(site: Site) -> N
         wait_until(lambda keys=keys: set(keys) <= site.starts().keys(), site.logs)
         tree = [server.pid, *server.children()]
         for pid in tree:
-            kill(pid, signal.SIGSTOP)
+            stop(pid)
         before = running(site, tree)
         for pid in tree:
             site.history.note("K", pid=pid)
@@ -104,7 +104,7 @@ def test_children_end_with_their_supervisor(site: Site, stopped: bool) -> None:
         children = server.children()
         wait_until(lambda children=children: len(running(site, children)) > 2, site.logs)
         for pid in children if stopped else ():
-            kill(pid, signal.SIGSTOP)
+            stop(pid)
         server.process.kill()
         site.history.note("K", pid=0)  # when it was
         took.append(wait_until(lambda children=children: not any(map(alive, children)), site.logs))

@@ -20,7 +20,7 @@ from tests.chaos.chaos import Size, places_of, run
 from tests.support.aws.fault_proxy import Call, FaultProxy
 from tests.support.aws.servers import FakeProcess
 from tests.support.history import HistoryEvent
-from tests.support.worker_processes import LARGE, QUEUES, Server, Site, alive, kill, wait_until
+from tests.support.worker_processes import LARGE, QUEUES, Server, Site, alive, kill, stop, wait_until
 
 pytestmark = pytest.mark.chaos
 
@@ -95,7 +95,7 @@ def test_what_a_killed_worker_ran_is_taken_over_after_its_lease(sqs: Site) -> No
         wait_until(lambda server=server: len(running(sqs, server.children())) > 2, sqs.logs)
         tree = [server.pid, *server.children()]
         for pid in tree:
-            kill(pid, signal.SIGSTOP)
+            stop(pid)
         before = {event.job for event in running(sqs, tree)}
         for pid in tree:
             sqs.history.note("K", pid=pid)
@@ -148,7 +148,7 @@ def test_a_child_that_is_stopped_is_ended_before_others_take_over(sqs: Site) -> 
         sqs.put_calls(8, 4, prefix=f"p{number}-", takes_s=0.1)
         wait_until(lambda: len(first.children()) == 1 and running(sqs, first.children()), sqs.logs)
         child = first.child()
-        kill(child, signal.SIGSTOP)
+        stop(child)
         sqs.history.note("K", pid=child)
         pause.wait(LEASE_S * 1.5)
         assert not alive(child), "its supervisor has ended it"

@@ -11,7 +11,7 @@ import threading
 import pytest
 
 from tests.support.history import HistoryEvent
-from tests.support.worker_processes import LARGE, Server, Site, alive, kill, state_of, wait_until
+from tests.support.worker_processes import LARGE, Server, Site, alive, kill, stop, wait_until
 
 pytestmark = pytest.mark.chaos
 
@@ -30,12 +30,6 @@ def begin(site: Site) -> tuple[Server, Server]:
 def running(site: Site, pid: int) -> list[HistoryEvent]:
     ended = {(event.job, event.token) for event in site.events("E")}
     return [each for each in site.events("S") if each.pid == pid and (each.job, each.token) not in ended]
-
-
-def stop(pid: int) -> None:
-    """Stop it, and wait until it has."""
-    kill(pid, signal.SIGSTOP)
-    wait_until(lambda: state_of(pid) in "TZX")
 
 
 def test_a_child_that_is_stopped_too_long_is_ended_before_others_take_over(site: Site) -> None:

@@ -269,6 +269,12 @@ def kill(pid: int, number: int) -> None:
         os.kill(pid, number)
 
 
+def stop(pid: int) -> None:
+    """Stop a process (SIGSTOP), and wait until it has stopped: until then it may begin another run."""
+    kill(pid, signal.SIGSTOP)
+    wait_until(lambda: state_of(pid) in "TZX")
+
+
 def state_of(pid: int) -> str:
     """The kernel's letter for what a process does; X if it is gone."""
     return (_stat(pid) or ["X"])[0]
