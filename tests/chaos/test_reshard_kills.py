@@ -42,5 +42,5 @@ def test_killing_workers_while_the_queue_is_resharded_loses_nothing(tmp_path: Pa
     print(outcome)
     assert outcome.findings == []
     assert sum(outcome.kills.values()) == SIZE.kills
-    assert outcome.reshardings > (10 if LARGE else 0)
+    assert outcome.reshardings > (3 if LARGE else 0), "the faster the machine, the fewer there are"
     assert outcome.repeats <= SIZE.kills * 100
