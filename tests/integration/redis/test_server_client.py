@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import redis
 
+from laneway import Laneway
 from laneway.brokers.redis.client.connections import receive, send
 from laneway.brokers.redis.client.server import Server
 from laneway.brokers.redis.script import Script
@@ -291,3 +292,29 @@ def _until_answered(call: object) -> None:
             return
         except BrokerAwayError:
             assert time.monotonic() < until
+
+
+def test_a_user_without_a_password_is_logged_in(own_server: RedisServer, open_url: Opener) -> None:
+    own_server.order("ACL", "SETUSER", "free", "on", "nopass", "~*", "&*", "+@all")
+    assert open_url(own_server.url.replace("//", "//free@")).do("ACL", "WHOAMI") == b"free"
+    with pytest.raises(BrokerError, match="did not let Laneway in"):
+        open_url(own_server.url.replace("//", "//unknown@")).do("PING")
+
+
+@pytest.mark.parametrize("user", ["", "free:anything@"])
+def test_a_server_with_too_many_clients_is_away(own_server: RedisServer, open_url: Opener, user: str) -> None:
+    own_server.order("ACL", "SETUSER", "free", "on", "nopass", "~*", "&*", "+@all")
+    with own_server.client() as client:
+        client.config_set("maxclients", 1)
+        with pytest.raises(BrokerAwayError, match="max number of clients reached"):
+            open_url(own_server.url.replace("//", f"//{user}")).do("PING")
+
+
+def test_a_password_that_is_set_while_an_app_runs_is_asked_for(own_server: RedisServer) -> None:
+    app = Laneway(own_server.url)
+    task = app.task(lambda: None, name="nothing")
+    app.open()
+    app.close()
+    own_server.order("CONFIG", "SET", "requirepass", "new")
+    with pytest.raises(BrokerError, match="did not let Laneway in"):
+        task.enqueue()

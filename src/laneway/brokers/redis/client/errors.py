@@ -34,6 +34,8 @@ _FORBIDDEN = re.compile(
     r"^ACL failure|has no permissions|^The user executing the script can't|^No permissions to access"
 )
 _COMMAND = re.compile(r"run the '([\w|]+)' command")
+#: What a server says to a long command of a connection that has not logged in; to a short one it says NOAUTH.
+_NOT_LOGGED_IN = re.compile(r"^Protocol error: unauthenticated (?:multi)?bulk length")
 _NO_PASSWORD = re.compile(r"AUTH <password> called without any password|Client sent AUTH, but no password is set")
 
 #: Before version 7 Redis wrapped the error of a command that a script had called.
@@ -119,7 +121,7 @@ def explain(error: Exception, place: str) -> BrokerError:
     if "SELECT is not allowed in cluster mode" in text:
         return BrokerRefusedError(f"{place} is a node of a Redis Cluster; use a redis+cluster: URL for it ({about}).")
     denied = isinstance(error, (redis_py.AuthenticationError, redis_py.AuthorizationError))
-    if denied or word in ("NOAUTH", "WRONGPASS"):
+    if denied or word in ("NOAUTH", "WRONGPASS") or _NOT_LOGGED_IN.search(text):
         return BrokerRefusedError(
             f"{place} did not let Laneway in; set the right user and password in the URL "
             f"(redis://user:password@host) or in LANEWAY_REDIS_USERNAME and LANEWAY_REDIS_PASSWORD ({about})."

@@ -16,10 +16,13 @@ import hiredis
 from . import redis_py
 
 _CHUNK = 65_536
+#: What a server that is full says to a new connection, whatever was sent, before it closes it.
+_FULL = "ERR max number of clients reached"
 
 
 class SocketConnection:
-    """A connection by TCP or by a Unix socket. An error reply is returned as a hiredis.ReplyError, not raised."""
+    """A connection by TCP or by a Unix socket. An error reply is returned as a hiredis.ReplyError, not raised, unless
+    the server has refused the connection."""
 
     def __init__(
         self,
@@ -41,8 +44,10 @@ class SocketConnection:
         self._timeout_s, self._connect_timeout_s = socket_timeout, socket_connect_timeout
         #: What the server must accept before anything else, and what it may not know.
         self._login: list[tuple[str | int, ...]] = []
-        if password:
-            self._login.append(("AUTH", username, password) if username else ("AUTH", password))
+        if username:  # a user may be one without a password
+            self._login.append(("AUTH", username, password or ""))
+        elif password:
+            self._login.append(("AUTH", password))
         if db:
             self._login.append(("SELECT", db))
 
@@ -105,6 +110,8 @@ class SocketConnection:
             raise TimeoutError(f"Timeout: it has not answered for {self._timeout_s:g} s") from None
         except hiredis.ProtocolError as error:
             raise ConnectionError(f"its answer is not one of Redis: {error}") from error
+        if isinstance(reply, hiredis.ReplyError) and str(reply) == _FULL:
+            raise ConnectionError("max number of clients reached")
         return reply
 
     def can_read(self, timeout: float = 0) -> bool:
