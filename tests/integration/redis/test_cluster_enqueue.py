@@ -262,3 +262,15 @@ def test_the_key_of_a_job_that_ends_is_free(broker: RedisBroker) -> None:
     one, other = hand.claim()
     assert hand.settle(done(one, [call("b", "not a plain one")]), done(other)) == []
     assert places(broker, "b") == {"queued": ["not a plain one"]}
+
+
+def test_a_lease_is_renewed_while_the_server_of_a_queue_is_away(broker: RedisBroker, deaf: Deaf) -> None:
+    worker = ScriptedWorker(broker)
+    (view,) = broker.inspect.workers()
+    before = broker.leases()[view.id]
+    deaf.queue = "far"
+    broker.renew(view.id, [], 1)
+    assert broker.leases()[view.id] != before
+    deaf.queue = None
+    put(broker, "a", queue="q")
+    assert worker.claim()

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from ...clock import Clock
-from ...errors import ConfigError
+from ...errors import BrokerAwayError, ConfigError
 from ...jobs.data import NewJob, StartedRun, WorkerView
 from ...urls import Url
 from ..shared import REMEMBER_DEAD_S, check_jobs, check_shards
@@ -152,7 +152,13 @@ class RedisBroker:
         if not self._server.run(load("renew"), [self._keys.leases, self._keys.times], [self._layouts.args(id=worker)]):
             raise dead(worker)
         if before:
-            self._give_back([worker], before=before, held=list(held))
+            try:
+                self._give_back([worker], before=before, held=list(held))
+            except BrokerAwayError:
+                if not self._server.is_cluster:
+                    raise
+                # A node is away, and the lease is renewed all the same: queues of other nodes go on. A later renewal
+                # gives these claims back.
         if self._outbox is not None:
             self._outbox.report_removed()
 
