@@ -20,7 +20,7 @@ os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(Path(__file__).pare
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport() -> Iterator[None]:
-    """Reports travel between processes as UTF-8, and some tests print half characters on purpose."""
+    """Reports travel between processes as UTF-8, and some tests print lone surrogates on purpose."""
     report = yield
     report.sections = [(name, text.encode("utf-8", "backslashreplace").decode()) for name, text in report.sections]
     return report

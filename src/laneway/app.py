@@ -154,12 +154,15 @@ class Laneway(TaskDeclarations, ListenerDeclarations, Enqueuer, Publisher):
 
         For a program that should be quick from its first request on, such as a web server: call it when the server
         starts. It may be called at any time, from any thread, and again: after `close`, and in a process that was
-        forked, which has no connections of its parent's. Raises BrokerError if the broker is away or refuses, and
-        ConfigError if its URL leads nowhere.
+        forked, which has no connections of its parent's. An app without tasks connects, except on AWS. Raises
+        BrokerError if the broker is away or refuses, and ConfigError if its URL leads nowhere.
         """
-        for queue in self.queues():
+        queues = self.queues()
+        for queue in queues:
             self.broker.declare(queue, self.shards_of(queue))
             self._made.add(queue)
+        if not queues:
+            self.broker.leases()  # an app that only publishes has no queue to make; this connects
 
     def __repr__(self) -> str:
         return f"<Laneway {self.name or ''} on {self.url}>"

@@ -61,9 +61,7 @@ def check_jobs(jobs: Iterable[NewJob], capabilities: Capabilities | None = None)
                 name.encode()
                 text.encode()
         except UnicodeEncodeError:
-            raise EnqueueError(
-                f"The job {job.key!r} has half characters (lone surrogates) in its key, body or headers."
-            ) from None
+            raise EnqueueError(f"The job {job.key!r} has lone surrogates in its key, body or headers.") from None
         if job.kind is not _PLAIN:
             _check_payload(job)
 

@@ -23,7 +23,7 @@ _NAME = re.compile(r"(?!(?i:aws|amazon)\.)[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+)*")
 TRACES = ("traceparent", "tracestate", "baggage", "sentry-trace")
 #: Numbers of SNS have 38 digits.
 _TOO_LARGE = 1e38
-#: What SQS cannot carry: control characters, half characters, and the two that are none.
+#: What SQS cannot carry: control characters, lone surrogates, and the two that are none.
 _UNSENDABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
 
 
@@ -93,7 +93,7 @@ def _value_problem(name: str, value: Any) -> str | None:
         if not texts or not all(isinstance(text, str) for text in texts) or value == "":
             return f"the attribute {name} must not be empty, and a list must hold texts; leave it out, or mend it."
         if any(_UNSENDABLE.search(text) for text in texts):
-            return f"the attribute {name} holds control or half characters, which cannot be sent; leave them out."
+            return f"the attribute {name} holds control or lone surrogates, which cannot be sent; leave them out."
         return None
     given = type(value).__name__
     if is_number(value):

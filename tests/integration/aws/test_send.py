@@ -225,7 +225,7 @@ def test_a_group_for_fair_queues_is_sent_along(aws: AWS) -> None:
         (job("bad", hints=Hints(group="t" * 129)), "its group must be 1 to 128"),
         (job("bad", perform_at=math.nan), "finite"),
         (job("bad", delay_s=math.inf), "finite"),
-        (job("bad \ud800"), "half characters"),
+        (job("bad \ud800"), "lone surrogates"),
         (call("", "i"), "must not be empty"),
         (call("bad", ""), "no identity"),
         (

@@ -63,9 +63,11 @@ def test_a_closed_app_is_opened_again(redis_server: RedisServer, client: Any) ->
         app.close()
 
 
-def test_a_server_that_is_away_is_reported() -> None:
+@pytest.mark.parametrize("has_task", [True, False], ids=["", "to an app without tasks"])
+def test_a_server_that_is_away_is_reported(has_task: bool) -> None:
     app = Laneway(f"redis://127.0.0.1:{free_port()}")
-    app.task(lambda: None, name="nothing")
+    if has_task:
+        app.task(lambda: None, name="nothing")
     with pytest.raises(BrokerAwayError, match="is away; see that it runs"):
         app.open()
 

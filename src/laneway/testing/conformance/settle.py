@@ -173,7 +173,7 @@ class SettleTests(BrokerFixtures):
         assert (only(broker, "a").error, only(broker, "a").retry_count) == ("second", 1)
 
     def test_an_error_may_be_any_text(self, broker: Broker) -> None:
-        """Odd characters in a message must not keep a failure from being recorded; half characters may be changed."""
+        """Odd characters in a message must not keep a failure from being recorded; lone surrogates may be changed."""
         put(broker, "a")
         hand = ScriptedWorker(broker)
         assert hand.settle(failed(hand.one(), ODD_TEXT, 25, 0.0)) == []
