@@ -154,8 +154,9 @@ class Laneway(TaskDeclarations, ListenerDeclarations, Enqueuer, Publisher):
 
         For a program that should be quick from its first request on, such as a web server: call it when the server
         starts. It may be called at any time, from any thread, and again: after `close`, and in a process that was
-        forked, which has no connections of its parent's. An app without tasks connects, except on AWS. Raises
-        BrokerError if the broker is away or refuses, and ConfigError if its URL leads nowhere.
+        forked, which has no connections of its parent's. Raises BrokerError if the broker is away or refuses, and
+        ConfigError if its URL leads nowhere. On AWS the first `enqueue` reports refused credentials and missing queues,
+        and an app without tasks does not connect.
         """
         queues = self.queues()
         for queue in queues:

@@ -7,6 +7,7 @@ from collections import Counter
 import pytest
 
 from laneway import BrokerAwayError, Laneway
+from laneway.errors import BrokerRefusedError
 from tests.support.aws.servers import ACCOUNT, FakeServer
 from tests.support.opened_app import first_enqueue
 from tests.support.servers import free_port
@@ -28,6 +29,17 @@ def test_a_missing_queue_is_left_to_the_first_enqueue(fake: FakeServer) -> None:
     app = Laneway(f"{fake.endpoint}/{ACCOUNT}/default")
     app.task(lambda: None, name="nothing", queue="missing")
     app.open()
+    app.close()
+
+
+def test_absent_credentials_are_left_to_the_first_enqueue(fake: FakeServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"):
+        monkeypatch.delenv(name)
+    app = Laneway(f"{fake.endpoint}/{ACCOUNT}/default")
+    task = app.task(lambda: None, name="nothing", queue="other")
+    app.open()
+    with pytest.raises(BrokerRefusedError, match="There are no AWS credentials"):
+        task.enqueue()
     app.close()
 
 
