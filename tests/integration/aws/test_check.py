@@ -12,7 +12,7 @@ from laneway import Key, Laneway
 from laneway.brokers.aws.admin.create import create_resources
 from laneway.brokers.aws.admin.needs import needs_of
 from laneway.brokers.aws.admin.resources.resource import Creation
-from laneway.brokers.aws.admin.resources.table import Table
+from laneway.brokers.aws.admin.resources.table import TableResource
 from laneway.brokers.aws.broker import AWSBroker
 from laneway.brokers.aws.dynamodb.items import INDEX
 from laneway.brokers.aws.errors import DeniedError
@@ -22,7 +22,7 @@ from tests.support.aws.brokers import TABLE, opened, ready, turn_on_ttl
 from tests.support.aws.endpoints import Place
 from tests.support.findings import check_texts
 
-WORKS_ON_TABLES = Table.actions.worker
+WORKS_ON_TABLES = TableResource.actions.worker
 QUERIES_INDEX = ("dynamodb:Query", INDEX)
 
 

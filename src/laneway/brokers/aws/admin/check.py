@@ -11,7 +11,7 @@ from ..errors import AWSError
 from .create import provide
 from .needs import QueueRequirement, needs_of
 from .resources import resources_of
-from .resources.table import Table
+from .resources.table import TableResource
 
 if TYPE_CHECKING:
     from ....app import Laneway
@@ -39,7 +39,7 @@ class AWSHealth:
         needs |= needs_of(app) if app is not None else {}
         found = [finding for resource in resources_of(account, needs) for finding in resource.problems()]
         if not needs and account.settings.table is not None:
-            found += Table(account, account.settings.table).problems()
+            found += TableResource(account, account.settings.table).problems()
         found += _clock(account, needs)
         if account.settings.prefix and app is not None and app.listeners():
             found.append(_prefix_note(account.settings.prefix))

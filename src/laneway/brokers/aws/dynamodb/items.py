@@ -48,7 +48,7 @@ class DelayedItem(msgspec.Struct, kw_only=True):
     #: The job's id: a plain job's key, a keyed call's own; always that of `outgoing.note`.
     job_id: str
     perform_at: float
-    #: The Laneway queue that it is for, and whether for its FIFO channel.
+    #: The Laneway queue that it is for, and whether for its FIFO queue.
     queue: str
     fifo: bool = False
     outgoing: OutgoingMessage

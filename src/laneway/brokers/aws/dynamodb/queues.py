@@ -15,8 +15,8 @@ from .client import Expressions, RowClient, RowKey
 _PREFIX = "queue:"
 
 
-class QueueRow(msgspec.Struct, frozen=True):
-    """What a table stores about a queue."""
+class QueueCounters(msgspec.Struct, frozen=True):
+    """The counters of a queue, and whether it is paused."""
 
     paused: bool = False
     processed: int = 0
@@ -29,14 +29,14 @@ class QueueRows:
     def __init__(self, rows: RowClient) -> None:
         self._rows = rows
 
-    def get(self, queue: str) -> QueueRow:
+    def get(self, queue: str) -> QueueCounters:
         return self.get_all([queue])[queue]
 
-    def get_all(self, queues: Collection[str]) -> dict[str, QueueRow]:
+    def get_all(self, queues: Collection[str]) -> dict[str, QueueCounters]:
         """The rows of these queues. A queue without a row was never paused, and nothing was counted."""
-        found = {queue: QueueRow() for queue in queues}
+        found = {queue: QueueCounters() for queue in queues}
         for row in self._rows.get_all(map(_key_of, found)):
-            found[row["job_id"].removeprefix(_PREFIX)] = QueueRow(
+            found[row["job_id"].removeprefix(_PREFIX)] = QueueCounters(
                 paused=row.get("paused", False),
                 processed=int(row.get("processed", 0)),
                 failed=int(row.get("failed", 0)),

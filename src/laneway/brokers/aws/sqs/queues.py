@@ -137,9 +137,9 @@ class SQSQueues:
 
     def dead_letter_queue(self, sqs_queue: SQSQueue) -> SQSQueue | None:
         """The dead-letter queue that the redrive policy of an SQS queue names, or else the one with its name."""
-        held = self._dead_letter_queues.get(sqs_queue.url)
-        if held is not None and self._account.clock.monotonic() < held.until:
-            return held.sqs_queue
+        known = self._dead_letter_queues.get(sqs_queue.url)
+        if known is not None and self._account.clock.monotonic() < known.until:
+            return known.sqs_queue
         named = self._ask(sqs_queue).dead_letter_queue
         name, account = named or (self.dead_name_of(sqs_queue.name), self._account.settings.account)
         url = self._url(name, account)
@@ -163,16 +163,16 @@ class SQSQueues:
     def forget(self, sqs_queue: SQSQueue) -> None:
         """Note that AWS says it does not exist. It is looked up again after a while."""
         until = self._account.clock.monotonic() + LOOK_AGAIN_S
-        for held in [*self._found.values(), *self._dead_letter_queues.values()]:
-            if held.sqs_queue is not None and held.sqs_queue.url == sqs_queue.url:
-                held.sqs_queue, held.until = None, until
+        for lookup in [*self._found.values(), *self._dead_letter_queues.values()]:
+            if lookup.sqs_queue is not None and lookup.sqs_queue.url == sqs_queue.url:
+                lookup.sqs_queue, lookup.until = None, until
         self._dead_letter_queues.pop(sqs_queue.url, None)
 
     def look_again(self) -> None:
         """Look up missing queues again at their next use: they may have been created."""
-        for held in [*self._found.values(), *self._dead_letter_queues.values()]:
-            if held.sqs_queue is None:
-                held.until = 0.0
+        for lookup in [*self._found.values(), *self._dead_letter_queues.values()]:
+            if lookup.sqs_queue is None:
+                lookup.until = 0.0
 
     def name_of(self, queue: str, fifo: bool) -> str:
         """The name of the SQS queue. Raises MissingError for a name that SQS does not take."""
@@ -195,10 +195,10 @@ class SQSQueues:
 
     def _look(self, queue: str, fifo: bool, *, again: bool = False) -> SQSQueue | None:
         """An SQS queue from the cache, or from AWS. `again`: also if the cache has it as missing."""
-        held = self._found.get((queue, fifo))
+        known = self._found.get((queue, fifo))
         now = self._account.clock.monotonic()
-        if held is not None and (held.sqs_queue is not None or (not again and now < held.until)):
-            return held.sqs_queue
+        if known is not None and (known.sqs_queue is not None or (not again and now < known.until)):
+            return known.sqs_queue
         name = self.name_of(queue, fifo)
         given = self._account.settings.default_url if queue == DEFAULT_QUEUE else None
         if given is not None and given.endswith(f"/{name}"):
@@ -211,9 +211,9 @@ class SQSQueues:
             self._known.setdefault(queue, False)
         return found
 
-    def _keep(self, held: dict[K, _QueueLookup], key: K, found: SQSQueue | None, seconds: float) -> None:
+    def _keep(self, cache: dict[K, _QueueLookup], key: K, found: SQSQueue | None, seconds: float) -> None:
         until = self._account.clock.monotonic() + (LOOK_AGAIN_S if found is None else seconds)
-        held[key] = _QueueLookup(found, until)
+        cache[key] = _QueueLookup(found, until)
 
     def _url(self, name: str, account: str | None) -> str | None:
         owner = {} if account is None else {"QueueOwnerAWSAccountId": account}

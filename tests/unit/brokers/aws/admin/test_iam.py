@@ -15,7 +15,7 @@ from laneway.brokers.aws.admin.needs import QueueRequirement, needs_of
 from laneway.brokers.aws.admin.resources.events import ListenerSubscription, Topic
 from laneway.brokers.aws.admin.resources.queues import DeadLetterQueue, Queue
 from laneway.brokers.aws.admin.resources.resource import Role
-from laneway.brokers.aws.admin.resources.table import Table
+from laneway.brokers.aws.admin.resources.table import TableResource
 from laneway.brokers.aws.broker import AWSBroker
 from laneway.errors import BrokerAwayError, BrokerError, BrokerRefusedError, ConfigError
 from laneway.events.event import Subscription
@@ -147,7 +147,9 @@ def test_the_policy_is_what_the_code_calls(
         calls = Calls(other, monkeypatch)
         other.declare("q", 1)
         {"producer": produce, "worker": work, "operator": operate}[role](other)
-        assert calls.by_place() == [set(getattr(kind.actions, role)) for kind in (Queue, DeadLetterQueue, Table)]
+        assert calls.by_place() == [
+            set(getattr(kind.actions, role)) for kind in (Queue, DeadLetterQueue, TableResource)
+        ]
 
 
 SOLD = Subscription(TOPIC, QUEUE)

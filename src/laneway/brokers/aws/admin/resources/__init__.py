@@ -10,7 +10,7 @@ allowed.
 
 - `resource`: Resource: what the classes have in common; the roles and their actions
 - `queues`: Queue and DeadLetterQueue
-- `table`: Table
+- `table`: TableResource
 - `events`: Topic and ListenerSubscription
 """
 
@@ -23,7 +23,7 @@ from ..needs import QueueRequirement
 from .events import ListenerSubscription, Topic
 from .queues import Queue
 from .resource import Resource
-from .table import Table
+from .table import TableResource
 
 if TYPE_CHECKING:
     from ...account import Account
@@ -46,4 +46,4 @@ def resources_of(
             yield ListenerSubscription(account, need.subscription, listener)
     if tables:
         for name in dict.fromkeys(map(account.tables.name, needs)):
-            yield Table(account, name)
+            yield TableResource(account, name)

@@ -1,4 +1,4 @@
-"""Table: the DynamoDB table in which delayed jobs wait."""
+"""TableResource: the DynamoDB table in which delayed jobs wait."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _READ = ("dynamodb:BatchGetItem", "dynamodb:DescribeTable", "dynamodb:GetItem", 
 _WRITE = ("dynamodb:BatchWriteItem", "dynamodb:DeleteItem", "dynamodb:UpdateItem")
 
 
-class Table(Resource):
+class TableResource(Resource):
     """A waiter table."""
 
     actions = Actions(
