@@ -33,7 +33,7 @@ _log = logging.getLogger("laneway")
 class Heartbeat:
     """Publishes this process's workers to other processes, and knows which queues are paused."""
 
-    name = "reporter"
+    name = "heartbeat"
 
     def __init__(self, account: Account, inflight: Inflight) -> None:
         """`inflight` knows what this process runs. It is woken after a queue was resumed, here or elsewhere."""

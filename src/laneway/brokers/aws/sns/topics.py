@@ -50,7 +50,7 @@ class Topics:
     def _id(self) -> str:
         if self._account.settings.account is not None:
             return self._account.settings.account
-        # Whoever has credentials at all may ask this.
+        # Any credentials allow this request.
         id: str = self._account.clients.sts("get_caller_identity")["Account"]
         return id
 

@@ -57,8 +57,8 @@ class ListenerSubscription(Resource):
             *("sns:SetSubscriptionAttributes", "sns:Unsubscribe"),
         ),
     )
-    #: A worker sees whether its listeners are subscribed. It does not subscribe them: whoever may change a queue's
-    #: policy may open it to everybody.
+    #: A worker sees whether its listeners are subscribed. It does not subscribe them: a program that may change the
+    #: policy of a queue may open the queue to every account.
     topic_actions = Actions(worker=("sns:ListSubscriptionsByTopic",), operator=("sns:Subscribe",))
     queue_actions = Actions(operator=("sqs:SetQueueAttributes",))
     #: On the FIFO queue of the listener: there is none, and that is found out by looking.
