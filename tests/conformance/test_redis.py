@@ -1,4 +1,4 @@
-"""The Redis broker passes the conformance suite on Valkey, on Redis and on a Cluster.
+"""The Redis broker passes the conformance suite on Valkey, on Redis and on a Cluster of each.
 
 It connects as a user with no more permissions than docs/brokers.md lists.
 """
@@ -6,6 +6,7 @@ It connects as a user with no more permissions than docs/brokers.md lists.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,7 @@ from laneway.brokers.redis.settings import RedisSettings
 from laneway.testing.conformance import BrokerConformance
 from laneway.testing.conformance.fixtures import MakeBroker
 from laneway.urls import Url
-from tests.support.servers import RedisCluster, RedisServer
+from tests.support.servers import RedisCluster, RedisServer, servers
 
 pytestmark = pytest.mark.conformance
 
@@ -41,12 +42,21 @@ class TestRedisBroker(BrokerConformance):
         return lambda clock: RedisBroker(Server.of(client), clock=clock)
 
 
+@pytest.fixture(scope="module", params=servers())
+def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisCluster]:
+    """A Cluster of three Valkeys, and one of three Redis where there is one."""
+    cluster = RedisCluster.start(servers()[request.param], tmp_path_factory.mktemp("cluster"))
+    yield cluster
+    cluster.end()
+
+
 class TestRedisBrokerOnACluster(BrokerConformance):
     capabilities = RedisBroker.capabilities
 
     @pytest.fixture
-    def make_broker(self, redis_cluster: RedisCluster) -> MakeBroker:
-        for node in redis_cluster.nodes:
+    def make_broker(self, cluster: RedisCluster) -> MakeBroker:
+        cluster.flush()
+        for node in cluster.nodes:
             node.order(*documented_user(), "+cluster|slots", "+cluster|info")
-        url = redis_cluster.url.replace("//", "//laneway:password@")
+        url = cluster.url.replace("//", "//laneway:password@")
         return lambda clock: RedisBroker(RedisSettings.from_url(Url.parse(url), environ={}).open(), clock=clock)
